@@ -1,0 +1,3 @@
+"""Hermes, a self-improving agent that lives inside the Jupyter kernel."""
+
+__version__ = "0.1.0"

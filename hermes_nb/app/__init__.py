@@ -1,0 +1,1 @@
+"""The application: configuration, sessions, and the one place that names concrete classes."""

@@ -1,0 +1,150 @@
+"""The closed union of events that a turn announces, and the grammar they follow.
+
+```
+turn    = TurnStarted MessageAdded(user) step* TurnEnded
+step    = [ContextCompressed] (TextDelta | ReasoningDelta | RequestRetried)*
+          UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
+segment = the calls that run side by side; each is
+          ToolStarted [ApprovalAsked ApprovalGiven] ToolProgress* ToolFinished,
+          the calls' events interleaved, and MessageAdded(tool) in call order behind them
+```
+
+The optional user message at a step's end is the agent's own: a nudge after an empty reply, or the
+request for a summary when the budget is spent. A turn that is stopped or fails may break off
+inside a step; what follows then closes it: the partial assistant message if there was text, and
+for each open call its missing ToolStarted, ToolFinished and MessageAdded.
+
+Folding `MessageAdded` and `ContextCompressed` reproduces `agent.messages`. Deltas only serve
+display: `RequestRetried` means that those of the running step are void.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hermes_nb.core.messages import Message, ToolCall, Usage
+
+EndReason = Literal["answered", "budget", "interrupted", "failed"]
+ToolStatus = Literal["ok", "error", "denied", "interrupted", "skipped"]
+Answer = Literal["once", "always", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A turn begins; `turn` counts the turns of this agent from 1."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAdded:
+    """The conversation grew by this message."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of the answer, for display only."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the model's reasoning, for display only."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRetried:
+    """A request failed and will be sent again after `delay` seconds; void this step's deltas."""
+
+    reason: str
+    delay: float
+    attempt: int
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """What one request used, and the model that answered it."""
+
+    usage: Usage
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCompressed:
+    """The conversation was replaced by a shorter one; token counts are of the prompt."""
+
+    messages: tuple[Message, ...]
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A call begins."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """The user is asked about a call; `why` says what made it ask, `shown` is what would run."""
+
+    call: ToolCall
+    why: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """The answer; `reason` is what the model will read if it is a refusal."""
+
+    call_id: str
+    answer: Answer
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """A sign of life from a running call, for display only."""
+
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A call ended after `seconds`; its result follows as a message."""
+
+    call: ToolCall
+    status: ToolStatus
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The last event of every turn; `error` is one line when `reason` is `failed`."""
+
+    reason: EndReason
+    error: str = ""
+
+
+Delta = TextDelta | ReasoningDelta | RequestRetried
+ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress
+Event = (
+    TurnStarted
+    | MessageAdded
+    | Delta
+    | UsageReported
+    | ContextCompressed
+    | ToolStarted
+    | ToolEvent
+    | ToolFinished
+    | TurnEnded
+)

@@ -1,0 +1,132 @@
+"""What a tool is: a name, a schema, a function, and how careful one has to be with it.
+
+Toolsets are immutable and keep their order, so the schemas a model sees never move. What cuts
+across tools (output caps, hints, approval) is a wrapper that maps one toolset to another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.events import ToolEvent, ToolProgress
+from hermes_nb.core.messages import Image, ToolCall
+
+
+class Risk(Enum):
+    """The worst a tool can do."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool returns when text alone will not do."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a running call may use of the turn it runs in.
+
+    `emit` may be called from any thread. `stop` is set when the turn is stopped: a tool that runs
+    in a thread looks at it between pieces of work.
+    """
+
+    call: ToolCall
+    turn: int = 0
+    emit: Callable[[ToolEvent], None] = lambda _: None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def progress(self, text: str) -> None:
+        """Show a sign of life."""
+        self.emit(ToolProgress(self.call.id, text))
+
+
+Run = Callable[[ToolContext, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function that the model may call.
+
+    `parameters` is a JSON Schema object. `run(context, arguments)` returns text or a `ToolOutput`,
+    or a coroutine of one; a plain function runs in a thread, a coroutine function on the event
+    loop's own. It raises `ToolError` for what the model should read. `check(arguments)` says what
+    is wrong with them, or nothing. `paths` names the arguments that are paths below `root`.
+    `exclusive` tools never run beside another call. `available()` says why the tool cannot be used
+    now, or nothing. `describe(arguments)` is the gist that the user sees.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Run
+    toolset: str = ""
+    risk: Risk = Risk.READ
+    paths: tuple[str, ...] = ()
+    root: Path | None = None
+    exclusive: bool = False
+    cap: int | None = None
+    check: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    available: Callable[[], str] = lambda: ""
+    describe: Callable[[Mapping[str, Any]], str] | None = None
+
+
+class Toolset:
+    """Tools in a fixed order, by unique name."""
+
+    __slots__ = ("_tools",)
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                message = f"two tools are named {tool.name!r}; rename one"
+                raise ValueError(message)
+            self._tools[tool.name] = tool
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __add__(self, other: Toolset) -> Toolset:
+        """Return both, this one's tools first."""
+        return Toolset([*self, *other])
+
+    def __repr__(self) -> str:
+        return f"Toolset({', '.join(self._tools)})"
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of that name, or None."""
+        return self._tools.get(name)
+
+    def only(self, *names: str) -> Toolset:
+        """Return the tools whose name or toolset is among `names`, in this set's order."""
+        return Toolset(tool for tool in self if tool.name in names or tool.toolset in names)
+
+    def without(self, *names: str) -> Toolset:
+        """Return the tools whose name and toolset are not among `names`."""
+        return Toolset(t for t in self if t.name not in names and t.toolset not in names)
+
+    def usable(self) -> Toolset:
+        """Return the tools that are available now."""
+        return Toolset(tool for tool in self if not tool.available())
+
+    def map(self, change: Callable[[Tool], Tool]) -> Toolset:
+        """Return the set with every tool changed."""
+        return Toolset(change(tool) for tool in self)
