@@ -6,7 +6,8 @@ step    = [ContextCompressed] (TextDelta | ReasoningDelta | RequestRetried)*
           UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
 segment = the calls that run side by side; each is
           ToolStarted [ApprovalAsked ApprovalGiven] ToolProgress* ToolFinished,
-          the calls' events interleaved, and MessageAdded(tool) in call order behind them
+          the calls' events interleaved; MessageAdded(tool) comes in call order, each behind
+          its ToolFinished
 ```
 
 The optional user message at a step's end is the agent's own: a nudge after an empty reply, or the

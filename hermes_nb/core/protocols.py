@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -37,8 +37,8 @@ class ChatModel(Protocol):
         """The context window in tokens, None when unknown."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
-        """Yield deltas as they arrive and, last, the reply.
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield deltas as they arrive and, last, the reply; its calls have ids of their own.
 
         Raises `ModelError` when the request failed for good. A consumer that stops early (`aclose`
         or cancellation) stops the generation: the connection is closed before it returns.

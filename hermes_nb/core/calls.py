@@ -1,0 +1,239 @@
+"""Running tool calls: one call to one result, a segment of calls side by side.
+
+Tools raise; here, and only here, an exception becomes what the model reads. A stop is the one
+exception: it passes through, and the loop closes what it left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import difflib
+import inspect
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_nb.core.errors import HermesError, ToolDenied, ToolError, TurnInterrupted
+from hermes_nb.core.events import (
+    Event,
+    MessageAdded,
+    ToolEvent,
+    ToolFinished,
+    ToolStarted,
+    ToolStatus,
+)
+from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Tool, ToolContext, ToolOutput, Toolset
+
+logger = logging.getLogger(__name__)
+
+SIDE_BY_SIDE = 8
+"""At most this many calls of a segment run at a time."""
+STOP_GRACE = 2.0
+"""Seconds that a stopped call has to end; what has not ended by then is left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended, and the message that answers it."""
+
+    status: ToolStatus
+    message: Message
+
+
+async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outcome:
+    """Run one call; raise `TurnInterrupted` or `CancelledError` when the user stopped it."""
+    tool = tools.get(call.name)
+    if problem := _problem(call, tool, tools):
+        return _failed(call, problem)
+    assert tool is not None  # noqa: S101 - an unknown tool is a problem
+    try:
+        result = await _invoke(tool, context, call)
+    except (TurnInterrupted, asyncio.CancelledError):
+        raise
+    except KeyboardInterrupt as error:
+        message = f"{call.name} was stopped"
+        raise TurnInterrupted(message) from error
+    except ToolDenied as error:
+        return _failed(call, str(error), "denied")
+    except (ToolError, HermesError) as error:
+        return _failed(call, str(error))
+    except (Exception, SystemExit) as error:
+        logger.warning("tool %s failed", call.name, exc_info=True)
+        return _failed(call, f"{call.name} failed: {type(error).__name__}: {error}")
+    output = _output(result)
+    return Outcome("ok", Message.tool(call, output.text or "(no output)", images=output.images))
+
+
+Settle = Callable[[ToolCall, Message], None]
+"""Hears of a result before its `ToolFinished` is announced: a stop in between loses nothing."""
+
+
+async def run_segment(
+    calls: Sequence[ToolCall], tools: Toolset, *, turn: int, settle: Settle
+) -> AsyncGenerator[Event, None]:
+    """Run calls side by side and yield their events; messages come in call order."""
+    queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+    stop = threading.Event()
+    slots = asyncio.Semaphore(SIDE_BY_SIDE)
+    results: dict[str, Message] = {}
+
+    def record(call: ToolCall, result: Message) -> None:
+        results[call.id] = result
+        settle(call, result)
+
+    def start(call: ToolCall) -> asyncio.Task[None]:
+        context = ToolContext(call=call, turn=turn, emit=_emitter(queue), stop=stop)
+        return asyncio.create_task(_run_one(context, tools, queue, slots, record))
+
+    tasks = [start(call) for call in calls]
+    waiting = list(calls)
+    announced: set[str] = set()
+    try:
+        while waiting:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+            if isinstance(item, ToolFinished):
+                announced.add(item.call.id)
+            while waiting and waiting[0].id in announced:
+                yield MessageAdded(results[waiting.pop(0).id])
+    finally:
+        stop.set()
+        await _end(tasks)
+
+
+async def _run_one(
+    context: ToolContext,
+    tools: Toolset,
+    queue: asyncio.Queue[Event | BaseException],
+    slots: asyncio.Semaphore,
+    settle: Settle,
+) -> None:
+    """Run one call of a segment and announce it; a stop goes through the queue to its reader."""
+    call = context.call
+    async with slots:
+        queue.put_nowait(ToolStarted(call))
+        started = time.monotonic()
+        try:
+            outcome = await execute(call, tools, context)
+        except asyncio.CancelledError as error:
+            if _cancelled():
+                raise
+            # It is the tool's own cancellation, and the turn goes on.
+            outcome = _failed(call, f"{call.name} was cancelled: {error}")
+        except BaseException as error:  # noqa: BLE001 - raised again by the queue's reader
+            queue.put_nowait(error)
+            return
+        settle(call, outcome.message)
+        queue.put_nowait(ToolFinished(call, outcome.status, time.monotonic() - started))
+
+
+def _emitter(queue: asyncio.Queue[Event | BaseException]) -> Callable[[ToolEvent], None]:
+    """Return a function that puts events into the queue from whichever thread calls it."""
+    loop = asyncio.get_running_loop()
+    home = threading.get_ident()
+
+    def emit(event: ToolEvent) -> None:
+        if threading.get_ident() == home:
+            queue.put_nowait(event)
+            return
+        with suppress(RuntimeError):  # a thread left behind by a stop may outlive the loop
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    return emit
+
+
+def _cancelled() -> bool:
+    """Say whether somebody cancelled the current task, rather than something it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel what still runs and give it a moment to clean up."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=STOP_GRACE)
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()):
+            logger.error("a tool call broke", exc_info=error)
+
+
+async def _invoke(tool: Tool, context: ToolContext, call: ToolCall) -> Any:  # noqa: ANN401
+    if inspect.iscoroutinefunction(tool.run):
+        return await tool.run(context, call.arguments)
+    result = await in_thread(lambda: tool.run(context, call.arguments), name=f"hermes-{tool.name}")
+    return await result if inspect.isawaitable(result) else result
+
+
+async def in_thread(function: Callable[[], Any], *, name: str = "hermes") -> Any:  # noqa: ANN401
+    """Run a blocking function in a daemon thread of its own and return what it returns.
+
+    Unlike `asyncio.to_thread` a thread that hangs holds up neither the loop nor the interpreter's
+    end. A cancelled wait leaves the thread to itself.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def body() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = context.run(function)
+        except (SystemExit, StopIteration) as exit_:  # neither may travel through a future
+            error = RuntimeError(f"{type(exit_).__name__}: {exit_}")
+        except BaseException as caught:  # noqa: BLE001 - carried over to the waiting task
+            error = caught
+        with suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(finish, value, error)
+
+    threading.Thread(target=body, name=name, daemon=True).start()
+    return await future
+
+
+def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:
+    """Return why a call must not run, or nothing."""
+    if tool is None:
+        names = [each.name for each in tools]
+        near = difflib.get_close_matches(call.name, names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"there is no tool {one_line(call.name)!r}; {hint}the tools are: {', '.join(names)}"
+    if call.problem:
+        return f"{call.name} was not run: {call.problem}"
+    if problem := tool.check(call.arguments):
+        return f"{call.name} was not run: {problem}"
+    return tool.available()
+
+
+def _failed(call: ToolCall, text: str, status: ToolStatus = "error") -> Outcome:
+    return Outcome(status, Message.tool(call, text or "failed", failed=True))
+
+
+def _output(result: Any) -> ToolOutput:  # noqa: ANN401
+    if isinstance(result, ToolOutput):
+        return result
+    if result is None:
+        return ToolOutput("")
+    if isinstance(result, str):
+        return ToolOutput(result)
+    return ToolOutput(json.dumps(result, ensure_ascii=False, default=str))

@@ -1,0 +1,97 @@
+"""How far a turn has come: a fold over its events that knows what is open.
+
+It answers one question: which events must still follow so that the conversation is valid when the
+turn ends here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from hermes_nb.core.events import (
+    EndReason,
+    Event,
+    MessageAdded,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    ToolStatus,
+)
+from hermes_nb.core.messages import Message, ToolCall
+
+NOT_RUN = {
+    "interrupted": "Not run: the user stopped the turn first.",
+    "failed": "Not run: the turn failed first.",
+}
+CUT_SHORT = {
+    "interrupted": "Stopped by the user before it finished; it may have had effects.",
+    "failed": "Cut short: the turn failed; it may have had effects.",
+}
+
+
+class Progress:
+    """What a running turn has said and started so far."""
+
+    def __init__(self) -> None:
+        self.reason: EndReason = "answered"
+        self._draft: list[str] = []
+        self._open: dict[str, ToolCall] = {}
+        self._started: dict[str, float] = {}
+        self._finished: set[str] = set()
+        self._results: dict[str, Message] = {}
+
+    def settle(self, call: ToolCall, result: Message) -> None:
+        """Remember a result that exists but has not been announced yet."""
+        self._results[call.id] = result
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event."""
+        match event:
+            case TextDelta(text):
+                self._draft.append(text)
+            case RequestRetried():
+                self._draft.clear()
+            case MessageAdded(message) if message.role == "tool":
+                self._open.pop(message.call_id, None)
+            case MessageAdded(message):
+                self._draft.clear()
+                self._open = {call.id: call for call in message.calls}
+                self._started.clear()
+                self._finished.clear()
+                self._results.clear()
+            case ToolStarted(call):
+                self._started[call.id] = time.monotonic()
+            case ToolFinished(call):
+                self._finished.add(call.id)
+            case _:
+                pass
+
+    def closing(self, reason: EndReason, messages: Sequence[Message]) -> list[Event]:
+        """Return the events that close what is open, given the conversation so far."""
+        events: list[Event] = []
+        for call in self._open.values():
+            events += self._close_call(call, reason)
+        draft = "".join(self._draft)
+        dangling = bool(events) or (bool(messages) and messages[-1].role in ("user", "tool"))
+        if draft or dangling:
+            events.append(MessageAdded(Message.assistant(draft, interrupted=True)))
+        return events
+
+    def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:
+        """Return a call's missing events: it may have its result, be running, or not have begun."""
+        result = self._results.get(call.id)
+        started = self._started.get(call.id)
+        events: list[Event] = [] if started is not None else [ToolStarted(call)]
+        if call.id not in self._finished:
+            seconds = 0.0 if started is None else time.monotonic() - started
+            if result is not None:
+                events.append(ToolFinished(call, "error" if result.failed else "ok", seconds))
+            else:
+                status: ToolStatus = "skipped" if started is None else "interrupted"
+                events.append(ToolFinished(call, status, seconds))
+        texts = NOT_RUN if started is None else CUT_SHORT
+        text = texts.get(reason, texts["failed"])
+        events.append(MessageAdded(result or Message.tool(call, text, failed=True)))
+        return events

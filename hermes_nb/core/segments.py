@@ -1,0 +1,93 @@
+"""Which calls of a batch may run side by side.
+
+A segment is a maximal run of neighbouring calls that are safe together. Safe are tools that only
+read, and tools that write to paths which no other call of the segment touches. Whatever asks the
+user, runs code or edits the notebook is `exclusive` and stands alone. Order is kept, so results
+line up with calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.tools import Risk, Tool, Toolset
+
+
+def segments(calls: Sequence[ToolCall], tools: Toolset) -> list[list[ToolCall]]:
+    """Return the calls cut into segments; joined, they are `calls` again."""
+    out: list[list[ToolCall]] = []
+    current = _Segment()
+    for call in calls:
+        footprint = _footprint(call, tools.get(call.name))
+        if footprint is None:
+            out += [current.calls, [call]]
+            current = _Segment()
+            continue
+        if not current.admits(footprint):
+            out.append(current.calls)
+            current = _Segment()
+        current.add(call, footprint)
+    out.append(current.calls)
+    return [segment for segment in out if segment]
+
+
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """The canonical paths a call touches, and whether it changes them."""
+
+    paths: tuple[str, ...]
+    writes: bool
+
+
+@dataclass(slots=True)
+class _Segment:
+    calls: list[ToolCall] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+
+    def admits(self, footprint: _Footprint) -> bool:
+        rivals = self.read + self.written if footprint.writes else self.written
+        return not any(_overlap(mine, rival) for mine in footprint.paths for rival in rivals)
+
+    def add(self, call: ToolCall, footprint: _Footprint) -> None:
+        self.calls.append(call)
+        (self.written if footprint.writes else self.read).extend(footprint.paths)
+
+
+def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
+    """Return what a call touches, or None when it has to run alone.
+
+    A call that will not run at all (unknown tool, unreadable arguments) touches nothing. A tool
+    that writes without saying where could write anywhere, so it runs alone.
+    """
+    if tool is None or call.problem:
+        return _Footprint((), writes=False)
+    if tool.exclusive or tool.risk in (Risk.EXECUTE, Risk.NETWORK):
+        return None
+    writes = tool.risk is Risk.WRITE
+    if writes and not tool.paths:
+        return None
+    return _Footprint(tuple(_canonical(call, tool)), writes=writes)
+
+
+def _canonical(call: ToolCall, tool: Tool) -> Iterable[str]:
+    """Yield the paths a call names, absolute and without links; a left-out one is the root."""
+    root = tool.root or Path()
+    for name in tool.paths:
+        value = call.arguments.get(name, ".")
+        if isinstance(value, str):
+            try:
+                yield os.path.normcase(os.path.realpath(root / value.replace("\0", "")))
+            except (OSError, ValueError):
+                yield os.path.normcase(str(root))
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Say whether two paths are the same, or one lies below the other."""
+    return (
+        a == b or a.startswith(b.rstrip(os.sep) + os.sep) or b.startswith(a.rstrip(os.sep) + os.sep)
+    )

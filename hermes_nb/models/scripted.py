@@ -1,0 +1,147 @@
+"""A model that plays a script: for tests, documentation and notebooks without a key.
+
+```python
+model = ScriptedModel([call("read_file", path="a.csv"), "Three rows."])
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any
+
+from hermes_nb.core.errors import HermesError
+from hermes_nb.core.events import Delta, ReasoningDelta, TextDelta
+from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import estimate_tokens
+
+Step = (
+    str
+    | ToolCall
+    | Message
+    | Reply
+    | Exception
+    | list["str | ToolCall"]
+    | Callable[[Request], "str | ToolCall | Message | Reply | list[str | ToolCall]"]
+)
+"""What one request is answered with: text, a call, a list of texts and calls, a whole message or
+reply, an exception to raise, or a function of the request that returns one of these."""
+
+
+def call(name: str, **arguments: Any) -> ToolCall:  # noqa: ANN401 - any JSON value
+    """Return a tool call for a script; its id is given when it is played."""
+    return ToolCall(id="", name=name, arguments=arguments)
+
+
+class ScriptError(HermesError):
+    """The conversation did not follow the script."""
+
+
+class ScriptedModel:
+    """Answers the n-th request with the n-th step.
+
+    `.requests` records every request. A request beyond the last step raises `ScriptError`; `done()`
+    raises it when steps are left over. Text is streamed word by word, each after `delay` seconds.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        *,
+        name: str = "scripted",
+        window: int | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        self.steps = list(steps)
+        self.requests: list[Request] = []
+        self._name = name
+        self._window = window
+        self._delay = delay
+
+    @property
+    def name(self) -> str:
+        """The name given at construction."""
+        return self._name
+
+    @property
+    def window(self) -> int | None:
+        """The context window in tokens given at construction."""
+        return self._window
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Play the next step."""
+        index = len(self.requests)
+        self.requests.append(request)
+        if index >= len(self.steps):
+            message = (
+                f"the script has {len(self.steps)} steps, and this is request {index + 1}: "
+                f"{_last(request)!r}; add a step"
+            )
+            raise ScriptError(message)
+        step = self.steps[index]
+        if callable(step):
+            step = step(request)
+        if isinstance(step, Exception):
+            raise step
+        reply = _reply(step, request, index)
+        if reply.message.reasoning:
+            yield ReasoningDelta(reply.message.reasoning)
+        for word in _words(reply.message.text):
+            await asyncio.sleep(self._delay)
+            yield TextDelta(word)
+        yield reply
+
+    def done(self) -> None:
+        """Raise `ScriptError` when steps are left over."""
+        left = len(self.steps) - len(self.requests)
+        if left > 0:
+            message = f"{left} of {len(self.steps)} steps were never asked for"
+            raise ScriptError(message)
+
+    async def aclose(self) -> None:
+        """Do nothing: a script holds nothing."""
+
+
+def _reply(step: Any, request: Request, index: int) -> Reply:  # noqa: ANN401 - a Step
+    if isinstance(step, Reply):
+        return step
+    message = step if isinstance(step, Message) else _message(step, index)
+    usage = Usage(
+        input=estimate_tokens(request.messages), output=estimate_tokens([message]), requests=1
+    )
+    finish = "tool_calls" if message.calls else "stop"
+    return Reply(message=message, usage=usage, finish=finish, model="scripted")
+
+
+def _message(step: str | ToolCall | list[str | ToolCall], index: int) -> Message:
+    items = step if isinstance(step, list) else [step]
+    calls = [
+        ToolCall(
+            id=item.id or f"call_{index + 1}_{position + 1}",
+            name=item.name,
+            arguments=item.arguments,
+            text=item.text or json.dumps(item.arguments, ensure_ascii=False),
+            problem=item.problem,
+        )
+        for position, item in enumerate(items)
+        if isinstance(item, ToolCall)
+    ]
+    return Message.assistant("".join(i for i in items if isinstance(i, str)), calls=calls)
+
+
+def _words(text: str) -> Iterable[str]:
+    """Cut text behind each blank, so that the pieces joined are the text."""
+    start = 0
+    for position, character in enumerate(text):
+        if character == " ":
+            yield text[start : position + 1]
+            start = position + 1
+    if start < len(text):
+        yield text[start:]
+
+
+def _last(request: Request) -> str:
+    return request.messages[-1].text[:200] if request.messages else ""

@@ -1,0 +1,61 @@
+"""What every test may use: a home of its own, agents over scripted models, folds over events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import pytest
+from hermes_nb.core.events import Event
+from hermes_nb.core.loop import Agent
+from hermes_nb.core.messages import Message
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.scripted import ScriptedModel
+
+KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Give every test an empty HERMES_HOME and no key."""
+    path = tmp_path / "hermes-home"
+    monkeypatch.setenv("HERMES_HOME", str(path))
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    return path
+
+
+@pytest.fixture
+def make_agent():
+    """Return a function that makes an agent which plays the given steps."""
+
+    def make(*steps, tools: Sequence[Tool] = (), **options) -> Agent:
+        return Agent(ScriptedModel(steps), Toolset(tools), **options)
+
+    return make
+
+
+async def collect(agent: Agent, prompt="go", **options) -> list[Event]:
+    """Return the events of one turn."""
+    async with aclosing(agent.run(prompt, **options)) as events:
+        return [event async for event in events]
+
+
+def take_turn(agent: Agent, prompt="go", **options) -> list[Event]:
+    """Take one turn on a loop of its own."""
+    return asyncio.run(collect(agent, prompt, **options))
+
+
+def every_call_has_one_result(messages: Sequence[Message]) -> bool:
+    """Say whether each call is answered once, in order, right behind its message."""
+    expected: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if not expected or expected.pop(0) != message.call_id:
+                return False
+            continue
+        if expected:
+            return False
+        expected = [call.id for call in message.calls]
+    return not expected
