@@ -1,3 +1,38 @@
-"""Hermes, a self-improving agent that lives inside the Jupyter kernel."""
+"""Hermes, a self-improving agent that lives inside the Jupyter kernel.
+
+`%load_ext hermes_nb` adds `%%hermes`; `Hermes` is the same agent for scripts. Importing this
+package imports neither a model SDK nor Jupyter, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_nb.app.facade import Hermes, Turn
 
 __version__ = "0.1.0"
+__all__ = ["Hermes", "Turn", "load_ipython_extension", "unload_ipython_extension"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types are above
+    if name in ("Hermes", "Turn"):
+        from hermes_nb.app import facade
+
+        return getattr(facade, name)
+    message = f"module 'hermes_nb' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    """Add the magics; called by `%load_ext hermes_nb`."""
+    from hermes_nb.notebook.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    """Remove the magics; called by `%unload_ext hermes_nb`."""
+    from hermes_nb.notebook.magics import unload
+
+    unload(shell)

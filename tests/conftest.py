@@ -12,6 +12,13 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.scripted import ScriptedModel
+from hypothesis import HealthCheck, settings
+
+# A deadline or a slow first draw says something about the machine, nothing about the code.
+settings.register_profile(
+    "hermes", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("hermes")
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
 

@@ -68,7 +68,10 @@ class ContextEngine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session's row. `notebook` is an absolute path or "", times are seconds since the epoch."""
+    """A session's row. `notebook` is an absolute path or "", times are seconds since the epoch.
+
+    `messages` counts the active ones; `written` is when the last of them was added.
+    """
 
     id: str
     title: str = ""
@@ -77,6 +80,7 @@ class StoredSession:
     model: str = ""
     system_prompt: str = ""
     started: float = 0.0
+    written: float = 0.0
     ended: float | None = None
     messages: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -94,8 +98,9 @@ class SessionStore(Protocol):
         notebook: str = "",
         model: str = "",
         system_prompt: str = "",
+        session_id: str = "",
     ) -> str:
-        """Create a session and return its id."""
+        """Create a session and return its id: `session_id`, or else a new one."""
         ...
 
     def append(self, session_id: str, message: Message) -> None:

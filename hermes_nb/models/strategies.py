@@ -14,13 +14,20 @@ from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
 
+RAW = "raw_text"
+"""The key in `Message.echo` under which a reply with calls in its text is kept as written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a whole reply said: the text to keep around the calls, and the calls in order."""
+    """What a whole reply said: the text to keep around the calls, and the calls in order.
+
+    `raw` is the reply as the model wrote it, where the calls stood in its text.
+    """
 
     text: str
     calls: tuple[ToolCall, ...] = ()
+    raw: str = ""
 
 
 class Reader(Protocol):

@@ -1,0 +1,71 @@
+# Everything runs in .venv; the first command of a fresh checkout makes it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test check lint types imports quick notebooks lab weights wheel clean \
+        bench-loop bench-embedded bench-policy bench-load
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "hermes_nb needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); $(PYTHON) -m pip install -q --user virtualenv && $(PYTHON) -m virtualenv -q $(VENV); } \
+	  || { echo "no virtual environment could be made; install your system's python3-venv"; exit 1; }
+	@echo "setting up $(VENV) ..."
+	@$(PIP) install -c constraints.txt -e '.[dev,local]'
+	@touch $@
+
+weights: $(STAMP)  ## fetch the embedded model's weights once (491 MB, kept in the user's cache)
+	@HERMES_NB_FETCH_WEIGHTS=1 $(BIN)/python -m hermes_nb.models.weights
+
+demo: $(STAMP) weights  ## run notebooks/01_first_turn.ipynb on the embedded model
+	@$(BIN)/python notebooks/demo.py
+
+test: check weights  ## all checks, all tests, all notebooks
+	@$(BIN)/python -m pytest -q
+	@$(MAKE) --no-print-directory notebooks
+
+quick: $(STAMP)  ## the tests that need neither the embedded model nor much time
+	@$(BIN)/python -m pytest -q -m 'not embedded and not slow'
+
+notebooks: $(STAMP) weights  ## run every example notebook
+	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval-lax -p no:cacheprovider \
+	  -W ignore notebooks
+
+check: lint types imports  ## ruff, mypy, layer contracts
+
+lint: $(STAMP)
+	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint ok"
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+imports: $(STAMP)
+	@$(BIN)/lint-imports --no-logo
+
+lab: $(STAMP)  ## open JupyterLab on the example notebooks
+	@$(BIN)/jupyter lab notebooks
+
+bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
+	@$(BIN)/python bench/loop.py
+
+bench-load: $(STAMP)  ## what %load_ext costs
+	@$(BIN)/python bench/load.py
+
+bench-embedded: $(STAMP) weights  ## how often the embedded model is right
+	@$(BIN)/python bench/embedded.py
+
+bench-policy: $(STAMP)  ## the command policy on labelled commands
+	@$(BIN)/python bench/policy.py
+
+wheel: $(STAMP)  ## build the wheel and the sdist
+	@$(PIP) install build && $(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

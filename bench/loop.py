@@ -1,0 +1,186 @@
+"""CPU of a turn of tool iterations, beside a bare `http.client` loop and a bare SDK loop.
+
+Run with `make bench-loop`. All three speak to the same zero-latency provider in another process and
+do the same work; only this process's CPU time counts. Ours is all in: the SDK's client, streaming,
+argument validation, events, one durable SQLite row a message. Limits: less than 10 ms an iteration,
+the 400th at most 2.5 times the 5th, the whole turn at most 30 times the bare loop at 50 iterations
+and 8 times at 400, and below the SDK loop at both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hermes_nb.app.session import Identity, Session
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.tools import Toolset
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.failures import Retrying
+from hermes_nb.models.openai_chat import OpenAIChat
+from hermes_nb.models.strategies import function_schema
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.wrap import limited
+
+HERE = Path(__file__).parent
+ROUNDS = 5
+WINDOW = 5
+"""Iterations on each side that an iteration's CPU time is the median of."""
+
+
+@tool(toolset="bench")
+def add(a: int, b: int) -> str:
+    """Add two numbers.
+
+    Args:
+        a: The first one.
+        b: The second one.
+    """
+    return str(a + b)
+
+
+TOOLS = [function_schema(add)]
+SYSTEM = "You are a benchmark. " * 40
+
+
+def bare_http(port: int) -> list[float]:
+    """Return the CPU time at the end of each iteration of a loop without any library."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "go"}]
+    marks = [time.process_time()]
+    while True:
+        body = json.dumps({"model": "bench", "messages": messages, "tools": TOOLS, "stream": True})
+        connection.request(
+            "POST", "/v1/chat/completions", body, {"Content-Type": "application/json"}
+        )
+        call = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+        for line in connection.getresponse().read().splitlines():
+            if not line.startswith(b"data: {"):
+                continue
+            for choice in json.loads(line[6:])["choices"]:
+                for delta in choice["delta"].get("tool_calls") or ():
+                    call["id"] = delta.get("id") or call["id"]
+                    for key, value in delta["function"].items():
+                        call["function"][key] += value or ""
+        marks.append(time.process_time())
+        if not call["id"]:
+            return marks
+        arguments = json.loads(call["function"]["arguments"])
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        result = str(arguments["a"] + arguments["b"])
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+
+
+def bare_sdk(port: int) -> list[float]:
+    """Return the same for the SDK used as its documentation shows."""
+    import openai
+
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x")
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "go"}]
+    marks = [time.process_time()]
+    while True:
+        stream = client.chat.completions.create(
+            model="bench", messages=messages, tools=TOOLS, stream=True
+        )
+        call = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+        for chunk in stream:
+            for choice in chunk.choices:
+                for delta in choice.delta.tool_calls or ():
+                    call["id"] = delta.id or call["id"]
+                    call["function"]["name"] += delta.function.name or ""
+                    call["function"]["arguments"] += delta.function.arguments or ""
+        marks.append(time.process_time())
+        if not call["id"]:
+            client.close()
+            return marks
+        arguments = json.loads(call["function"]["arguments"])
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        result = str(arguments["a"] + arguments["b"])
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+
+
+def ours(port: int) -> list[float]:
+    """Return the same for a session of ours."""
+
+    async def turn() -> list[float]:
+        with tempfile.TemporaryDirectory() as folder:
+            store = SqliteStore(Path(folder) / "n.db")
+            model = Retrying(OpenAIChat("bench", base_url=f"http://127.0.0.1:{port}/v1"))
+            session = Session.start(
+                store=store,
+                model=model,
+                tools=limited(Toolset([add])),
+                identity=Identity(),
+                warn=print,
+            )
+            marks = [time.process_time()]
+            async for event in session.turn("go", max_requests=10_000):
+                if isinstance(event, UsageReported):
+                    marks.append(time.process_time())  # noqa: PERF401 - a clock, not a list
+            await model.aclose()
+            store.close()
+            return marks
+
+    return asyncio.run(turn())
+
+
+def measure(run, calls: int) -> list[float]:
+    """Return the CPU seconds of each iteration of one turn."""
+    provider = subprocess.Popen(
+        [sys.executable, str(HERE / "provider.py"), str(calls)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        marks = run(int(provider.stdout.readline()))
+    finally:
+        provider.kill()
+        provider.wait()
+        provider.stdout.close()
+    assert len(marks) == calls + 2, len(marks)
+    return [b - a for a, b in itertools.pairwise(marks)]
+
+
+def around(iterations: list[float], index: int) -> float:
+    """Return the median CPU of the iterations around one."""
+    low = max(index - WINDOW, 1)
+    return statistics.median(iterations[low : index + WINDOW])
+
+
+def main() -> None:
+    runs = {"bare http.client": bare_http, "bare SDK": bare_sdk, "hermes_nb": ours}
+    for run in runs.values():  # imports, TLS contexts and caches are paid here
+        measure(run, 5)
+    totals: dict[tuple[str, int], float] = {}
+    for calls in (50, 400):
+        for name, run in runs.items():
+            rounds = [measure(run, calls) for _ in range(ROUNDS if calls == 50 else 3)]
+            totals[name, calls] = statistics.median(sum(each) for each in rounds)
+            each_ms = totals[name, calls] / calls * 1e3
+            print(f"{name:18} {calls:4} iterations: {each_ms:7.2f} ms CPU each")
+            if calls == 400:
+                fifth = statistics.median(around(each, 5) for each in rounds)
+                last = statistics.median(around(each, 400 - WINDOW) for each in rounds)
+                print(
+                    f"{'':18} the 5th {fifth * 1e3:.2f} ms, the 400th {last * 1e3:.2f} ms:"
+                    f" {last / fifth:.2f} x"
+                )
+    for calls, limit in ((50, 30), (400, 8)):
+        mine = totals["hermes_nb", calls]
+        http_ratio, sdk_ratio = (
+            mine / totals[name, calls] for name in ("bare http.client", "bare SDK")
+        )
+        print(
+            f"{calls:4} iterations: {http_ratio:.1f} x bare http.client (limit {limit}), "
+            f"{sdk_ratio:.2f} x bare SDK (limit 1)"
+        )
+
+
+if __name__ == "__main__":
+    main()

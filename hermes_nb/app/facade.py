@@ -1,0 +1,264 @@
+"""`Hermes`: the agent for scripts, notebooks without magics, and tests.
+
+```python
+from hermes_nb import Hermes
+
+with Hermes() as hermes:
+    print(hermes.ask("How many rows does data/penguins.csv have?").text)
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from hermes_nb.app.build import build_model, build_tools, open_store
+from hermes_nb.app.config import APPROVE_MODES, Settings, load_settings
+from hermes_nb.app.session import Identity, Session
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.events import EndReason, Event, MessageAdded, TurnEnded, UsageReported
+from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.markup import safe_markdown
+
+NOBODY = "nobody can be asked here, so it was not run; Hermes(approve='all') allows such calls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a turn came to. `text` is the last thing the assistant said; `cost` is in US dollars."""
+
+    text: str
+    reason: EndReason
+    error: str = ""
+    events: tuple[Event, ...] = field(default=(), repr=False)
+    messages: tuple[Message, ...] = field(default=(), repr=False)
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def cost(self) -> float | None:
+        """The price of the turn, None when it is not known."""
+        return self.usage.cost
+
+    def raise_for_failure(self) -> Self:
+        """Return the turn itself; raise `HermesError` if it failed."""
+        if self.reason == "failed":
+            raise HermesError(self.error)
+        return self
+
+    def _repr_markdown_(self) -> str:
+        return safe_markdown(self.text or self.error)
+
+
+class Refusing:
+    """The approver where no one can be asked."""
+
+    async def ask(self, request: ApprovalRequest) -> Approval:  # noqa: ARG002 - a protocol's method
+        """Refuse, and tell the model why."""
+        return Approval("deny", NOBODY)
+
+
+class Hermes:
+    """An agent with a session of its own.
+
+    `model` is a name, or a `ChatModel` such as `ScriptedModel`. `tools` are toolset names, tools
+    of yours, or both; names choose among the built-in ones. `approve` is a mode (`ask`, `edits`,
+    `all`, `never`) or an `Approver`; without one, what would ask is refused. `window` is the
+    context window in tokens. Raises `ConfigError` for what cannot be used; nothing is built before
+    the first turn.
+    """
+
+    def __init__(  # noqa: PLR0913 - a public seam
+        self,
+        model: str | ChatModel | None = None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        home: str | Path | None = None,
+        cwd: str | Path | None = None,
+        tools: Iterable[str | Tool] | None = None,
+        approve: str | Approver | None = None,
+        window: int | None = None,
+        auxiliary: ChatModel | None = None,
+    ) -> None:
+        self._given_model = model
+        self._auxiliary = auxiliary
+        self._cwd = Path(cwd).absolute() if cwd else None
+        self._given_tools = None if tools is None else tuple(tools)
+        self._approver: Approver = Refusing()
+        if approve is not None and not isinstance(approve, str):
+            self._approver, approve = approve, "ask"
+        if approve is not None and approve not in APPROVE_MODES:
+            message = f"approve is {approve!r}; use one of {', '.join(APPROVE_MODES)}"
+            raise ConfigError(message)
+        overrides = {
+            "model": model if isinstance(model, str) else None,
+            "base_url": base_url,
+            "api_key": api_key,
+            "approve": approve,
+            "window": window,
+        }
+        self._settings: Settings = load_settings(home=home, overrides=overrides)
+        self._session: Session | None = None
+        self._loop: _LoopThread | None = None
+        self.warnings: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.agent.model.aclose()
+            self._session.store.close()
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._opened().id
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation so far."""
+        return self._session.agent.messages if self._session else []
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt, fixed for the session."""
+        return self._opened().agent.system
+
+    def ask(self, prompt: str, *, max_requests: int | None = None) -> Turn:
+        """Take a turn and wait for its end; a failed turn is returned, not raised.
+
+        Works with and without a running event loop. Ctrl-C stops the turn, closes the conversation
+        properly and raises KeyboardInterrupt.
+        """
+        if self._loop is None:
+            self._loop = _LoopThread()
+        return self._loop.run(self._collect(prompt, max_requests))
+
+    async def stream(
+        self, prompt: str, *, max_requests: int | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Take a turn and yield its events as they happen."""
+        if not prompt.strip():
+            message = "the prompt is empty"
+            raise ConfigError(message)
+        session = self._opened(title=one_line(prompt, 60))
+        async with aclosing(session.turn(prompt, max_requests=max_requests)) as events:
+            async for event in events:
+                yield event
+
+    def close(self) -> None:
+        """Release the model and the store; the session can be resumed later."""
+        if self._loop is not None:
+            self._loop.run(self.__aexit__())
+            self._loop.close()
+            self._loop = None
+        elif self._session is not None:
+            asyncio.run(self.__aexit__())
+
+    async def _collect(self, prompt: str, max_requests: int | None) -> Turn:
+        events: list[Event] = []
+        async with aclosing(self.stream(prompt, max_requests=max_requests)) as stream:
+            async for event in stream:
+                events.append(event)  # noqa: PERF401 - an error keeps what came before it
+        return _turn(events)
+
+    def _opened(self, title: str = "") -> Session:
+        if self._session is None:
+            self._session = self._start(title)
+        return self._session
+
+    def _start(self, title: str) -> Session:
+        settings = self._settings
+        given = self._given_model
+        model = build_model(settings) if given is None or isinstance(given, str) else given
+        own = [tool for tool in self._given_tools or () if isinstance(tool, Tool)]
+        tools = build_tools(
+            self._cwd or Path.cwd(),
+            extra=Toolset(own),
+            guard=Guard(settings.approve),
+            approver=self._approver,
+            spill=settings.home / "outputs",
+        )
+        if self._given_tools is not None:
+            named = [name for name in self._given_tools if isinstance(name, str)]
+            tools = tools.only(*named, *(tool.name for tool in own))
+        return Session.start(
+            store=open_store(settings),
+            model=model,
+            tools=tools,
+            identity=Identity(source="script", title=title),
+            max_requests=settings.max_requests,
+            warn=self.warnings.append,
+        )
+
+
+def _turn(events: list[Event]) -> Turn:
+    ending = events[-1]
+    assert isinstance(ending, TurnEnded)  # noqa: S101 - the loop's first promise
+    messages = tuple(event.message for event in events if isinstance(event, MessageAdded))
+    spoken = [message.text for message in messages if message.role == "assistant" and message.text]
+    usage = Usage()
+    for event in events:
+        if isinstance(event, UsageReported):
+            usage += event.usage
+    return Turn(
+        text=spoken[-1] if spoken else "",
+        reason=ending.reason,
+        error=ending.error,
+        events=tuple(events),
+        messages=messages,
+        usage=usage,
+    )
+
+
+class _LoopThread:
+    """An event loop in a daemon thread, so that `ask` blocks whoever calls it and nothing else."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="hermes-loop", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - as the coroutine's
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            self._settle()
+            raise
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _settle(self) -> None:
+        """Wait until the cancelled turn has closed its conversation."""
+
+        async def others() -> None:
+            running = asyncio.all_tasks() - {asyncio.current_task()}
+            if running:
+                await asyncio.wait(running)
+
+        asyncio.run_coroutine_threadsafe(others(), self._loop).result(timeout=5)

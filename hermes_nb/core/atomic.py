@@ -1,0 +1,135 @@
+"""Files that are either as they were or as they shall be, and locks between processes.
+
+`write_atomic` leaves no half-written file behind, whatever happens: the data goes to a temporary
+file in the same directory, to the disk, and takes the old name in one step. A killed process may
+leave the temporary file; its name begins with a dot and ends with `.hermes-tmp`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+TEMPORARY = ".hermes-tmp"
+"""How the names of temporary files end, for whoever sweeps what a killed process left."""
+_POLL = 0.02
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Write `data` to `path`, durable when this returns; raise OSError and change nothing else.
+
+    An existing file keeps its permissions and, where the process may give files away, its owner;
+    a new one gets `mode`, by default what the umask leaves of 0666. A symbolic link stays, and
+    the file it leads to is replaced. The directory has to exist.
+    """
+    target = Path(os.path.realpath(path))
+    before = _status(target)
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        message = f"{str(path)!r} is not a regular file"
+        raise OSError(message)
+    handle, name = tempfile.mkstemp(
+        prefix=f".{target.name[:40]}.", suffix=TEMPORARY, dir=target.parent
+    )
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            file.write(data)
+            file.flush()
+            _inherit(handle, before, mode)
+            os.fsync(handle)
+        os.replace(name, target)  # noqa: PTH105 - pathlib's would need two Paths for this
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)  # noqa: PTH108
+        raise
+    _sync_directory(target.parent)
+
+
+@contextmanager
+def locked(path: Path, timeout: float = 10.0) -> Iterator[None]:
+    """Hold the lock that guards `path` among processes and threads, waiting up to `timeout` s.
+
+    The lock is on `NAME.lock` beside the file, never on the file itself, which `write_atomic`
+    replaces. The lock file stays: removing it would let two holders lock two different files.
+    Raises TimeoutError. The system frees the lock when its holder dies. On Windows the lock is
+    `msvcrt`'s on the first byte, with the same effect.
+    """
+    lock = path.with_name(path.name + ".lock")
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        end = time.monotonic() + timeout
+        while not _try_lock(handle):
+            if time.monotonic() >= end:
+                message = f"{path.name!r} is locked by another process; try again in a moment"
+                raise TimeoutError(message)
+            time.sleep(_POLL)
+        yield
+    finally:
+        os.close(handle)  # frees the lock as well
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            os.lseek(handle, 0, os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _inherit(handle: int, before: os.stat_result | None, mode: int | None) -> None:
+    """Give the new file the old one's owner and mode, as far as this process may."""
+    if sys.platform == "win32":
+        return
+    if before is None:
+        os.fchmod(handle, 0o666 & ~_umask() if mode is None else mode)
+        return
+    status = os.fstat(handle)
+    if (status.st_uid, status.st_gid) != (before.st_uid, before.st_gid):
+        with suppress(PermissionError):
+            os.fchown(handle, before.st_uid, before.st_gid)
+    # After the owner: changing that clears set-user-id bits.
+    os.fchmod(handle, stat.S_IMODE(before.st_mode) if mode is None else mode)
+
+
+def _umask() -> int:
+    """Return the process's umask; reading it by setting it would race with other threads."""
+    with suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(next(x for x in status.splitlines() if x.startswith("Umask:")).split()[1], 8)
+    return 0o022
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the new name durable; not every file system lets a directory be synced."""
+    with suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

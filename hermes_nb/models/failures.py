@@ -1,0 +1,161 @@
+"""What to do about a failed model request: wait and try again, or ask another model.
+
+Both are models themselves, so the loop never sees them; `classify` says what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.events import Delta, RequestRetried
+from hermes_nb.core.messages import Reply
+from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.models.classify import classify
+
+__all__ = ["ELSEWHERE", "RETRIED", "Fallback", "Retrying", "classify"]
+
+RETRIED = frozenset(
+    {
+        FailureKind.RATE_LIMIT,
+        FailureKind.OVERLOADED,
+        FailureKind.NETWORK,
+        FailureKind.TIMEOUT,
+        FailureKind.MALFORMED,
+    }
+)
+"""What the same request to the same model may survive a moment later."""
+
+ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA}
+"""What another provider may do better; a bad request is bad everywhere."""
+
+
+class Retrying:
+    """A model that tries again where that can help.
+
+    `tries` counts all requests. The wait grows from `base` seconds, doubled each time, at most
+    `cap`, with full jitter; a wait that the provider asks for is honoured up to `cap`. A request
+    that failed in the middle of its reply is sent anew: `RequestRetried` voids what it had shown.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        tries: int = 3,
+        base: float = 1.0,
+        cap: float = 60.0,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._model = model
+        self._tries = max(1, tries)
+        self._base = base
+        self._cap = cap
+        self._sleep = sleep
+        self._random = random
+
+    @property
+    def name(self) -> str:
+        """The model's own name."""
+        return self._model.name
+
+    @property
+    def window(self) -> int | None:
+        """The model's own window."""
+        return self._model.window
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the model's deltas and reply, and `RequestRetried` before each wait."""
+        for attempt in range(1, self._tries + 1):
+            try:
+                async with aclosing(self._model.stream(request)) as items:
+                    async for item in items:
+                        yield item
+            except ModelError as error:
+                if error.kind not in RETRIED or attempt == self._tries:
+                    raise
+                delay = self._delay(error, attempt)
+                reason = str(error)
+            else:
+                return
+            yield RequestRetried(reason, delay, attempt, self._model.name)
+            await self._sleep(delay)
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        await self._model.aclose()
+
+    def _delay(self, error: ModelError, attempt: int) -> float:
+        """Return the seconds to wait, never more than the cap."""
+        # The exponent is bounded because a float overflows at 2**1024.
+        jitter = self._random() * min(self._cap, self._base * 2.0 ** min(attempt - 1, 60))
+        if error.retry_after is None:
+            return jitter
+        # A little on top, so that those who were all told the same do not come back at once.
+        return min(self._cap, error.retry_after + self._random() * self._base)
+
+
+class Fallback:
+    """Models in order of preference: the next one answers when one failed for good.
+
+    A model that failed rests for `rest` seconds of the monotonic clock, so that a turn of many
+    requests does not pay for the same failure each time. `window` is that of the model whose turn
+    it is.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ChatModel],
+        *,
+        rest: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not models:
+            message = "a fallback needs at least one model"
+            raise ValueError(message)
+        self._models = tuple(models)
+        self._rest = rest
+        self._clock = clock
+        self._resting: dict[int, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the model whose turn it is."""
+        return self._order()[0].name
+
+    @property
+    def window(self) -> int | None:
+        """The window of the model whose turn it is."""
+        return self._order()[0].window
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the first model's deltas and reply that come to an end."""
+        models = self._order()
+        for attempt, model in enumerate(models, start=1):
+            try:
+                async with aclosing(model.stream(request)) as items:
+                    async for item in items:
+                        yield item
+            except ModelError as error:
+                if error.kind not in ELSEWHERE or attempt == len(models):
+                    raise
+                self._resting[id(model)] = self._clock() + self._rest
+                reason = str(error)
+            else:
+                return
+            yield RequestRetried(reason, 0.0, attempt, models[attempt].name)
+
+    async def aclose(self) -> None:
+        """Close every model."""
+        for model in self._models:
+            await model.aclose()
+
+    def _order(self) -> list[ChatModel]:
+        """Return the models to ask in order, the resting ones last."""
+        now = self._clock()
+        return sorted(self._models, key=lambda model: self._resting.get(id(model), now) > now)

@@ -1,0 +1,218 @@
+"""What is known of model families and providers, as data.
+
+Sources: the providers' model pages and API references as of 2026-11. A fact that is not known is
+left out: an unknown window is None, and is learnt from the first overflow error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+StrategyName = Literal["structured", "text"]
+EchoPolicy = Literal["never", "turn", "always"]
+CachingStyle = Literal["prefix", "system_and_3"]
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How to speak with one model at one provider.
+
+    `window` is the context window in tokens. `echo` names the assistant fields that go back on the
+    wire, `echo_policy` when: `turn` means only behind the last user message. `caching` is `prefix`
+    where byte stability is all that is needed. `stream_usage` says whether to ask for usage in the
+    stream. `short_ids` asks for call ids of nine letters and digits. `empty_content` is sent for
+    an assistant message that has calls and no text.
+    """
+
+    window: int | None = None
+    strategy: StrategyName = "structured"
+    tools: bool = True
+    echo: tuple[str, ...] = ()
+    echo_policy: EchoPolicy = "never"
+    caching: CachingStyle = "prefix"
+    max_tokens: str = "max_tokens"
+    stream_usage: bool = True
+    short_ids: bool = False
+    empty_content: str | None = None
+    keyless: bool = False
+
+
+WINDOWS: dict[str, int] = {
+    "claude": 200_000,
+    "claude-sonnet-4-5": 200_000,
+    "codestral": 256_000,
+    "command-a": 256_000,
+    "command-r": 128_000,
+    "deepseek": 128_000,
+    "deepseek-coder": 16_384,
+    "devstral": 131_072,
+    "gemini": 1_048_576,
+    "gemini-1.5-pro": 2_097_152,
+    "gemma": 8_192,
+    "gemma-3": 131_072,
+    "gemma-3-1b": 32_768,
+    "gemma-3n": 32_768,
+    "gemma3": 131_072,
+    "gemma3:1b": 32_768,
+    "glm-4": 131_072,
+    "glm-4.5v": 65_536,
+    "glm-4.6": 200_000,
+    "glm-4.7": 200_000,
+    "gpt-3.5": 16_385,
+    "gpt-4": 8_192,
+    "gpt-4-32k": 32_768,
+    "gpt-4-turbo": 128_000,
+    "gpt-4.1": 1_047_576,
+    "gpt-4.5": 128_000,
+    "gpt-4o": 128_000,
+    "gpt-5": 400_000,
+    "gpt-5-chat": 128_000,
+    "gpt-oss": 131_072,
+    "granite-3": 131_072,
+    "granite-4": 131_072,
+    "grok-3": 131_072,
+    "grok-4": 256_000,
+    "grok-4-fast": 2_000_000,
+    "grok-4.1-fast": 2_000_000,
+    "grok-4-1-fast": 2_000_000,
+    "grok-code-fast": 256_000,
+    "hermes-3": 131_072,
+    "hermes-4": 131_072,
+    "jamba": 256_000,
+    "kimi-k2": 131_072,
+    "kimi-k2-0905": 262_144,
+    "kimi-k2-instruct-0905": 262_144,
+    "kimi-k2-thinking": 262_144,
+    "kimi-k2-turbo": 262_144,
+    "kimi-k2.5": 262_144,
+    "llama-2": 4_096,
+    "llama-3": 8_192,
+    "llama-3.1": 131_072,
+    "llama-3.2": 131_072,
+    "llama-3.3": 131_072,
+    "llama-4": 131_072,
+    "llama-4-maverick": 1_048_576,
+    "llama-4-scout": 10_485_760,
+    "llama2": 4_096,
+    "llama3": 8_192,
+    "llama3.1": 131_072,
+    "llama3.2": 131_072,
+    "llama3.3": 131_072,
+    "magistral": 40_960,
+    "minimax-m1": 1_000_000,
+    "minimax-m2": 204_800,
+    "ministral": 131_072,
+    "mistral": 32_768,
+    "mistral-large": 131_072,
+    "mistral-medium": 131_072,
+    "mistral-nemo": 131_072,
+    "mistral-small": 131_072,
+    "mixtral": 32_768,
+    "mixtral-8x22b": 65_536,
+    "nemotron": 131_072,
+    "nova-lite": 300_000,
+    "nova-micro": 128_000,
+    "nova-pro": 300_000,
+    "o1": 200_000,
+    "o1-mini": 128_000,
+    "o1-preview": 128_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+    "phi-2": 2_048,
+    "phi-3": 4_096,
+    "phi-3-mini-128k": 131_072,
+    "phi-3.5": 131_072,
+    "phi-4": 16_384,
+    "phi-4-mini": 131_072,
+    "phi3": 131_072,
+    "phi4": 16_384,
+    "qwen2.5": 32_768,
+    "qwen2.5-7b-instruct-1m": 1_010_000,
+    "qwen3": 32_768,
+    "qwen3-235b-a22b-2507": 262_144,
+    "qwen3-30b-a3b-2507": 262_144,
+    "qwen3-coder": 262_144,
+    "qwen3-coder-plus": 1_000_000,
+    "qwen3-max": 262_144,
+    "qwen3-next": 262_144,
+    "qwq": 32_768,
+    "solar-pro": 32_768,
+    "sonar": 128_000,
+    "sonar-pro": 200_000,
+    "yi-large": 32_768,
+}
+"""Context windows in tokens by family; the longest that a word of the model's name starts with."""
+
+TEXT_FAMILIES = re.compile(r"gemma|(?<!o)llama|(?<![a-z0-9])phi-?\d")
+"""Families whose tool calling is text: no, or unreliable, structured calls."""
+
+REASONING: dict[str, tuple[tuple[str, ...], EchoPolicy]] = {
+    # V3.2 wants its reasoning back inside a turn's tool loop, and ignores or refuses it after.
+    "deepseek": (("reasoning_content",), "turn"),
+    "deepseek-r1": ((), "never"),
+    # Interleaved thinking: the templates keep the reasoning of earlier steps.
+    "kimi-k2": (("reasoning_content",), "always"),
+    "glm-4": (("reasoning_content",), "always"),
+    "glm-5": (("reasoning_content",), "always"),
+    "minimax-m": (("reasoning_content",), "always"),
+}
+"""Families that want reasoning back, in which fields and when; of no use to the others."""
+
+
+def profile_for(name: str, base_url: str | None = None) -> Profile:
+    """Return what is known of the model `name` at `base_url` (None is OpenAI itself)."""
+    family = _family(name)
+    host = (urlsplit(base_url or "https://api.openai.com/v1").hostname or "").lower()
+    echo, policy = _longest(family, REASONING) or ((), "never")
+    text = TEXT_FAMILIES.search(family) is not None
+    profile = Profile(
+        window=_longest(family, WINDOWS),
+        strategy="text" if text else "structured",
+        echo=echo,
+        echo_policy=policy,
+        keyless=_is_local(host),
+    )
+    return _at(host, family, profile)
+
+
+def _at(host: str, family: str, profile: Profile) -> Profile:
+    """Return the profile with what the provider at `host` does differently."""
+    claude = "claude" in family
+    if host.endswith("openrouter.ai"):
+        # OpenRouter translates for every family, and signs reasoning in a format of its own.
+        caching: CachingStyle = "system_and_3" if claude else "prefix"
+        details = ("reasoning_details",)
+        return replace(profile, echo=details, echo_policy="always", caching=caching)
+    if host.endswith("anthropic.com"):
+        return replace(profile, caching="system_and_3")
+    if host.endswith("openai.com"):
+        return replace(profile, max_tokens="max_completion_tokens")
+    if host.endswith("mistral.ai"):
+        return replace(profile, short_ids=True, stream_usage=False)
+    return profile
+
+
+def _family(name: str) -> str:
+    """Return a name as the tables spell it."""
+    return name.lower().replace("_", "-").replace(" ", "-")
+
+
+def _longest(family: str, table: Mapping[str, Fact]) -> Fact | None:
+    """Return the value under the longest key that a word of the name starts with."""
+    keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
+    return table[max(keys, key=len)] if keys else None
+
+
+def _is_local(host: str) -> bool:
+    """Say whether a host is this machine or a private network, where servers need no key."""
+    return (
+        host in ("localhost", "::1", "0.0.0.0", "host.docker.internal")  # noqa: S104 - compared
+        or host.startswith(("127.", "10.", "192.168."))
+        or host.endswith((".local", ".internal", ".lan"))
+        or "." not in host
+    )

@@ -1,0 +1,60 @@
+"""Read token counts from the usage objects that providers send.
+
+Fields: OpenAI and compatible (`prompt_tokens`, `prompt_tokens_details.cached_tokens`), Anthropic
+(`cache_read_input_tokens`, `cache_creation_input_tokens`), DeepSeek (`prompt_cache_hit_tokens`),
+Moonshot (`cached_tokens`), OpenRouter (`cost` in US dollars), as of 2026-11.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hermes_nb.core.messages import Usage
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """Return one request's usage; what is missing or no sensible number counts as 0."""
+    prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
+    output = _details(usage, "completion_tokens_details", "output_tokens_details")
+    cached = max(
+        _count(prompt, "cached_tokens"),
+        _count(usage, "cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens"),
+    )
+    written = max(
+        _count(prompt, "cache_write_tokens", "cache_creation_tokens"),
+        _count(usage, "cache_creation_input_tokens"),
+    )
+    total = _count(usage, "prompt_tokens")
+    if not total:  # Anthropic's own form leaves cached tokens out of the input
+        total = _count(usage, "input_tokens")
+        total += cached + written if "cache_read_input_tokens" in usage else 0
+    return Usage(
+        input=total,
+        output=_count(usage, "completion_tokens", "output_tokens"),
+        cached=cached,
+        written=written,
+        reasoning=_count(output, "reasoning_tokens") or _count(usage, "reasoning_tokens"),
+        requests=1,
+        cost=_price(usage.get("cost")),
+    )
+
+
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    found = (usage.get(name) for name in names)
+    return next((value for value in found if isinstance(value, Mapping)), {})
+
+
+def _count(usage: Mapping[str, Any], *names: str) -> int:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return max(0, int(value)) if math.isfinite(value) else 0
+    return 0
+
+
+def _price(value: object) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None

@@ -1,0 +1,154 @@
+"""The conversation in the chat-completions format, each message serialised once.
+
+A `Conversation` keeps the bytes of every message object it has seen for as long as the object
+lives: a request of a long turn joins bytes that are already there. The bytes of a prefix never
+change while the conversation only grows, which is what providers' prompt caches live from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hermes_nb.core.messages import Image, Message, Text, ToolCall
+from hermes_nb.models.clean import dumps
+from hermes_nb.models.memo import Memo
+from hermes_nb.models.profiles import Profile
+
+STOPPED = "[stopped before it was finished]"
+"""What an interrupted answer ends with on the wire, so that the model does not take it as whole."""
+EMPTY = {"user": "[no text]", "assistant": "[no text]", "tool": "[no output]", "system": ""}
+"""What stands for no text at all, which several providers refuse."""
+PICTURES = "Pictures from the tool results above:"
+
+
+def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[str, Any]:
+    """Return one message as chat.completions takes it; a tool message without its images.
+
+    `echo` sends back what the provider wants to see again of its reasoning.
+    """
+    match message.role:
+        case "assistant":
+            return _assistant(message, profile, echo=echo)
+        case "tool":
+            return {
+                "role": "tool",
+                "tool_call_id": _call_id(message.call_id, profile),
+                "content": message.text or EMPTY["tool"],
+            }
+        case _:
+            return {"role": message.role, "content": _content(message)}
+
+
+def pictures(messages: Sequence[Message]) -> dict[str, Any] | None:
+    """Return the user message that carries the images of a batch of tool results, or None.
+
+    Most providers take no images in tool results; behind the batch's last result they may stand.
+    """
+    images = [image for message in messages for image in message.images]
+    if not images:
+        return None
+    return {"role": "user", "content": [_part(Text(PICTURES)), *map(_part, images)]}
+
+
+class Conversation:
+    """Serialises conversations for one profile; several may take turns on one model."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._items: Memo[bytes] = Memo()
+        self._pictures: Memo[bytes] = Memo()
+
+    def items(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return each wire message as JSON, in order."""
+        since = self._echo_since(messages)
+        out: list[bytes] = []
+        batch: list[Message] = []
+        for position, message in enumerate(messages):
+            if message.role != "tool" and batch:
+                out.extend(self._shown(batch))
+                batch = []
+            out.append(self._item(message, echo=position >= since))
+            if message.role == "tool":
+                batch.append(message)
+        out.extend(self._shown(batch))
+        return out
+
+    def _item(self, message: Message, *, echo: bool) -> bytes:
+        # Only an assistant message with reasoning has two forms.
+        echo = echo and message.role == "assistant" and bool(message.reasoning or message.echo)
+        return self._items.get(
+            message, lambda: dumps(to_wire(message, self._profile, echo=echo)), echo
+        )
+
+    def _shown(self, batch: Sequence[Message]) -> Iterator[bytes]:
+        """Yield the message with a batch's images, made once for its last result."""
+        if any(message.images for message in batch):
+            yield self._pictures.get(batch[-1], lambda: dumps(pictures(batch)))
+
+    def _echo_since(self, messages: Sequence[Message]) -> int:
+        """Return the position from which reasoning goes back."""
+        match self._profile.echo_policy:
+            case "always":
+                return 0
+            case "never":
+                return len(messages)
+            case "turn":
+                users = (i for i in reversed(range(len(messages))) if messages[i].role == "user")
+                return next(users, 0)
+
+
+def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, Any]:
+    text = message.text
+    if message.interrupted:
+        text = f"{text}\n\n{STOPPED}" if text else STOPPED
+    content = text or (profile.empty_content if message.calls else EMPTY["assistant"])
+    out: dict[str, Any] = {"role": "assistant", "content": content}
+    if message.calls:
+        out["tool_calls"] = [_call(call, profile) for call in message.calls]
+    if echo:
+        out.update(_echoed(message, profile))
+    return out
+
+
+def _echoed(message: Message, profile: Profile) -> Mapping[str, Any]:
+    """Return the reasoning in the provider's own fields; plain text is kept once, not twice."""
+    out: dict[str, Any] = {}
+    for field in profile.echo:
+        if field in message.echo:
+            out[field] = message.echo[field]
+        elif message.reasoning and field in ("reasoning_content", "reasoning"):
+            out[field] = message.reasoning
+    return out
+
+
+def _call(call: ToolCall, profile: Profile) -> dict[str, Any]:
+    return {
+        "id": _call_id(call.id, profile),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments_json()},
+    }
+
+
+def _call_id(call_id: str, profile: Profile) -> str:
+    """Return the id as the provider takes it: Mistral wants exactly nine letters and digits."""
+    if not profile.short_ids or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if message.images:
+        return [_part(part) for part in message.parts]
+    return message.text or EMPTY[message.role]
+
+
+def _part(part: Text | Image) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            url = f"data:{part.mime};base64,{part.data}"
+            return {"type": "image_url", "image_url": {"url": url}}

@@ -1,0 +1,97 @@
+"""One question before the built-in model's weights are fetched, and a bar while they are."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hermes_nb.app.config import Settings
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.protocols import ChatModel
+from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.view import can_ask
+
+if TYPE_CHECKING:
+    from hermes_nb.models.weights import WeightsNeeded
+
+BAR_SECONDS = 0.5
+BAR_WIDTH = 30
+
+
+async def have_weights(
+    model: ChatModel,
+    shell: Any,  # noqa: ANN401 - IPython's shell
+    settings: Settings,
+    note: Callable[[str], None],
+) -> None:
+    """See to it that an embedded model has its weights, and say once what it is.
+
+    Asks before anything is downloaded; where nobody can answer, `HERMES_NB_FETCH_WEIGHTS=1` is the
+    yes. Raises `ConfigError`, with the ways out, when the answer is no.
+    """
+    from hermes_nb.app.build import embedded_notice
+
+    notice = embedded_notice(model)
+    if notice is None:
+        return
+    from hermes_nb.models.weights import WeightsNeeded, locate
+    from hermes_nb.models.weights_sources import shipped
+
+    if await in_thread(locate) is None:
+        needed = WeightsNeeded(shipped())
+        if not settings.fetch_weights and not _agreed(shell, needed):
+            raise needed
+        await _fetch(updates=can_ask(shell))
+    note(notice)
+
+
+def _agreed(shell: Any, needed: WeightsNeeded) -> bool:  # noqa: ANN401
+    if not can_ask(shell):
+        return False
+    question = (
+        f"No model is set up. Fetch the small built-in one ({needed.megabytes} MB, once, from "
+        f"{' or '.join(needed.sources)})? [y/N] "
+    )
+    return (ask_user(question) or "").lower() in ("y", "yes")
+
+
+async def _fetch(*, updates: bool) -> None:
+    """Download in a thread; a stop keeps what has arrived for the next try."""
+    from hermes_nb.models.weights import fetch
+
+    stop = threading.Event()
+    bar = _Bar(updates=updates)
+    try:
+        await in_thread(lambda: fetch(progress=bar.at, stop=stop), name="hermes-weights")
+    except asyncio.CancelledError:
+        stop.set()
+        raise
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """A line that fills up, drawn from the downloading thread."""
+
+    def __init__(self, *, updates: bool) -> None:
+        self._updates = updates
+        self._drawn = 0.0
+        self._lock = threading.Lock()
+
+    def at(self, done: int, total: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not self._updates or (done < total and now - self._drawn < BAR_SECONDS):
+                return
+            self._drawn = now
+            filled = BAR_WIDTH * done // max(total, 1)
+            bar = "█" * filled + "░" * (BAR_WIDTH - filled)
+            text = f"\r{bar} {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            print(text, end="", flush=True)  # noqa: T201 - a progress bar in the cell's output
+
+    def close(self) -> None:
+        if self._updates and self._drawn:
+            print(flush=True)  # noqa: T201 - ends the bar's line

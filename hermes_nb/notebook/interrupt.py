@@ -1,0 +1,209 @@
+"""What the stop button does to a turn, and to user code that runs inside one.
+
+ipykernel's own handler for async cells does not wake an idle event loop: a stop in a quiet moment
+is noticed when the next timer fires, 6.7 s into a `sleep(8)`. Ours wakes it. Handlers and timers
+exist on the main thread only; elsewhere both context managers do nothing. What they change they put
+back, also when user code in between changed it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+PATIENCE = 1.0
+"""Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
+AGAIN = 1.0009765625
+"""Seconds between alarms once time is up. Code that swallows one meets the next; the odd fraction
+tells our timer from one that user code has set."""
+
+
+class TimeLimit(KeyboardInterrupt):
+    """Time is up: a Ctrl-C by the clock.
+
+    What cleans up after a Ctrl-C (IPython's `!`, subprocess, joblib) so cleans up after this too,
+    and `except Exception` does not swallow it.
+    """
+
+
+class Stop:
+    """Whether, and how, the user stopped a block; made by `stoppable`."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._active = False
+        self._cancels = 0
+        self._last = 0.0
+
+    def _arm(self, task: asyncio.Task[Any], old: Any) -> None:  # noqa: ANN401
+        self._task = task
+        self._loop = asyncio.get_running_loop()
+        self._before = task.cancelling()
+        self._old = old
+        self._active = True
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.stopped and now - self._last < PATIENCE:
+            return
+        self.stopped, self._last = True, now
+        with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        # The block may have ended between the signal and now; what follows it is not ours to stop.
+        if self._active and self._task.cancel():
+            self._cancels += 1
+
+    def _disarm(self) -> bool:
+        """End the watch and take our cancellations back; return whether others remain."""
+        if self._active:
+            self._active = False
+            signal.signal(signal.SIGINT, self._old)
+        for _ in range(self._cancels):
+            self._task.uncancel()
+        self._cancels = 0
+        return self._task.cancelling() > self._before
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Let the stop button cancel the current task, and end this block quietly when it did.
+
+    The block leaves by its end with `.stopped` True; a cancellation that was not ours passes
+    through. A nested use within one task shares the outer one, which then is where the stop ends.
+    """
+    task = _task_on_main_thread()
+    old = signal.getsignal(signal.SIGINT)
+    outer = getattr(old, "__self__", None)
+    if task is None or old is None:  # None: a handler that Python could not put back
+        yield Stop()
+        return
+    if isinstance(outer, Stop) and outer._task is task:  # noqa: SLF001
+        yield outer
+        return
+    stop = Stop()
+    stop._arm(task, old)  # noqa: SLF001
+    try:
+        yield stop
+    except asyncio.CancelledError:
+        if stop._disarm() or not stop.stopped:  # noqa: SLF001
+            raise
+    finally:
+        stop._disarm()  # noqa: SLF001
+
+
+class Signals:
+    """What arrived while user code ran; made by `user_code`."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self.timed_out = False
+
+
+@contextmanager
+def user_code(
+    timeout: float | None = None,
+    *,
+    inside: Callable[[FrameType | None], bool] = lambda _: True,
+    elsewhere: Callable[[], None] | None = None,
+) -> Iterator[Signals]:
+    """Let the stop button raise KeyboardInterrupt in this block, and the clock `TimeLimit`.
+
+    An async cell's handler only cancels at the next `await`, which user code running synchronously
+    (or `input()`) never reaches. `timeout` is in seconds; there is no limit without SIGALRM
+    (Windows) and off the main thread. An alarm that the user had set is put back with the time it
+    has left, or at once when that is over; an alarm the block sets for itself replaces the limit.
+
+    `inside(frame)` says whether the interrupted frame may be raised in. Where it may not, a signal
+    calls `elsewhere`; without that a stop goes to the handler before ours and an alarm waits for
+    the next one.
+    """
+    signals = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    active = True
+    old = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(signum: int, frame: FrameType | None) -> None:
+        __tracebackhide__ = True  # IPython leaves such frames out
+        if active and inside(frame):
+            signals.interrupted = True
+            raise KeyboardInterrupt
+        if active and elsewhere:
+            signals.interrupted = True
+            elsewhere()
+        elif callable(old):
+            old(signum, frame)
+
+    def on_alarm(_signum: int, frame: FrameType | None) -> None:
+        __tracebackhide__ = True
+        if active and inside(frame):
+            signals.timed_out = True
+            message = f"stopped after {timeout:g} s"
+            raise TimeLimit(message)
+        if active and elsewhere:
+            signals.timed_out = True
+            elsewhere()
+
+    if old is not None:
+        signal.signal(signal.SIGINT, on_interrupt)
+    put_back = _set_alarm(timeout, on_alarm)
+    try:
+        yield signals
+    finally:
+        active = False
+        put_back()
+        if old is not None:
+            signal.signal(signal.SIGINT, old)
+
+
+def _task_on_main_thread() -> asyncio.Task[Any] | None:
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs here
+        return None
+
+
+def _set_alarm(
+    timeout: float | None, handler: Callable[[int, FrameType | None], None]
+) -> Callable[[], None]:
+    """Start the clock; return a function that puts back what was there."""
+    if timeout is None or not has_time_limit():
+        return lambda: None
+    old = signal.signal(signal.SIGALRM, handler)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001), AGAIN)
+    started = time.monotonic()
+
+    def put_back() -> None:
+        ours = abs(signal.getitimer(signal.ITIMER_REAL)[1] - AGAIN) < 1e-4  # noqa: PLR2004
+        taken_over = signal.getsignal(signal.SIGALRM) is not handler
+        if ours or not taken_over:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if taken_over:
+            return
+        signal.signal(signal.SIGALRM, old)
+        if left:
+            rest = max(left - (time.monotonic() - started), 0.001)
+            signal.setitimer(signal.ITIMER_REAL, rest, interval)
+
+    return put_back
+
+
+def has_time_limit() -> bool:
+    """Say whether code that runs here and now can be given a time limit by `user_code`."""
+    return (
+        hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGALRM) is not None
+    )

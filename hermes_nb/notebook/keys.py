@@ -1,0 +1,53 @@
+"""An API key on a magic line is refused, and the line is taken out of the history."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import Any
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.safety.redact import redact
+
+KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
+REMOVED = "# (a line with an API key was removed)"
+ADVICE = (
+    "an API key does not belong in a notebook; this line was removed from the history. Set "
+    "OPENAI_API_KEY in the environment or in the .env file of your Hermes home, and delete the "
+    "key from the cell"
+)
+
+
+def refuse_key(shell: Any, line: str) -> None:  # noqa: ANN401 - IPython's shell
+    """Raise `ConfigError` if a line holds a key, and forget the line."""
+    if KEY_OPTION.search(line) or redact(line) != line:
+        forget(shell)
+        raise ConfigError(ADVICE)
+
+
+def forget(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    """Take the running cell's input out of the history: the lists, the cache and the database."""
+    manager = shell.history_manager
+    number = len(manager.input_hist_raw) - 1
+    if number < 1:
+        return
+    manager.input_hist_raw[number] = REMOVED
+    manager.input_hist_parsed[number] = REMOVED
+    shell.user_ns["_i"] = manager._i00 = REMOVED  # noqa: SLF001 - IPython's copy of the last input
+    shell.user_ns[f"_i{number}"] = REMOVED
+    cache = manager.db_input_cache
+    cache[:] = [
+        (n, REMOVED, REMOVED) if n == number else (n, parsed, raw) for n, parsed, raw in cache
+    ]
+    if not manager.enabled:
+        return
+    manager.writeout_cache()
+    try:
+        with manager.db:
+            manager.db.execute(
+                "UPDATE history SET source = ?, source_raw = ? WHERE session = ? AND line = ?",
+                (REMOVED, REMOVED, manager.session_number, number),
+            )
+    except sqlite3.Error as error:
+        message = f"the key is still in IPython's history ({error}); `%history -g` shows where"
+        raise ConfigError(message) from error

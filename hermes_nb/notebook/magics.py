@@ -1,0 +1,184 @@
+"""`%hermes` and `%%hermes`: doorbells. They read the line, find the agent and hand over.
+
+Both are async: an input transformer puts `await` before the call that IPython generates, so that a
+turn runs on the kernel's own loop. Only then are widget clicks delivered while a cell runs, and a
+stop is noticed at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import Int, Unicode
+
+from hermes_nb.notebook.keys import refuse_key
+
+CALL = re.compile(
+    r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
+)
+
+
+def awaited(lines: list[str]) -> list[str]:
+    """Put `await` before every call of our magics that IPython generated."""
+    return [CALL.sub(r"\1await \2", line) for line in lines]
+
+
+@magics_class
+class HermesMagics(Magics):
+    """The agent's magics; `%config HermesMagics.model = "…"` sets what no option does."""
+
+    model = Unicode("", help="Model name; `embedded` is the built-in one.").tag(config=True)
+    base_url = Unicode("", help="Address of an OpenAI-compatible server.").tag(config=True)
+    approve = Unicode("", help="What runs without asking: ask, edits, all, never.").tag(config=True)
+    max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
+
+    def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+        super().__init__(shell=shell, parent=shell)
+        self._resident: Any = None
+
+    @property
+    def resident(self) -> Any:  # noqa: ANN401 - imported on first use
+        """The agent of this kernel, made on first use."""
+        if self._resident is None:
+            from hermes_nb.notebook.resident import Resident
+
+            self._resident = Resident(self.shell, overrides=self._configured, say=self._show)
+        return self._resident
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--model", default="", help="use this model from now on")
+    @argument("--tools", default="", help="only these tools or toolsets, comma-separated")
+    @argument("--session", default="", metavar="NAME", help="go on with, or start, this session")
+    @argument("--new", action="store_true", help="start a new session")
+    @argument("--no-context", action="store_true", help="do not tell the model what changed here")
+    @argument("--max-requests", type=int, default=None, metavar="N", help="model requests allowed")
+    @argument(
+        "--approve", choices=("ask", "edits", "all", "never"), help="what may run without asking"
+    )
+    @argument("--quiet", action="store_true", help="show nothing until the turn is over")
+    @argument("prompt", nargs=argparse.REMAINDER, help="the prompt, or a command (%%hermes help)")
+    @line_cell_magic
+    async def hermes(self, line: str, cell: str | None = None) -> None:
+        """Ask Hermes: `%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line.
+
+        `%hermes help` lists the commands (status, model, tools, resume, …).
+        """
+        refuse_key(self.shell, line)
+        if cell is None and await self._command(line):
+            return
+        arguments, rest = self._parse(line)
+        prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
+        from hermes_nb.notebook.resident import TurnOptions
+
+        options = TurnOptions(
+            model=arguments.model,
+            tools=arguments.tools,
+            session=arguments.session,
+            new=arguments.new,
+            context=not arguments.no_context,
+            max_requests=arguments.max_requests,
+            approve=arguments.approve,
+            quiet=arguments.quiet,
+        )
+        await self.resident.ask(prompt, options)
+
+    async def _command(self, line: str) -> bool:
+        """Run the command that a line names; say whether it was one."""
+        from hermes_nb.notebook.commands import find, perform
+
+        found = find(line or "help")
+        if found is None:
+            return False
+        command, words = found
+        self._show(await perform(command, self.resident, words))
+        return True
+
+    def _parse(self, line: str) -> tuple[argparse.Namespace, str]:
+        """Split a line into its leading options and the prompt, which is taken as it stands."""
+        parser = self.hermes.parser
+        words, rest = split_options(line, parser)
+        arguments = parser.parse_args(words)
+        if arguments.max_requests is not None and arguments.max_requests < 1:
+            message = "--max-requests needs a number above 0"
+            raise UsageError(message)
+        return arguments, rest
+
+    def _configured(self) -> dict[str, Any]:
+        return {
+            "model": self.model or None,
+            "base_url": self.base_url or None,
+            "approve": self.approve or None,
+            "max_requests": self.max_requests or None,
+        }
+
+    def _show(self, markdown: str) -> None:
+        from IPython.display import display
+
+        from hermes_nb.notebook.transcript import plain_text
+
+        display({"text/markdown": markdown, "text/plain": plain_text(markdown)}, raw=True)
+
+
+def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
+    """Return the option words at the start of a line, and the rest untouched.
+
+    A prompt is no shell command: its apostrophes, quotes and dashes mean nothing here. `--` ends
+    the options.
+    """
+    words: list[str] = []
+    rest = line.strip()
+    takes_value = {
+        name: action.nargs != 0
+        for action in parser._actions  # noqa: SLF001 - argparse has no public listing
+        for name in action.option_strings
+    }
+    while rest.startswith("-"):
+        word, _, after = rest.partition(" ")
+        if word == "--":
+            return words, after.lstrip()
+        name = word.partition("=")[0]
+        if name not in takes_value:
+            near = ", ".join(n for n in takes_value if n.startswith("--"))
+            message = f"there is no option {name}; the options are {near} (`--` starts a prompt)"
+            raise UsageError(message)
+        words.append(word)
+        rest = after.lstrip()
+        if takes_value[name] and "=" not in word:
+            value, rest = _first_word(rest)
+            words += [value] if value else []
+    return words, rest
+
+
+def _first_word(text: str) -> tuple[str, str]:
+    """Return the first word, which may be quoted, and what follows it."""
+    if text[:1] in ("'", '"') and (end := text.find(text[0], 1)) > 0:
+        return shlex.split(text[: end + 1])[0], text[end + 1 :].lstrip()
+    word, _, rest = text.partition(" ")
+    return word, rest.lstrip()
+
+
+def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    """Register the magics and the transformer, once however often this is called."""
+    unload(shell)
+    shell.register_magics(HermesMagics(shell))
+    shell.input_transformers_post.append(awaited)
+
+
+def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    """Take back what `load` registered."""
+    hooks = shell.input_transformers_post
+    hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != __name__]
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("hermes", None)
+    shell.magics_manager.registry.pop("HermesMagics", None)
+    if shell.configurables:
+        shell.configurables[:] = [
+            each for each in shell.configurables if type(each).__name__ != "HermesMagics"
+        ]

@@ -1,0 +1,348 @@
+"""Hermes as it lives in this kernel: one model, one set of tools, one session at a time.
+
+The magics and the commands are doorbells; this is who answers. Nothing is built before the first
+turn: no client, no directory, no connection.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.app.build import build_model, build_tools, open_store
+from hermes_nb.app.config import Settings, load_settings
+from hermes_nb.app.session import Identity, Session
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.messages import Message, Text
+from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Toolset
+from hermes_nb.notebook.approval import CellApprover
+from hermes_nb.notebook.consent import have_weights
+from hermes_nb.notebook.identity import notebook_path
+from hermes_nb.notebook.interrupt import stoppable
+from hermes_nb.notebook.kernel_tools import kernel_tools
+from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.notebook.variables import summaries
+from hermes_nb.notebook.view import View, has_kernel, make_view
+from hermes_nb.safety.guard import Guard, Mode
+
+SHOWN_VARIABLES = 30
+"""A turn's message lists at most this many variables; list_variables has the rest."""
+
+
+class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
+    """The turn failed; its cell fails with it, so that a run of the whole notebook stops here."""
+
+
+class Stopped(HermesError):  # noqa: N818 - what the user did
+    """The user stopped the turn; the cell ends as interrupted cells do, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOptions:
+    """What a magic line says about one turn; None and "" mean: as it is."""
+
+    model: str = ""
+    tools: str = ""
+    session: str = ""
+    new: bool = False
+    context: bool = True
+    max_requests: int | None = None
+    approve: Mode | None = None
+    quiet: bool = False
+
+
+class Resident:
+    """The agent of one kernel.
+
+    `overrides` are the traitlets' values, asked for whenever settings are read. `say` shows a line
+    of ours outside of a turn.
+    """
+
+    def __init__(
+        self,
+        shell: Any,  # noqa: ANN401 - IPython's shell
+        *,
+        overrides: Callable[[], Mapping[str, Any]] = dict,
+        say: Callable[[str], None],
+    ) -> None:
+        self.shell = shell
+        self.session: Session | None = None
+        self.last: Transcript | None = None
+        self.guard = Guard()
+        self._overrides = overrides
+        self._chosen: dict[str, Any] = {}
+        self._say = say
+        self._view: View | None = None
+        self._model: ChatModel | None = None
+        self._tools: Toolset | None = None
+        self._tool_names: tuple[str, ...] = ()
+        self._store: SessionStore | None = None
+        self._notebook: str | None = None
+        self._told: dict[str, Variable] = {}
+
+    def settings(self) -> Settings:
+        """Return the settings as they are now."""
+        return load_settings(overrides={**self._overrides(), **self._chosen})
+
+    @property
+    def store(self) -> SessionStore:
+        """The session store; opened on first use."""
+        if self._store is None:
+            self._store = open_store(self.settings())
+        return self._store
+
+    @property
+    def model_name(self) -> str:
+        """The model that answered last, or "" before the first turn."""
+        return self._model.name if self._model else ""
+
+    @property
+    def notebook(self) -> str:
+        """The absolute path of this kernel's notebook, or ""."""
+        if self._notebook is None:
+            self._notebook = notebook_path(self.shell.user_ns) if has_kernel(self.shell) else ""
+        return self._notebook
+
+    async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
+        """Take a turn, show it, and return the answer.
+
+        Raises `Stopped` when the user stopped it and `TurnFailed` when it failed; both render as
+        one line. What was shown and stored until then stays.
+        """
+        options = options or TurnOptions()
+        if not prompt.strip():
+            message = "the prompt is empty; write it below %%hermes or behind %hermes"
+            raise ConfigError(message)
+        with stoppable() as stop:
+            await self._turn(prompt, options)
+        ending = self.last.ending if self.last else None
+        if stop.stopped or ending is None or ending.reason == "interrupted":
+            message = "stopped"
+            raise Stopped(message)
+        if ending.reason == "failed":
+            raise TurnFailed(ending.error)
+        return self.last.answer if self.last else ""
+
+    async def _turn(self, prompt: str, options: TurnOptions) -> None:
+        settings = self.settings()
+        view = self._view = make_view(self.shell, quiet=options.quiet)
+        self.last = view.transcript
+        mode = self.guard.mode
+        try:
+            session = await self._prepare(prompt, options, settings)
+            view.transcript.model = session.agent.model.name
+            self.guard.mode = options.approve or settings.approve
+            session.agent.tools = self._selected(options)
+            message = self._message(prompt, options)
+            budget = options.max_requests or settings.max_requests
+            async with aclosing(session.turn(message, sinks=[view], max_requests=budget)) as events:
+                async for _ in events:
+                    pass
+        finally:
+            self.guard.mode = mode
+            self._view = None
+            if view.transcript.started:
+                view.close()
+
+    async def _prepare(self, prompt: str, options: TurnOptions, settings: Settings) -> Session:
+        """Return the session that takes the turn, built, resumed or as it stands."""
+        if options.model:
+            self.choose_model(options.model)
+            settings = self.settings()
+        if self._model is None:
+            self._model = await in_thread(lambda: build_model(settings, variables=self.variables))
+            await have_weights(self._model, self.shell, settings, self._note)
+        if options.new:
+            self.new()
+        if options.session and not self._is_current(options.session):
+            self._join(options.session, settings)
+        if self.session is None and not options.new:
+            self._resume_notebook(settings)
+        if self.session is None:
+            title = options.session or one_line(prompt, 60)
+            self.session = self._start(title, settings)
+        self.session.agent.model = self._model
+        return self.session
+
+    def new(self) -> None:
+        """End the running session; the next turn begins another."""
+        if self.session is not None:
+            self.session.end()
+        self.session = None
+        self._told = {}
+
+    def resume(self, wanted: str = "") -> Session:
+        """Go on with a session by id or title, or with the notebook's (or any) latest one.
+
+        Raises `ConfigError` when there is none.
+        """
+        if self._model is None:
+            self._model = build_model(self.settings(), variables=self.variables)
+        stored = self._find(wanted)
+        if stored is None:
+            message = f"there is no session {wanted!r}; %hermes sessions lists them"
+            raise ConfigError(message if wanted else "there is no session to resume yet")
+        self.session = self._resumed(stored, self.settings())
+        return self.session
+
+    def choose_model(self, name: str) -> None:
+        """Use another model from the next turn on; the conversation stays."""
+        self._chosen["model"] = name
+        self._model = None
+
+    def choose_approval(self, mode: str) -> None:
+        """Set the approval mode; raise `ConfigError` for one that does not exist."""
+        load_settings(overrides={"approve": mode})
+        self._chosen["approve"] = mode
+
+    def choose_tools(self, names: str) -> Toolset:
+        """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
+        wanted = tuple(name.strip() for name in names.split(",") if name.strip())
+        self._tool_names = () if wanted in ((), ("all",)) else wanted
+        return self._selected(TurnOptions())
+
+    def tools(self) -> Toolset:
+        """Return all the tools there are, built on first use."""
+        if self._tools is None:
+            settings = self.settings()
+            self._tools = build_tools(
+                working_directory(),
+                extra=kernel_tools(self.shell),
+                guard=self.guard,
+                approver=CellApprover(self.shell),
+                spill=settings.home / "outputs",
+            )
+        return self._tools
+
+    def variables(self) -> list[Variable]:
+        """Return the user's variables as a prompt needs them."""
+        return summaries(self.shell.user_ns)
+
+    def _selected(self, options: TurnOptions) -> Toolset:
+        everything = self.tools()
+        names = tuple(n.strip() for n in options.tools.split(",") if n.strip()) or self._tool_names
+        if not names or names == ("all",):
+            return everything
+        known = {tool.name for tool in everything} | {tool.toolset for tool in everything}
+        if unknown := [name for name in names if name not in known]:
+            message = f"there is no tool or toolset {unknown[0]!r}; %hermes tools lists them"
+            raise ConfigError(message)
+        return everything.only(*names)
+
+    def _message(self, prompt: str, options: TurnOptions) -> Message:
+        """Return the user's message: the prompt, and in a part of its own what changed."""
+        note = self._context_note() if options.context else ""
+        parts = (Text(prompt), Text(note)) if note else (Text(prompt),)
+        return Message(role="user", parts=parts)
+
+    def _context_note(self) -> str:
+        """Return the variables that are new or different since the agent was last told."""
+        now = {variable.name: variable for variable in self.variables()}
+        fresh = [v for name, v in now.items() if self._told.get(name) != v]
+        gone = [name for name in self._told if name not in now]
+        self._told = now
+        lines = [_variable_line(variable) for variable in fresh[:SHOWN_VARIABLES]]
+        if len(fresh) > SHOWN_VARIABLES:
+            lines.append(f"… and {len(fresh) - SHOWN_VARIABLES} more; list_variables shows them")
+        if gone:
+            lines.append(f"deleted: {', '.join(gone[:SHOWN_VARIABLES])}")
+        return "\n".join(["[Notebook context]", "Variables:", *lines]) if lines else ""
+
+    def _start(self, title: str, settings: Settings) -> Session:
+        source = "notebook" if has_kernel(self.shell) else "terminal"
+        assert self._model is not None  # noqa: S101 - _prepare built it
+        return Session.start(
+            store=self.store,
+            model=self._model,
+            tools=self.tools(),
+            identity=Identity(source=source, notebook=self.notebook, title=title),
+            max_requests=settings.max_requests,
+            warn=self._note,
+        )
+
+    def _resume_notebook(self, settings: Settings) -> None:
+        """Go on where this notebook's last session stopped, after a kernel restart."""
+        if not self.notebook:
+            return
+        try:
+            latest = next(iter(self.store.sessions(notebook=self.notebook, limit=1)), None)
+        except HermesError as error:
+            self._note(f"earlier sessions cannot be read: {error}")
+            return
+        if latest is None or latest.ended is not None or not latest.messages:
+            return
+        self.session = self._resumed(latest, settings)
+        self._note(
+            f"Resumed this notebook's session ({latest.messages} messages, "
+            f"“{latest.title}”). `%hermes new` starts afresh."
+        )
+
+    def _resumed(self, stored: StoredSession, settings: Settings) -> Session:
+        self._told = {}
+        assert self._model is not None  # noqa: S101 - both callers built it
+        return Session.resume(
+            stored,
+            store=self.store,
+            model=self._model,
+            tools=self.tools(),
+            max_requests=settings.max_requests,
+            warn=self._note,
+        )
+
+    def _join(self, name: str, settings: Settings) -> None:
+        """Make the named session the current one; it is started with that name if it is new."""
+        stored = self._find(name)
+        self.session = self._resumed(stored, settings) if stored else None
+        if stored is None:
+            self.session = self._start(name, settings)
+
+    def _is_current(self, name: str) -> bool:
+        if self.session is None:
+            return False
+        stored = self.store.get(self.session.id)
+        return self.session.id == name or (stored is not None and stored.title == name)
+
+    def _find(self, wanted: str) -> StoredSession | None:
+        """Return the session with that id or title, else, for "", the latest one."""
+        if not wanted:
+            for notebook in {self.notebook or None, None}:
+                if found := self.store.sessions(notebook=notebook, limit=1):
+                    return found[0]
+            return None
+        recent = self.store.sessions(limit=500)
+        exact = [each for each in recent if wanted in (each.id, each.title)]
+        started = [each for each in recent if each.id.startswith(wanted)]
+        return next(iter([*exact, *started]), None)
+
+    def _note(self, markdown: str) -> None:
+        if self._view is not None:
+            self._view.note(markdown)
+        else:
+            self._say(markdown)
+
+
+def working_directory() -> Path:
+    """Return the kernel's working directory; raise `ConfigError` when it has been deleted."""
+    try:
+        return Path(os.getcwd())  # noqa: PTH109 - Path.cwd() says nothing else
+    except OSError as error:
+        message = "the working directory has been deleted; `%cd` to another one"
+        raise ConfigError(message) from error
+
+
+def _variable_line(variable: Variable) -> str:
+    shape = f" {variable.shape}" if variable.shape else ""
+    columns = variable.columns or {}
+    listed = ", ".join(f"{name} {dtype}" for name, dtype in list(columns.items())[:20])
+    more = ", …" if len(columns) > 20 else ""  # noqa: PLR2004 - as above
+    return f"- {variable.name}: {variable.type}{shape}" + (f" ({listed}{more})" if listed else "")

@@ -1,0 +1,182 @@
+"""IPython's state and hooks, taken over for the time of a nested run and put back exactly.
+
+Each entry is something a nested `run_cell` was seen to leave changed, or a door through which its
+output would reach the front end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import EllipsisType
+from typing import Any
+
+from hermes_nb.core.text import head_tail
+from hermes_nb.notebook.capture import Collector, Publisher, Stream
+
+KEPT_CALLBACKS = frozenset({"matplotlib_inline.backend_inline", "IPython.extensions.autoreload"})
+"""Modules whose event callbacks nested code gets too: its figures are shown, and modules that were
+edited are reloaded. All others belong to the user's own cells (timers, checkers, recorders)."""
+
+_LINE_LIMIT = 20_000
+_DRAIN = 0.05
+
+
+@contextmanager
+def undisturbed(shell: Any) -> Iterator[None]:
+    """Put back what running a cell changes besides the namespace."""
+    with ExitStack() as stack:
+        _swap(
+            stack,
+            shell,
+            execution_count=...,
+            last_execution_result=...,
+            last_execution_succeeded=...,
+            _last_traceback=...,
+            _last_traceback_during_displayhook=...,
+            sys_excepthook=...,
+            rl_next_input=...,
+            keepkernel_on_exit=...,
+            call_pdb=False,  # nobody is there to answer a debugger's prompt
+        )
+        _swap(stack, shell.displayhook, exec_result=...)
+        _swap(stack, shell.payload_manager, _payload=[])
+        _swap(stack, sys, last_type=..., last_value=..., last_traceback=..., last_exc=...)
+        yield
+
+
+@contextmanager
+def captured(shell: Any, collector: Collector, code: str) -> Iterator[None]:
+    """Send what is shown to `collector` until the block ends."""
+
+    def show_error(etype: type[BaseException], evalue: Any, stb: Any) -> None:
+        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb or ()]
+        evalue = text_of(evalue)
+        collector.error(etype.__name__, evalue, [head_tail(line, _LINE_LIMIT) for line in lines])
+
+    def show_page(data: Any, *_args: Any, **_kwargs: Any) -> None:
+        collector.display(data if isinstance(data, Mapping) else {"text/plain": data})
+
+    hook = _display_hook(shell, collector, code)
+    with ExitStack() as stack:
+        _swap(
+            stack,
+            shell,
+            display_pub=Publisher(collector, shell.display_pub),
+            _showtraceback=show_error,
+            ask_exit=_refuse_exit,
+        )
+        _swap(stack, shell.events, trigger=_quiet_trigger(shell))
+        # The hook is found in either place: sys when a cell runs around us, the trap when none does.
+        _swap(stack, shell.display_trap, hook=hook)
+        _swap(stack, sys, displayhook=hook)
+        _swap_item(stack, shell.hooks, "show_in_pager", show_page)
+        for name in ("stdout", "stderr"):
+            outer = getattr(sys, name)
+            stream = Stream(collector, name, outer)
+            _swap(stack, sys, **{name: stream})
+            if hasattr(outer, "pub_thread"):
+                # ipykernel's stream: logging set up earlier holds it, and what subprocesses write
+                # to descriptors 1 and 2 arrives through it.
+                _swap(stack, outer, write=stream.write)
+                stack.callback(_drain, outer)
+        stack.callback(collector.close)
+        yield
+
+
+def text_of(error: Any) -> str:
+    """Return an exception's text, at some length; its `__str__` is the user's and may fail."""
+    try:
+        return head_tail(str(error), _LINE_LIMIT)
+    except Exception as failure:  # noqa: BLE001 - anything can come out of it
+        return f"(its text cannot be shown: {type(failure).__name__})"
+
+
+def _display_hook(shell: Any, collector: Collector, code: str) -> Callable[[Any], None]:
+    """Return a display hook that leaves `_`, `__` and `Out` alone."""
+
+    def quiet() -> bool:
+        if ";" not in code:
+            return False
+        try:
+            return bool(shell.displayhook.semicolon_at_end_of_expression(code))
+        except Exception:  # noqa: BLE001 - a cell with magics need not be tokens
+            return code.rstrip().endswith(";")
+
+    def hook(result: Any = None) -> None:
+        if result is None or quiet():
+            return
+        data, metadata = shell.display_formatter.format(result)
+        if data:  # a `_ipython_display_` has shown itself already
+            collector.result(data, metadata)
+
+    return hook
+
+
+def _quiet_trigger(shell: Any) -> Callable[..., None]:
+    """Return an `events.trigger` that calls only the callbacks that nested code is to have.
+
+    The lists of callbacks stay as they are: what nested code registers is registered.
+    """
+
+    def trigger(event: str, *args: Any, **kwargs: Any) -> None:
+        for callback in list(shell.events.callbacks[event]):
+            if getattr(callback, "__module__", "") in KEPT_CALLBACKS:
+                try:
+                    callback(*args, **kwargs)
+                except (Exception, KeyboardInterrupt):  # noqa: BLE001 - as IPython's own does
+                    shell.showtraceback()
+
+    return trigger
+
+
+def _refuse_exit() -> None:
+    """Make `exit()` end the code, not the kernel."""
+    raise SystemExit(0)
+
+
+def _swap(stack: ExitStack, target: Any, **values: Any | EllipsisType) -> None:
+    """Set attributes (`...` leaves one as it is) and have the stack put all of them back.
+
+    A method that an instance attribute shadows is uncovered again, not pinned to the instance.
+    """
+    for name, value in values.items():
+        mine = vars(target)
+        if name in mine:
+            stack.callback(setattr, target, name, mine[name])
+        elif inspect.isdatadescriptor(getattr(type(target), name, None)):
+            stack.callback(setattr, target, name, getattr(target, name))
+        else:
+            stack.callback(mine.pop, name, None)
+        if value is not ...:
+            setattr(target, name, value)
+
+
+def _swap_item(stack: ExitStack, target: Any, key: str, value: Any) -> None:
+    stack.callback(target.__setitem__, key, target[key])
+    target[key] = value
+
+
+def _drain(stream: Any) -> None:
+    """Wait for what subprocesses wrote: a thread of ipykernel's reads it from a pipe."""
+    pipe = getattr(stream, "_fid", None)
+    if not isinstance(pipe, int) or os.name != "posix":
+        return
+    import fcntl
+    import termios
+
+    until = time.monotonic() + _DRAIN
+    waiting = bytearray(4)
+    try:
+        while time.monotonic() < until:
+            fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+            if not any(waiting):
+                break
+            time.sleep(0.001)
+    except OSError:
+        return
+    time.sleep(0.0005)  # lets the thread that has just read hand over what it read

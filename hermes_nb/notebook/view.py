@@ -1,0 +1,216 @@
+"""Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
+
+A view is an event sink with a beginning and an end. In a cell one Markdown display is updated at
+most every `INTERVAL` seconds, never once a token (500 tokens one by one cost 911 kB and 625 ms of
+CPU, throttled 38 kB). Where stdin is not allowed (nbclient, nbval, papermill) there are no
+updates, which those tools do not understand: one display at the end. In a terminal, text streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any, Protocol
+
+from hermes_nb.core.events import (
+    Event,
+    MessageAdded,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    TurnEnded,
+)
+from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+INTERVAL = 0.12
+"""Seconds between two updates; it grows with the text, as every update carries all of it."""
+CHARACTERS_PER_SECOND = 40_000
+"""So many characters of text stretch the interval by a second."""
+TICK = 1.0
+"""Seconds between updates of a quiet turn, for the clock of a running call."""
+
+
+class View(Protocol):
+    """Shows one turn."""
+
+    transcript: Transcript
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        ...
+
+    def note(self, markdown: str) -> None:
+        """Show a line that is ours, not the model's."""
+        ...
+
+    def close(self) -> None:
+        """Show the final state; a second call does nothing."""
+        ...
+
+
+def make_view(shell: Any, *, model: str = "", quiet: bool = False) -> View:  # noqa: ANN401 - IPython
+    """Return the view that fits where the cell runs."""
+    transcript = Transcript(model=model)
+    if not has_kernel(shell):
+        return TerminalView(transcript)
+    if quiet or not can_ask(shell):
+        return FinalView(transcript)
+    return CellView(transcript)
+
+
+def has_kernel(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
+    """Say whether the shell runs in a Jupyter kernel."""
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_ask(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
+    """Say whether somebody can answer `input()` in the running cell."""
+    if not has_kernel(shell):
+        return sys.stdin is not None and sys.stdin.isatty()
+    return bool(getattr(shell.kernel, "_allow_stdin", False))
+
+
+def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
+    """Return the MIME bundle of a turn's view."""
+    if running:
+        return {"text/markdown": transcript.running(), "text/plain": transcript.answer}
+    return {"text/markdown": transcript.finished(), "text/plain": transcript.plain()}
+
+
+class FinalView:
+    """One display when the turn is over."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        self.transcript(event)
+
+    def note(self, markdown: str) -> None:
+        """Keep a line for the final display."""
+        self.transcript.notes.append(markdown)
+
+    def close(self) -> None:
+        """Display the turn."""
+        from IPython.display import display
+
+        if not self._closed:
+            self._closed = True
+            display(bundle(self.transcript, running=False), raw=True)
+
+
+class CellView:
+    """One display that is updated while the turn runs."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        self._handle: Any = None
+        self._shown = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event and see to it that it is shown soon."""
+        self.transcript(event)
+        if not isinstance(event, TurnEnded):
+            self._schedule()
+
+    def note(self, markdown: str) -> None:
+        """Show a line at once."""
+        self.transcript.notes.append(markdown)
+        self._update(running=True)
+
+    def close(self) -> None:
+        """Show the finished turn."""
+        if self._closed:
+            return
+        self._closed = True
+        self._cancel()
+        self._update(running=False)
+
+    def _schedule(self) -> None:
+        if self._closed or self._timer is not None:
+            return
+        interval = INTERVAL + len(self.transcript.answer) / CHARACTERS_PER_SECOND
+        wait = self._shown + interval - time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._cancel()
+        if self._closed:
+            return
+        self._update(running=True)
+        if self.transcript.running_call:
+            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _update(self, *, running: bool) -> None:
+        from IPython.display import display
+
+        data = bundle(self.transcript, running=running)
+        self._shown = time.monotonic()
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
+class TerminalView:
+    """Text as it streams, a dim line a call, colours where the terminal has them."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        from rich.console import Console
+
+        self.transcript = transcript
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._open_line = False
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Print what an event adds."""
+        self.transcript(event)
+        match event:
+            case TextDelta(text):
+                self._console.print(visible(redact(text), lines=True), end="", markup=False)
+                self._open_line = True
+            case RequestRetried(reason):
+                self._line(f"[{redact(reason)}; asking again]", style="yellow")
+            case ToolFinished(call):
+                view = next(view for view in self.transcript.calls if view.call.id == call.id)
+                style = "dim" if view.status == "ok" else "red"
+                self._line(f"  {view.plain_line()}", style=style)
+            case MessageAdded(message) if message.role == "assistant" and message.text:
+                self._end_line()
+            case _:
+                pass
+
+    def note(self, markdown: str) -> None:
+        """Print a line that is ours."""
+        self._line(markdown.replace("`", "").replace("**", ""), style="cyan")
+
+    def close(self) -> None:
+        """Print how the turn ended."""
+        if self._closed:
+            return
+        self._closed = True
+        failed = self.transcript.ending is None or self.transcript.ending.reason != "answered"
+        for line in self.transcript.ending_lines():
+            self._line(line, style="red" if failed else "dim")
+
+    def _line(self, text: str, *, style: str) -> None:
+        self._end_line()
+        self._console.print(text, style=style, markup=False)
+
+    def _end_line(self) -> None:
+        if self._open_line:
+            self._console.print()
+            self._open_line = False

@@ -1,0 +1,194 @@
+"""The toolset `files`: read, write, patch and list files of the working directory.
+
+Reads are streams with a budget, so a file of any size or kind is safe to ask for. Writes are
+atomic. Notebooks are read here but never written: an open one belongs to its front end.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
+from hermes_nb.safety.visible import visible
+from hermes_nb.tools.listing import listing
+from hermes_nb.tools.patching import patched
+from hermes_nb.tools.reading import Lines, numbered
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.textfile import SAMPLE, Encoding, decode, encoding_of, kind_of, open_regular
+from hermes_nb.tools.workspace import Workspace, size_text
+
+PATCH_LIMIT = 16_000_000
+"""Bytes of the largest file that is patched, which happens in memory."""
+
+Positive = Annotated[int, {"minimum": 1}]
+
+
+def files(
+    root: Path,
+    *,
+    also_readable: tuple[Path, ...] = (),
+    allowed: Callable[[Path], bool] = lambda _: False,
+) -> Toolset:
+    """Return the tools for `root`; `also_readable` directories may be read but not written.
+
+    `allowed(path)` opens single paths outside, by their real absolute path.
+    """
+    space = Workspace(root=root, also_readable=also_readable, allowed=allowed)
+    return Toolset([_read_file(space), _write_file(space), _patch(space), _list_files(space)])
+
+
+def _gist(arguments: Mapping[str, Any]) -> str:
+    return visible(str(arguments.get("path", ".")))
+
+
+def _read_file(space: Workspace) -> Tool:
+    @tool(toolset="files", paths=("path",), root=space.root, describe=_gist)
+    def read_file(  # noqa: D417 - a schema says nothing that is plain
+        context: ToolContext, path: str, offset: Positive = 1, limit: Positive = 1000
+    ) -> str:
+        """Read a text file; lines come numbered. Says how to go on when it is cut.
+
+        Args:
+            offset: first line
+            limit: number of lines
+        """
+        target = space.resolve(path)
+        with space.explained(target), open_regular(target) as file:
+            sample = file.read(SAMPLE)
+            size = os.fstat(file.fileno()).st_size
+            encoding = encoding_of(sample, whole=size <= SAMPLE)
+            if encoding is None:
+                kind = kind_of(target, sample)
+                message = (
+                    f"{space.shown(target)!r} is binary ({kind}, {size_text(size)}) and not shown; "
+                    "load it with Python instead"
+                )
+                raise ToolError(message)
+            file.seek(len(encoding.mark))
+            text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="\n")
+            shown = numbered(Lines(text, context.stop), offset, limit, size)
+        return shown if encoding.name == "utf-8" else f"{shown}\n[read as {encoding.name}]"
+
+    return read_file
+
+
+def _write_file(space: Workspace) -> Tool:
+    @tool(toolset="files", risk=Risk.WRITE, paths=("path",), root=space.root, describe=_gist)
+    def write_file(path: str, content: str) -> str:
+        """Create a file or replace all of it; missing directories are made."""
+        target = _writable(space, path)
+        with space.explained(target):
+            exists = target.exists()
+            before = _current(target) if exists else None
+            encoding = Encoding()
+            if before is not None:
+                content, encoding = _in_style(content, *before)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            data = encoding.encode(content)
+            write_atomic(target, data)
+        lines = content.count("\n") + (not content.endswith("\n") and content != "")
+        verb = "replaced" if exists else "created"
+        return f"{verb} {space.shown(target)} ({lines:,} lines, {size_text(len(data))})"
+
+    return write_file
+
+
+def _patch(space: Workspace) -> Tool:
+    @tool(toolset="files", risk=Risk.WRITE, paths=("path",), root=space.root, describe=_gist)
+    def patch(  # noqa: D417
+        path: str,
+        old: str,
+        new: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - named by the model
+    ) -> str:
+        """Replace an exact passage of a file and show the diff.
+
+        Args:
+            old: the passage as it is in the file, unique unless replace_all
+        """
+        target = _writable(space, path)
+        name = space.shown(target)
+        with space.explained(target), open_regular(target) as file:
+            data = file.read(PATCH_LIMIT + 1)
+        if len(data) > PATCH_LIMIT:
+            message = f"{name!r} is larger than {size_text(PATCH_LIMIT)}; change it with a script"
+            raise ToolError(message)
+        decoded = decode(data)
+        if decoded is None:
+            message = f"{name!r} is binary ({kind_of(target, data)}); change it with Python instead"
+            raise ToolError(message)
+        text, encoding = decoded
+        result = patched(text, old, new, name=name, replace_all=replace_all)
+        with space.explained(target):
+            write_atomic(target, encoding.encode(result.text))
+        times = "" if result.count == 1 else f" in {result.count} places"
+        return f"patched {name}{times}\n{result.diff}"
+
+    return patch
+
+
+def _list_files(space: Workspace) -> Tool:
+    @tool(toolset="files", paths=("path",), root=space.root, describe=_gist)
+    def list_files(  # noqa: D417
+        path: str = ".",
+        depth: Annotated[int, {"minimum": 1, "maximum": 8}] = 1,
+        hidden: bool = False,  # noqa: FBT001, FBT002
+        ignored: bool = False,  # noqa: FBT001, FBT002
+    ) -> str:
+        """List a directory with file sizes, directories first.
+
+        Args:
+            depth: levels below the directory
+            hidden: also names that begin with a dot
+            ignored: also what .gitignore leaves out
+        """
+        target = space.resolve(path)
+        with space.explained(target):
+            if not target.is_dir():
+                if not target.exists():
+                    raise space.missing(target)
+                message = f"{space.shown(target)!r} is a file; read_file shows it"
+                raise ToolError(message)
+            return listing(target, depth=depth, hidden=hidden, ignored=ignored)
+
+    return list_files
+
+
+def _writable(space: Workspace, path: str) -> Path:
+    """Return where a file may be written; raise ToolError on notebooks and on what is no file."""
+    target = space.resolve(path, write=True)
+    if target.suffix.lower() == ".ipynb":
+        message = (
+            f"{space.shown(target)!r} is a notebook and may be open; change its cells with the "
+            "notebook tools, or ask the user"
+        )
+        raise ToolError(message)
+    if target.is_dir():
+        message = f"{space.shown(target)!r} is a directory; give the path of a file"
+        raise ToolError(message)
+    if target.exists() and not target.is_file():
+        message = f"{space.shown(target)!r} is a device or a pipe; only regular files are written"
+        raise ToolError(message)
+    return target
+
+
+def _current(target: Path) -> tuple[bytes, Encoding | None]:
+    """Return how an existing file begins, to learn its style."""
+    with open_regular(target) as file:
+        sample = file.read(SAMPLE)
+    return sample, encoding_of(sample, whole=len(sample) < SAMPLE)
+
+
+def _in_style(content: str, sample: bytes, encoding: Encoding | None) -> tuple[str, Encoding]:
+    """Return new content with the line ends and the byte order mark of the file it replaces."""
+    lines = sample.count(b"\n")
+    if lines and sample.count(b"\r\n") == lines and "\r" not in content:
+        content = content.replace("\n", "\r\n")
+    marked = encoding is not None and encoding.mark and encoding.name == "utf-8"
+    return content, encoding if marked and encoding else Encoding()

@@ -1,0 +1,132 @@
+"""The working directory as the tools see it: which paths belong to it, and how they are named.
+
+Every path a model gives goes through `Workspace.resolve`, which follows links and `..` before it
+looks where the path ends up. What lies outside is refused; `allowed` is the seam through which an
+approval opens a path.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.safety.protected import why_protected
+from hermes_nb.safety.visible import visible
+
+_NAMES_LOOKED_AT = 2_000
+_REASONS = {
+    errno.ENOSPC: "the disk is full; free some space and try again",
+    errno.EDQUOT: "the disk quota is used up; free some space and try again",
+    errno.EROFS: "it is on a read-only file system; choose another place",
+    errno.EACCES: "permission denied; choose another place or ask the user",
+    errno.EPERM: "permission denied; choose another place or ask the user",
+    errno.EMFILE: "too many files are open in this process; close some in the kernel",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+    errno.ENOTDIR: "a part of the path is a file, not a directory",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """A root, what else may be read, and a say on single paths outside of both."""
+
+    root: Path
+    also_readable: tuple[Path, ...] = ()
+    allowed: Callable[[Path], bool] = lambda _: False
+
+    def resolve(self, path: str, *, write: bool = False) -> Path:
+        """Return the absolute path without links; raise ToolError if it is out of bounds."""
+        root = self.real_root()
+        shown = visible(path)
+        if not path.strip() or "\0" in path:
+            message = f"{shown!r} is not a path; give one inside the working directory"
+            raise ToolError(message)
+        # `~$report.xlsx` is a name; only `~/` means home.
+        given = Path(path).expanduser() if path == "~" or path[:2] == "~/" else Path(path)
+        real = Path(os.path.realpath(root / given))
+        if not self._inside(real, write=write):
+            leads = "" if str(given) == str(real) else f" (it leads to {visible(str(real))})"
+            message = (
+                f"{shown!r} is outside the working directory {visible(str(root))}{leads}; "
+                "use a path inside it, or ask the user"
+            )
+            raise ToolError(message)
+        if reason := why_protected(root / given, root, write=write):
+            action = "written" if write else "read"
+            message = f"{shown!r} may not be {action}, it is protected: {reason}; ask the user"
+            raise ToolError(message)
+        return real
+
+    def real_root(self) -> Path:
+        """Return the working directory without links; raise ToolError when it is gone."""
+        if not self.root.is_dir():
+            message = (
+                f"the working directory {visible(str(self.root))} no longer exists; "
+                "ask the user to restore it or to change to another one (%cd)"
+            )
+            raise ToolError(message)
+        return Path(os.path.realpath(self.root))
+
+    def shown(self, path: Path) -> str:
+        """Return a path as the model may read it: from the root if inside, nothing hidden."""
+        root = Path(os.path.realpath(self.root))
+        inside = path.is_relative_to(root)
+        return visible((path.relative_to(root) if inside else path).as_posix())
+
+    def missing(self, path: Path) -> ToolError:
+        """Return the error for a path that is not there, with the nearest names that are."""
+        parent = path.parent
+        while not parent.is_dir() and parent != parent.parent:
+            parent = parent.parent
+        wanted = path.relative_to(parent).parts[0]
+        names = sorted(entry.name for entry in islice(_entries(parent), _NAMES_LOOKED_AT))
+        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+        hint = f"nearest: {', '.join(map(visible, near))}; " if near else ""
+        where = self.shown(parent)
+        message = f"no file {visible(wanted)!r} in {where}/; {hint}list_files shows what is there"
+        return ToolError(message)
+
+    @contextmanager
+    def explained(self, path: Path) -> Iterator[None]:
+        """Turn the system's errors about `path` into ToolErrors that say what to do."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.missing(path) from error
+        except OSError as error:
+            reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+            message = f"{self.shown(path)!r}: {reason}"
+            raise ToolError(message) from error
+
+    def _inside(self, real: Path, *, write: bool) -> bool:
+        roots = [self.real_root()]
+        if not write:
+            roots += [Path(os.path.realpath(each)) for each in self.also_readable]
+        return any(real.is_relative_to(each) for each in roots) or self.allowed(real)
+
+
+def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from entries
+    except OSError:
+        return
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes for reading: 512 B, 12.3 kB, 4.0 MB (decimal units)."""
+    if size < 1000:  # noqa: PLR2004 - decimal units
+        return f"{size} B"
+    value = float(size)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 1000:  # noqa: PLR2004
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"

@@ -1,0 +1,186 @@
+"""What cuts across tools, as functions from toolset to toolset.
+
+`limited` bounds what a tool may say, `asking` puts the guard in front of what it may do. A wrapped
+plain function stays one unless it has to wait for the user.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ToolDenied, ToolError
+from hermes_nb.core.events import ApprovalAsked, ApprovalGiven
+from hermes_nb.core.protocols import ApprovalRequest, Approver
+from hermes_nb.core.text import head_tail
+from hermes_nb.core.tools import Run, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.safety.guard import Decision, Guard
+from hermes_nb.safety.redact import redact
+
+CAP = 50_000
+TURN_CAP = 200_000
+_MARKER = 400
+"""Characters kept free for the marker that says what was dropped."""
+
+Arguments = Mapping[str, Any]
+Around = Callable[[Tool, ToolContext, Arguments, Callable[[], Any]], Any]
+
+
+def limited(
+    toolset: Toolset, cap: int = CAP, turn_cap: int = TURN_CAP, spill: Path | None = None
+) -> Toolset:
+    """Cap what each call returns at `cap` characters (or the tool's own) and a turn at `turn_cap`.
+
+    Head and tail stay, around a marker that says how much was dropped. With `spill`, the whole
+    output is kept below that directory, readable by its owner only and without secrets, and the
+    marker names the file. What a failing tool says is capped as well.
+    """
+    budget = _Budget(turn_cap)
+
+    def limit(tool: Tool) -> Tool:
+        own = cap if tool.cap is None else tool.cap
+
+        def cut(context: ToolContext, text: str) -> str:
+            room = budget.take(context.turn, min(own, len(text)))
+            if room >= len(text):
+                return text
+            place = _spilled(spill, context, text)
+            if room < min(own, _MARKER):
+                told = f"the {turn_cap:,} characters that a turn's tool output may have are used up"
+                kept = f"; it is in {place}" if place else ""
+                return f"[{len(text):,} characters of output left out: {told}{kept}]"
+            return head_tail(text, max(room - _MARKER, room // 2), where=place)
+
+        return replace(tool, run=_passing(tool.run, cut))
+
+    return toolset.map(limit)
+
+
+def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
+    """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
+
+    Such a tool becomes async, because an answer may take its time, and exclusive for as long as
+    the guard may ask about it. A refusal raises `ToolDenied`.
+    """
+
+    def ask(tool: Tool) -> Tool:
+        if not guard.watches(tool):
+            return tool
+
+        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+            decision = guard.decide(tool, arguments)
+            if decision.verdict == "deny":
+                raise ToolDenied(_refusal(tool, decision.why))
+            if decision.verdict == "ask":
+                await _approval(tool, context, decision, guard, approver)
+            return await _run(tool, context, arguments)
+
+        return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
+
+    return toolset.map(ask)
+
+
+async def _approval(
+    tool: Tool, context: ToolContext, decision: Decision, guard: Guard, approver: Approver
+) -> None:
+    """Ask, announce question and answer, and raise ToolDenied unless it is a yes."""
+    call = context.call
+    context.emit(ApprovalAsked(call, decision.why, decision.shown))
+    approval = await approver.ask(
+        ApprovalRequest(
+            call=call,
+            tool=tool,
+            why=decision.why,
+            shown=decision.shown,
+            shape=decision.shape,
+        )
+    )
+    context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))
+    if approval.answer == "deny":
+        raise ToolDenied(_refusal(tool, f"the user declined: {approval.reason}".rstrip(": ")))
+    if approval.answer == "always":
+        guard.remember(decision.shape)
+
+
+def _refusal(tool: Tool, why: str) -> str:
+    return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
+
+
+async def _run(tool: Tool, context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+    """Run a tool whichever way it is written, as the loop would have."""
+    if inspect.iscoroutinefunction(tool.run):
+        return await tool.run(context, arguments)
+    result = await in_thread(lambda: tool.run(context, arguments), name=f"hermes-{tool.name}")
+    return await result if inspect.isawaitable(result) else result
+
+
+def _passing(run: Run, cut: Callable[[ToolContext, str], str]) -> Run:
+    """Return `run` with what it returns or raises passed through `cut`, async if it was."""
+
+    def shorter(context: ToolContext, result: object) -> object:
+        if isinstance(result, ToolOutput):
+            return replace(result, text=cut(context, result.text))
+        return cut(context, result) if isinstance(result, str) else result
+
+    async def awaited(context: ToolContext, result: Awaitable[object]) -> object:
+        try:
+            return shorter(context, await result)
+        except ToolError as error:
+            raise _shorter_error(error, cut(context, str(error))) from error
+
+    async def run_async(context: ToolContext, arguments: Arguments) -> object:
+        return await awaited(context, run(context, arguments))
+
+    def run_plain(context: ToolContext, arguments: Arguments) -> object:
+        try:
+            result = run(context, arguments)
+        except ToolError as error:
+            raise _shorter_error(error, cut(context, str(error))) from error
+        return awaited(context, result) if inspect.isawaitable(result) else shorter(context, result)
+
+    return run_async if inspect.iscoroutinefunction(run) else run_plain
+
+
+def _shorter_error(error: ToolError, text: str) -> ToolError:
+    return error if text == str(error) else type(error)(text)
+
+
+def _spilled(spill: Path | None, context: ToolContext, text: str) -> str:
+    """Keep the whole output in a file and return its path, or "" where there is none."""
+    if spill is None:
+        return ""
+    call = re.sub(r"[^\w-]", "_", f"{context.call.name}-{context.call.id}")[:80]
+    path = spill / f"{context.turn:04}-{call}.txt"
+    try:
+        spill.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data = redact(text).encode("utf-8", "replace")
+        write_atomic(path, data, mode=0o600)
+    except OSError:  # a full disk costs the file, not the result
+        return ""
+    return str(path)
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What a turn's tool output may still have; calls may take from several threads."""
+
+    total: int
+    _turn: int = -1
+    _left: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, turn: int, wanted: int) -> int:
+        """Return how much of `wanted` there is, and count it as used."""
+        with self._lock:
+            if turn != self._turn:
+                self._turn, self._left = turn, self.total
+            granted = min(wanted, self._left)
+            self._left -= granted
+            return granted

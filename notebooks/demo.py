@@ -1,0 +1,87 @@
+"""Run `01_first_turn.ipynb` headless on the embedded model and check its answer against pandas.
+
+Called by `make demo`. Prints the question, the tool calls and the answer; exits with 1 if the agent
+did not get there. The notebook in the repository is not changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+HERE = Path(__file__).resolve().parent
+NOTEBOOK = HERE / "01_first_turn.ipynb"
+TOOL_LINE = re.compile(r"^([✓✗⊘■–]) (\w+).*$", re.MULTILINE)
+SECONDS = 540
+
+
+def run() -> nbformat.NotebookNode:
+    """Return the notebook as a fresh kernel ran it, with a home directory of its own."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HERMES_HOME"] = home
+        os.environ["HERMES_NB_MODEL"] = "embedded"
+        client = NotebookClient(
+            notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": HERE}}
+        )
+        client.execute()
+    return notebook
+
+
+def turns(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
+    """Return the question and the plain text of the answer of every turn."""
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.source.startswith("%%hermes"):
+            shown = [output.get("data", {}).get("text/plain", "") for output in cell.outputs]
+            found.append((cell.source.partition("\n")[2].strip(), "\n".join(shown).strip()))
+    return found
+
+
+def problems(answer: str) -> list[str]:
+    """Return what is wrong with the answer, as pandas sees it."""
+    penguins = pd.read_csv(HERE / "data" / "penguins.csv")
+    means = penguins.groupby("species")["body_mass_g"].mean()
+    heaviest, mean = means.idxmax(), means.max()
+    used = [name for mark, name in TOOL_LINE.findall(answer) if mark == "✓"]
+    said = TOOL_LINE.sub("", answer)
+    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", said)]
+    wrong = []
+    if not used:
+        wrong.append("no tool call succeeded")
+    if heaviest not in said:
+        wrong.append(f"{heaviest} is the heaviest species, and the answer does not say so")
+    if not any(abs(number - mean) < 1 for number in numbers):
+        wrong.append(f"the mean is {mean:.1f} g, and the answer does not say so")
+    return wrong
+
+
+def main() -> int:
+    """Run, print, check."""
+    try:
+        notebook = run()
+    except CellExecutionError as error:
+        print(error)
+        return 1
+    question, answer = turns(notebook)[0]
+    print(f"question: {question}\n")
+    for line in TOOL_LINE.finditer(answer):
+        print(f"tool call: {line[0]}")
+    print(f"\n{answer}\n")
+    wrong = problems(answer)
+    for problem in wrong:
+        print(f"WRONG: {problem}")
+    print("demo failed" if wrong else "demo passed: the answer agrees with pandas")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

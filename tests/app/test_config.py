@@ -1,0 +1,116 @@
+"""Settings come from the nearest source that has them, and say which one that was."""
+
+from __future__ import annotations
+
+import pytest
+from hermes_nb.app.config import load_settings
+from hermes_nb.core.errors import ConfigError
+
+
+def write_config(home, text):
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+
+
+def test_defaults_need_no_home_and_create_none(home):
+    settings = load_settings(environ={})
+    assert settings.home == home
+    assert settings.approve == "ask"
+    assert settings.max_requests == 15
+    assert not settings.endpoint.model
+    assert not home.exists()
+
+
+def test_the_nearest_source_wins(home):
+    write_config(home, "model: theirs\nagent: {max_turns: 5}\nhermes_nb: {model: ours}\n")
+    env = {"HERMES_NB_MODEL": "env"}
+    assert load_settings(environ={}).endpoint.model == "ours"
+    assert load_settings(environ=env).endpoint.model == "env"
+    explicit = load_settings(environ=env, overrides={"model": "here"})
+    assert explicit.endpoint.model == "here"
+    assert explicit.sources["model"] == "given here"
+    assert explicit.max_requests == 5
+    assert explicit.sources["max_requests"] == "config.yaml"
+
+
+def test_keys_of_the_environment_go_where_they_belong():
+    both = {"OPENAI_API_KEY": "sk-openai", "OPENROUTER_API_KEY": "sk-router"}
+
+    def endpoint(env, **overrides):
+        return load_settings(environ=env, overrides=overrides).endpoint
+
+    assert endpoint(both, model="gpt-x").api_key == "sk-openai"
+    assert endpoint(both, model="vendor/model").api_key == "sk-router"
+    assert "openrouter" in endpoint({"OPENROUTER_API_KEY": "sk-router"}).base_url
+    local = endpoint(both, model="m", base_url="http://127.0.0.1:8000/v1")
+    assert local.api_key == ""
+    redirected = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "k"}
+    assert endpoint(redirected, model="m").api_key == "k"
+    assert "sk-openai" not in repr(endpoint(both, model="gpt-x"))
+
+
+def test_the_homes_dotenv_is_read_and_the_environment_wins(home):
+    home.mkdir()
+    (home / ".env").write_text(
+        "# keys\nexport OPENAI_API_KEY='from-file'\nHERMES_NB_APPROVE=edits\n", encoding="utf-8"
+    )
+    settings = load_settings(environ={})
+    assert settings.endpoint.api_key == "from-file"
+    assert settings.approve == "edits"
+    assert load_settings(environ={"OPENAI_API_KEY": "env"}).endpoint.api_key == "env"
+
+
+def test_fallbacks_name_their_key_by_variable(home):
+    write_config(
+        home,
+        "fallback_providers:\n"
+        "  - {provider: openrouter, model: vendor/m}\n"
+        "  - {base_url: 'https://other.example/v1', model: m, key_env: OTHER_KEY}\n",
+    )
+    env = {"OPENROUTER_API_KEY": "router", "OTHER_KEY": "other", "HERMES_NB_MODEL": "m"}
+    first, second = load_settings(environ=env).fallbacks
+    assert (first.model, first.api_key) == ("vendor/m", "router")
+    assert (second.base_url, second.api_key) == ("https://other.example/v1", "other")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"approve": "sometimes"}, "approve is 'sometimes'"),
+        ({"max_requests": "many"}, "max_requests is 'many'"),
+        ({"max_requests": -1}, "use a number above 0"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(overrides, text):
+    with pytest.raises(ConfigError, match=text):
+        load_settings(environ={}, overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("a: [", "not valid YAML"), ("- a\n- b\n", "keys and values")]
+)
+def test_a_broken_config_file_says_so(home, text, problem):
+    write_config(home, text)
+    with pytest.raises(ConfigError, match=problem) as raised:
+        load_settings(environ={})
+    assert "\n" not in str(raised.value)
+
+
+def test_a_home_that_is_a_file_is_refused(home, monkeypatch):
+    home.write_text("x", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is a file"):
+        load_settings(environ={})
+
+
+def test_the_working_directory_is_no_source(tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text("hermes_nb: {base_url: 'http://evil'}", encoding="utf-8")
+    (tmp_path / ".env").write_text("OPENAI_BASE_URL=http://evil", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(environ={}).endpoint.base_url == ""
+
+
+def test_hermes_agents_own_modes_are_understood(home):
+    write_config(home, "approvals: {mode: manual}\n")
+    assert load_settings(environ={}).approve == "ask"
+    write_config(home, "approvals: {mode: 'off'}\n")
+    assert load_settings(environ={}).approve == "all"

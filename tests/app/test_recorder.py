@@ -1,0 +1,85 @@
+"""A store that comes and goes costs nobody a turn, and in the end has every row."""
+
+from __future__ import annotations
+
+from hermes_nb.app.recorder import Recorder
+from hermes_nb.app.session import Identity, Session
+from hermes_nb.core.errors import StoreError
+from hermes_nb.core.events import MessageAdded, TurnEnded
+from hermes_nb.core.messages import Message
+from hermes_nb.core.tools import Toolset
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.scripted import ScriptedModel, call
+
+from tests.conftest import every_call_has_one_result, take_turn
+
+
+class Flaky(SqliteStore):
+    """A store whose disk is full while `full` says so."""
+
+    full = False
+    attempts = 0
+
+    def append(self, session_id, message):
+        self.attempts += 1
+        if self.full:
+            message = "no space left on device"
+            raise StoreError(message)
+        super().append(session_id, message)
+
+
+def test_what_the_store_refuses_is_written_when_it_is_back(tmp_path):
+    store = Flaky(tmp_path / "n.db")
+    warnings = []
+    session = store.start()
+    recorder = Recorder(store, session, warnings.append)
+    store.full = True
+    for n in range(5):
+        recorder(MessageAdded(Message.user(str(n))))
+    assert store.attempts == 1
+    assert recorder.unsaved == 5
+    recorder(TurnEnded("answered"))
+    assert len(warnings) == 1
+    store.full = False
+    recorder(TurnEnded("answered"))
+    assert recorder.unsaved == 0
+    assert [message.text for message in store.messages(session)] == list("01234")
+    store.close()
+
+
+def test_a_resumed_session_sends_the_same_bytes_again(tmp_path):
+    store = SqliteStore(tmp_path / "n.db")
+    session = Session.start(
+        store=store,
+        model=ScriptedModel([call("nothing"), "one"]),
+        tools=Toolset(),
+        identity=Identity(),
+        warn=print,
+    )
+    take_turn(session.agent, "first")
+    before = session.agent.messages
+    resumed = Session.resume(
+        store.get(session.id),
+        store=store,
+        model=ScriptedModel(["two"]),
+        tools=Toolset(),
+        warn=print,
+    )
+    assert resumed.agent.messages == before
+    assert resumed.agent.system == session.agent.system
+    store.close()
+
+
+def test_what_a_killed_process_left_open_is_closed_in_the_store_too(tmp_path):
+    store = SqliteStore(tmp_path / "n.db")
+    session = store.start()
+    store.append(session, Message.user("go"))
+    store.append(session, Message.assistant(calls=[call("terminal", command="x")]))
+    for _ in range(2):
+        resumed = Session.resume(
+            store.get(session), store=store, model=ScriptedModel([]), tools=Toolset(), warn=print
+        )
+        assert every_call_has_one_result(resumed.agent.messages)
+        assert store.messages(session) == resumed.agent.messages
+    assert len(store.messages(session)) == 4
+    store.close()

@@ -1,0 +1,50 @@
+"""Text within limits."""
+
+from __future__ import annotations
+
+from hermes_nb.core.messages import Image, Message, ToolCall
+from hermes_nb.core.text import canonical_json, estimate_tokens, head_tail, one_line
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.text(max_size=200), st.integers(0, 120))
+def test_head_and_tail_are_the_texts_own(text, limit):
+    cut = head_tail(text, limit, where="/tmp/x")
+    if len(text) <= limit:
+        assert cut == text
+        return
+    head, _, tail = cut.partition("\n[... ")
+    assert text.startswith(head)
+    kept = tail.partition(" ...]\n")[2]
+    assert text.endswith(kept)
+    assert f"{len(text) - limit:,} characters dropped; the whole output is in /tmp/x" in cut
+    assert len(head) + len(kept) == limit
+
+
+@given(st.text(max_size=300), st.integers(1, 40))
+def test_one_line_is_one_line(text, limit):
+    line = one_line(text, limit)
+    assert len(line) <= limit
+    assert len(line.splitlines()) <= 1
+
+
+def test_estimates_grow_with_everything_that_is_sent():
+    call = ToolCall(id="1", name="t", arguments={"a": "x" * 260})
+    messages = [
+        Message.user("x" * 350),
+        Message.assistant(calls=[call]),
+        Message.user("", images=[Image("aGk=")]),
+    ]
+    tokens = [estimate_tokens(messages[: n + 1]) for n in range(3)]
+    assert tokens[0] == 104
+    assert 100 < tokens[1] - tokens[0] < 120
+    assert tokens[2] - tokens[1] > 1_000
+
+
+def test_canonical_json_does_not_depend_on_order():
+    assert (
+        canonical_json({"b": 1, "a": "é"})
+        == canonical_json({"a": "é", "b": 1})
+        == '{"a":"é","b":1}'
+    )

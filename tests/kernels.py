@@ -1,0 +1,136 @@
+"""Real kernels for tests: start one, run cells in it, press stop, look at what came out."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+
+@dataclass
+class Result:
+    """What a cell gave. `messages` counts what went to the front end for its outputs."""
+
+    status: str = ""
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, Any] | None = None
+    messages: int = 0
+    prompts: list[str] = field(default_factory=list)
+    stop_seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """All the output as plain text."""
+        return "\n".join(_text(output) for output in self.outputs)
+
+    @property
+    def markdown(self) -> str:
+        """The Markdown of the displays, as they were last updated."""
+        shown = [output.get("data", {}).get("text/markdown", "") for output in self.outputs]
+        return "\n\n".join(text for text in shown if text)
+
+
+class Kernel:
+    """A running kernel and its client."""
+
+    def __init__(self, manager: KernelManager) -> None:
+        self.manager = manager
+        self.client = manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def run(
+        self,
+        code: str,
+        *,
+        answers: tuple[str, ...] = (),
+        allow_stdin: bool = False,
+        stop_on: str = "",
+        timeout: float = 60,
+    ) -> Result:
+        """Run a cell; `answers` go to `input()`, `stop_on` presses stop once that text is shown."""
+        result, waiting = Result(), list(answers)
+        sent = self.client.execute(code, allow_stdin=allow_stdin or bool(answers))
+        deadline = time.monotonic() + timeout
+        stopped = None
+        while True:
+            if time.monotonic() > deadline:
+                message = f"the cell took longer than {timeout} s; so far: {result.text[-2000:]}"
+                raise TimeoutError(message)
+            self._answer(result, waiting)
+            try:
+                message = self.client.get_iopub_msg(timeout=0.05)
+            except queue.Empty:
+                continue
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            if self._take(message, result):
+                break
+            if stop_on and stopped is None and stop_on in result.text + result.markdown:
+                self.manager.interrupt_kernel()
+                stopped = time.monotonic()
+        if stopped is not None:
+            result.stop_seconds = time.monotonic() - stopped
+        while (reply := self.client.get_shell_msg(timeout=timeout))["parent_header"][
+            "msg_id"
+        ] != sent:
+            pass
+        result.status = reply["content"]["status"]
+        return result
+
+    def _answer(self, result: Result, waiting: list[str]) -> None:
+        if not waiting:
+            return
+        try:
+            asked = self.client.get_stdin_msg(timeout=0.01)
+        except queue.Empty:
+            return
+        result.prompts.append(asked["content"]["prompt"])
+        self.client.input(waiting.pop(0))
+
+    @staticmethod
+    def _take(message: dict[str, Any], result: Result) -> bool:
+        """Take in a message; say whether the cell is done."""
+        kind, content = message["msg_type"], message["content"]
+        if kind == "status":
+            return content["execution_state"] == "idle"
+        if kind == "stream":
+            result.outputs.append({"text": content["text"]})
+        elif kind in ("display_data", "execute_result"):
+            result.outputs.append(content)
+        elif kind == "update_display_data":
+            wanted = content["transient"]["display_id"]
+            for output in result.outputs:
+                if output.get("transient", {}).get("display_id") == wanted:
+                    output["data"] = content["data"]
+        elif kind == "error":
+            result.error = content
+        else:
+            return False
+        result.messages += 1
+        return False
+
+
+def _text(output: dict[str, Any]) -> str:
+    return output.get("text") or output.get("data", {}).get("text/plain", "")
+
+
+@contextmanager
+def kernel(env: dict[str, str], *, cwd: str, name: str = "python3") -> Iterator[Kernel]:
+    """Start a kernel with that environment and end it."""
+    manager = KernelManager(kernel_name=name)
+    manager.start_kernel(env=env, cwd=cwd)
+    running = None
+    try:
+        running = Kernel(manager)
+        yield running
+    finally:
+        if running is not None:
+            running.client.stop_channels()
+        manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()
