@@ -1,9 +1,12 @@
 """How often the embedded model is right, and how long it takes: `python bench/embedded.py`.
 
 `calls`: 20 one-step prompts over three tools, scored strictly: the tool and its argument, code by
-what it prints. `penguins`, `shop`, `later`: whole questions through the agent's loop with a real
-namespace; the answer's text is checked against pandas. The questions are not those of the examples
-in the prompt, which are made from the table's columns. Needs the weights (`make weights`).
+what it prints; and small talk, which wants no call. `penguins`, `shop`, `rides`: whole questions
+through the agent's loop with a real namespace; the answer's text is checked against pandas. `later`
+asks those about the penguins in a conversation that began before the table was there. The examples
+in the prompt are made from the table's columns: one of them, on rows with a missing value, is close
+to a question asked here, the others are not. Needs the weights, which
+`python -m hermes_nb.models.weights` fetches.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.events import MessageAdded, UsageReported
+from hermes_nb.core.events import MessageAdded, TurnEnded, UsageReported
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request, Variable
@@ -199,6 +202,52 @@ def shop_questions(s: pd.DataFrame) -> list[tuple[str, Check]]:
     ]
 
 
+def rides_table() -> pd.DataFrame:
+    """Return another made-up table; prompt and examples were not tuned with its questions."""
+    rng = np.random.default_rng(11)
+    n = 200
+    table = pd.DataFrame(
+        {
+            "station": rng.choice(["Harbour", "Museum", "Park"], n, p=[0.5, 0.3, 0.2]),
+            "rider": rng.choice(["member", "guest"], n),
+            "minutes": rng.gamma(4, 5, n).round(1),
+            "distance_km": rng.gamma(3, 1.5, n).round(2),
+            "age": rng.integers(16, 80, n),
+            "electric": rng.random(n) < 0.4,
+        }
+    )
+    table.loc[table.index[::23], "distance_km"] = np.nan
+    return table
+
+
+def rides_questions(r: pd.DataFrame) -> list[tuple[str, Check]]:
+    """Return questions that were written after the examples were settled, and asked once."""
+    stations = r.groupby("station")
+    busiest = r.station.value_counts().idxmax()
+    farthest = stations.distance_km.mean().idxmax()
+    names = ("Harbour", "Museum", "Park")
+    return [
+        ("What is the longest ride in minutes?", number(r.minutes.max())),
+        (
+            "From which station did most rides start?",
+            words(busiest, but=tuple(n for n in names if n != busiest)),
+        ),
+        ("How old is the youngest rider?", number(int(r.age.min()))),
+        ("Show the mean distance by station.", number(*stations.distance_km.mean())),
+        ("How many rides took longer than 30 minutes?", number(int((r.minutes > 30).sum()))),
+        ("How many electric rides are there?", number(int(r.electric.sum()))),
+        (
+            "Which station has the longest rides on average by distance?",
+            words(farthest, but=tuple(n for n in names if n != farthest)),
+        ),
+        ("What is the total distance of all rides?", number(r.distance_km.sum())),
+        ("How many distances are missing?", number(int(r.distance_km.isna().sum()))),
+        ("What is the average age of the riders?", number(r.age.mean())),
+        ("How many rides were made by guests?", number(int((r.rider == "guest").sum()))),
+        ("What is the standard deviation of minutes?", number(r.minutes.std())),
+    ]
+
+
 async def ask(agent: Agent, prompt: Message) -> tuple[str, list[str], int]:
     """Take a turn; return the answer, what the tools did, and the tokens of the last prompt."""
     done, tokens = [], 0
@@ -212,6 +261,8 @@ async def ask(agent: Agent, prompt: Message) -> tuple[str, list[str], int]:
                 ]
             if isinstance(event, MessageAdded) and event.message.role == "tool":
                 done[-1] += " -> " + " | ".join(event.message.text.split("\n"))[:90]
+            if isinstance(event, TurnEnded) and event.reason != "answered":
+                done.append(f"{event.reason}: {event.error}")
     return agent.messages[-1].text, done, tokens
 
 
@@ -322,7 +373,7 @@ async def calls() -> None:
         for text, (name, check) in [*CALLS, *((text, ("", bool)) for text in TALK)]:
             request = Request(messages=(system, Message.user(text)), tools=tools)
             async with aclosing(model.stream(request)) as items:
-                reply = [item async for item in items if isinstance(item, Reply)][0].message
+                (reply,) = [item.message async for item in items if isinstance(item, Reply)]
             made = [(c.name, next(iter(c.arguments.values()), None)) for c in reply.calls]
             good = (
                 made == [] if not name else bool(made) and made[0][0] == name and check(made[0][1])
@@ -347,6 +398,9 @@ async def main(chosen: list[str]) -> None:
                 await questions(part, {"pd": pd, "df": penguins}, penguin_questions(penguins))
             case "shop":
                 await questions(part, {"pd": pd, "orders": shop}, shop_questions(shop))
+            case "rides":
+                rides = rides_table()
+                await questions(part, {"pd": pd, "rides": rides}, rides_questions(rides))
             case "later":
                 namespace = {"pd": pd, "df": penguins}
                 await questions(part, namespace, penguin_questions(penguins), later=True)
@@ -354,6 +408,6 @@ async def main(chosen: list[str]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parts = ["calls", "penguins", "shop", "later"]
+    parts = ["calls", "penguins", "shop", "rides", "later"]
     parser.add_argument("parts", nargs="*", choices=[*parts, []], default=parts)
     asyncio.run(main(parser.parse_args().parts))

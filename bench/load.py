@@ -26,10 +26,11 @@ shell.run_line_magic("load_ext", "hermes_nb")
 cpu, grown = time.process_time() - before, rss() - memory
 for _ in range(10):
     shell.run_line_magic("reload_ext", "hermes_nb")
-hooks = [h for h in shell.input_transformers_post if h.__module__.startswith("hermes_nb")]
+every = shell.input_transformers_cleanup + shell.input_transformers_post
+hooks = [h.__name__ for h in every if h.__module__.startswith("hermes_nb")]
 new = set(sys.modules) - modules
 heavy = [m for m in ("openai", "ipywidgets", "httpx", "pandas", "yaml") if m in new]
-print(json.dumps({"cpu_ms": cpu * 1e3, "mb": grown / 2**20, "hooks": len(hooks), "heavy": heavy}))
+print(json.dumps({"cpu_ms": cpu * 1e3, "mb": grown / 2**20, "hooks": hooks, "heavy": heavy}))
 """
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     memory = statistics.median(run["mb"] for run in runs)
     print(f"%load_ext hermes_nb: {cpu:.0f} ms CPU (limit 150), {memory:.1f} MB (limit 5)")
     heavy = ", ".join(runs[-1]["heavy"]) or "none"
-    print(f"hooks after ten reloads: {runs[-1]['hooks']}; heavy modules: {heavy}")
+    print(f"hooks after ten reloads: {', '.join(runs[-1]['hooks'])}; heavy modules: {heavy}")
 
 
 if __name__ == "__main__":

@@ -55,12 +55,11 @@ def build_tools(
     kept in full.
     """
     from hermes_nb.tools.files import files
-    from hermes_nb.tools.search import search
     from hermes_nb.tools.terminal import terminal
     from hermes_nb.tools.wrap import asking, limited
 
     readable = (spill,) if spill else ()
-    everything = files(root, also_readable=readable) + search(root) + terminal(root)
+    everything = files(root, also_readable=readable) + terminal(root)
     if extra is not None:
         everything = extra + everything
     return limited(asking(everything.usable(), guard, approver), spill=spill)

@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +55,7 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
         return _failed(call, problem)
     assert tool is not None  # noqa: S101 - an unknown tool is a problem
     try:
-        result = await _invoke(tool, context, call)
+        result = await invoke(tool, context, call.arguments)
     except (TurnInterrupted, asyncio.CancelledError):
         raise
     except KeyboardInterrupt as error:
@@ -122,6 +122,8 @@ async def _run_one(
     call = context.call
     async with slots:
         queue.put_nowait(ToolStarted(call))
+        # The announcement goes out first: the call may hold up the loop for as long as it runs.
+        await asyncio.sleep(0)
         started = time.monotonic()
         try:
             outcome = await execute(call, tools, context)
@@ -170,10 +172,11 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
             logger.error("a tool call broke", exc_info=error)
 
 
-async def _invoke(tool: Tool, context: ToolContext, call: ToolCall) -> Any:  # noqa: ANN401
+async def invoke(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Run a tool's function: on the loop if it is async, else in a thread of its own."""
     if inspect.iscoroutinefunction(tool.run):
-        return await tool.run(context, call.arguments)
-    result = await in_thread(lambda: tool.run(context, call.arguments), name=f"hermes-{tool.name}")
+        return await tool.run(context, arguments)
+    result = await in_thread(lambda: tool.run(context, arguments), name=f"hermes-{tool.name}")
     return await result if inspect.isawaitable(result) else result
 
 

@@ -118,7 +118,8 @@ def clean_line(text: str, secret: str = "", limit: int = _LIMIT) -> str:
     """Return `text` as one bounded line without keys, and without `secret` in particular."""
     text = text[:_READ]
     if len(secret) >= _SHORTEST_KEY:
-        text = text.replace(secret, STUB)
+        for written in (secret, repr(secret)[1:-1], secret.encode("unicode_escape").decode()):
+            text = text.replace(written, STUB)
     return one_line(redact(text), limit)
 
 

@@ -26,6 +26,7 @@ from hermes_nb.models.fewshot import (
 )
 from hermes_nb.models.memo import Memo
 from hermes_nb.models.object_reader import REPLY, ObjectReader
+from hermes_nb.models.plain_values import plain
 from hermes_nb.models.strategies import Reader
 
 CONTEXT = "[Notebook context]"
@@ -53,6 +54,7 @@ class _Conversation:
 
     tools: tuple[SmallTool, ...]
     known: frozenset[str]
+    columns: str
     prefix: tuple[Message, ...]
     sent: Memo[Message] = field(default_factory=Memo)
 
@@ -114,7 +116,8 @@ class Constrained:
         variables = shown_variables(self._variables()) if tools else []
         known = frozenset(_head(described(variable)) for variable in variables)
         first = prefix(tools, variables) if len(request.tools) else _own_system(request)
-        made = _Conversation(tools, known, first)
+        columns = "\n".join(described(variable) for variable in variables if variable.columns)
+        made = _Conversation(tools, known, columns, first)
         while len(self._conversations) >= CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
         self._conversations[key] = begin, made  # holding it keeps its id from another object
@@ -124,16 +127,16 @@ class Constrained:
 def _once(conversation: _Conversation, message: Message) -> Message:
     """Return the message as it is sent, the same object every time."""
     if conversation.tools:
-        return conversation.sent.get(message, lambda: _sent(message, conversation.known))
+        return conversation.sent.get(message, lambda: _sent(message, conversation))
     return conversation.sent.get(message, lambda: _shortened(message))
 
 
-def _sent(message: Message, known: frozenset[str]) -> Message:
+def _sent(message: Message, conversation: _Conversation) -> Message:
     """Return a message in the form of the examples."""
     if message.role == "user":
-        return Message.user(_question(message.text, known))
+        return Message.user(_question(message.text, conversation.known))
     if message.role == "tool":
-        return Message.user(_result(message))
+        return Message.user(_result(message, conversation.columns))
     said = [say(REPLY, message.text or "(stopped)")] if message.text or not message.calls else []
     calls = [say(call.name, _argument(call.arguments)) for call in message.calls]
     return Message.assistant("\n".join([*said, *calls]))
@@ -156,11 +159,12 @@ def _head(line: str) -> str:
     return line.partition(" (")[0]
 
 
-def _result(message: Message) -> str:
+def _result(message: Message, columns: str) -> str:
     text = message.text.strip() or "(no output)"
     if _wrong(message):
-        return "Error: " + head_tail(text.rpartition("\n")[2] or text, RESULT_CHARACTERS)
-    return "Result: " + head_tail(text, RESULT_CHARACTERS)
+        error = head_tail(text.rpartition("\n")[2] or text, RESULT_CHARACTERS)
+        return f"Error: {error}" + (f"\n{columns}" if "KeyError" in error else "")
+    return "Result: " + head_tail(plain(text), RESULT_CHARACTERS)
 
 
 def _wrong(message: Message) -> bool:

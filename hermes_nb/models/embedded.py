@@ -140,6 +140,8 @@ class EmbeddedModel:
             profile=Profile(window=self._window),
             window=self._window,
             idle=SILENCE_SECONDS,
+            # The server drops a kept connection after ten requests without saying so.
+            headers={"Connection": "close"},
         )
 
 

@@ -15,6 +15,8 @@ import threading
 import time
 from typing import Any, TextIO
 
+BATCH = 64
+"""Tokens read at a time: a request that is cancelled stops the server behind the running batch."""
 LOOK_SECONDS = 2.0
 """How often the process looks whether its parent is still there."""
 
@@ -70,6 +72,7 @@ def _serve(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - xllamacpp is unty
     params.cpuparams_batch.n_threads = settings["threads"]
     params.warmup = False  # the first request warms it up just as well
     params.cache_ram_mib = 0  # one conversation at a time: its slot is cache enough
+    params.n_batch = params.n_ubatch = BATCH
     params.verbosity = -1
     return xllamacpp.Server(params)
 

@@ -12,8 +12,6 @@ import asyncio
 import importlib
 import ssl
 import sys
-import threading
-import weakref
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -48,10 +46,9 @@ class Endpoint:
         self._connect = connect
         self._idle = idle
         self._headers = dict(headers or {})
-        self._lock = threading.Lock()
-        self._clients: weakref.WeakKeyDictionary[
+        self._clients: dict[
             asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]
-        ] = weakref.WeakKeyDictionary()
+        ] = {}
 
     async def post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
         """Send a JSON body and yield the reply's bytes; raise `ModelError` for every failure.
@@ -86,35 +83,28 @@ class Endpoint:
         return "" if self.api_key == DUMMY_KEY else self.api_key
 
     async def aclose(self) -> None:
-        """Close the client of the running loop; those of other loops are closed by theirs."""
-        with self._lock:
-            kept = self._clients.pop(asyncio.get_running_loop(), None)
-            others = list(self._clients.items())
-            self._clients.clear()
+        """Close the client of the running loop, and ask other running loops to close theirs."""
+        clients, self._clients = self._clients, {}
+        kept = clients.pop(asyncio.get_running_loop(), None)
         if kept is not None:
             await kept[1].aclose()
-        for loop, (client, _) in others:
+        for loop, (client, _) in clients.items():
             if loop.is_running():
                 asyncio.run_coroutine_threadsafe(client.close(), loop)
 
     async def _client(self) -> AsyncOpenAI:
         """Return the running loop's client, made on first use."""
+        if "openai" not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, "openai")
         loop = asyncio.get_running_loop()
         kept = self._clients.get(loop)
         if kept is None:
-            if "openai" not in sys.modules:
-                await asyncio.to_thread(importlib.import_module, "openai")
-            with self._lock:
-                kept = self._clients.get(loop)
-                if kept is None:
-                    client = self._make()
-                    kept = client, _until_the_loop_ends(client)
-                    self._clients[loop] = kept
-                    fresh = True
-                else:
-                    fresh = False
-            if fresh:
-                await anext(kept[1])
+            for other in tuple(self._clients):
+                if other.is_closed():
+                    self._clients.pop(other, None)
+            client = self._make()
+            kept = self._clients[loop] = client, _until_the_loop_ends(client)
+            await anext(kept[1])
         return kept[0]
 
     def _make(self) -> AsyncOpenAI:

@@ -127,32 +127,44 @@ def described(variable: Variable) -> str:
 
 
 def _about(table: Variable) -> list[tuple[str, str]]:
-    """Return examples with the table's own columns."""
+    """Return examples with the table's own columns; what they cannot know has names like `x`."""
     name = table.name
     rows = table.shape.split(" ")[0].replace(",", "")
     numbers, words = _columns(table.columns or {})
     pairs = []
     if rows.isdecimal():
         pairs += [
-            (f"How many rows are in {name}?", say("run_python", f"len({name})")),
+            (f"How many rows are in {name}?", _python(f"len({name})")),
             (f"Result: {rows}", say(REPLY, f"There are {rows} rows.")),
         ]
     if numbers and words:
-        group, first, second = words[0], numbers[0], numbers[1 % len(numbers)]
-        mean = f"{name}.groupby({group!r})[{{!r}}].mean()"
-        pairs += [
-            (
-                f"What is the average {first} for each {group}?",
-                say("run_python", mean.format(first)),
-            ),
-            (
-                f"Which {group} has the largest average {second}?",
-                say("run_python", mean.format(second) + ".idxmax()"),
-            ),
-        ]
-    column = (numbers or words or list(table.columns or {}))[0]
-    missing = say("run_python", f"{name}[{column!r}].isna().sum()")
-    return [*pairs, (f"How many values are missing in {column}?", missing)]
+        pairs += _grouped(name, words[0], numbers[0], numbers[1 % len(numbers)])
+    if numbers:
+        above = f"({name}[{numbers[0]!r}] > 5).sum()"
+        pairs.append((f"How many rows have {numbers[0]} above 5?", _python(above)))
+    for column in (numbers or words or list(table.columns or {}))[:1]:
+        missing = _python(f"{name}[{column!r}].isna().sum()")
+        pairs.append((f"How many values are missing in {column}?", missing))
+    incomplete = _python(f"{name}.isna().any(axis=1).sum()")
+    return [*pairs, ("How many rows have a missing value?", incomplete)]
+
+
+def _grouped(name: str, group: str, first: str, second: str) -> list[tuple[str, str]]:
+    """Return examples of a value for each group, told in full, and of the group with the most.
+
+    They look at two columns: with one alone the model asks for that one, whatever the question.
+    """
+    means = f"{name}.groupby({group!r})[{first!r}].mean()"
+    largest = f"{name}.groupby({group!r})[{second!r}].mean().idxmax()"
+    return [
+        (f"What is the average {first} for each {group}?", _python(means)),
+        ("Result: x: 1.5, y: 2.5", say(REPLY, "The averages are: x: 1.5, y: 2.5.")),
+        (f"Which {group} has the largest average {second}?", _python(largest)),
+    ]
+
+
+def _python(code: str) -> str:
+    return say("run_python", code)
 
 
 def _columns(columns: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -164,7 +176,7 @@ def _columns(columns: Mapping[str, str]) -> tuple[list[str], list[str]]:
 
 def _arithmetic() -> list[tuple[str, str]]:
     return [
-        ("What is 3 + 4?", say("run_python", "3 + 4")),
+        ("What is 3 + 4?", _python("3 + 4")),
         ("Result: 7", say(REPLY, "3 + 4 is 7.")),
-        ('Use Python to make "abc" upper case.', say("run_python", "'abc'.upper()")),
+        ('Use Python to make "abc" upper case.', _python("'abc'.upper()")),
     ]

@@ -79,6 +79,8 @@ class OpenAIChat:
         self._may_switch = strategy is None
         self._window = window or self.profile.window
         self._options = dict(options or {})
+        if "max_tokens" in self._options:
+            self._options[self.profile.max_tokens] = self._options.pop("max_tokens")
         self._limit = limit
         self._conversation = Conversation(self.profile)
         self._stream_usage = self.profile.stream_usage
@@ -172,6 +174,9 @@ class OpenAIChat:
         yield reply
 
     def _require_key(self) -> None:
+        if not (self._endpoint.api_key.isascii() and self._endpoint.api_key.isprintable()):
+            message = "the API key holds characters that cannot be sent; copy it again"
+            raise ModelError(message, kind=FailureKind.AUTH)
         if self._endpoint.base_url.startswith(OPENAI) and not self._endpoint.secret:
             message = "no API key: set OPENAI_API_KEY, or name another server with base_url"
             raise ModelError(message, kind=FailureKind.AUTH)

@@ -39,7 +39,6 @@ class Profile:
     stream_usage: bool = True
     short_ids: bool = False
     empty_content: str | None = None
-    keyless: bool = False
 
 
 WINDOWS: dict[str, int] = {
@@ -175,7 +174,6 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
         strategy="text" if text else "structured",
         echo=echo,
         echo_policy=policy,
-        keyless=_is_local(host),
     )
     return _at(host, family, profile)
 
@@ -206,13 +204,3 @@ def _longest(family: str, table: Mapping[str, Fact]) -> Fact | None:
     """Return the value under the longest key that a word of the name starts with."""
     keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
     return table[max(keys, key=len)] if keys else None
-
-
-def _is_local(host: str) -> bool:
-    """Say whether a host is this machine or a private network, where servers need no key."""
-    return (
-        host in ("localhost", "::1", "0.0.0.0", "host.docker.internal")  # noqa: S104 - compared
-        or host.startswith(("127.", "10.", "192.168."))
-        or host.endswith((".local", ".internal", ".lan"))
-        or "." not in host
-    )

@@ -53,7 +53,8 @@ class Attempt:
 class Format(Protocol):
     """One way of writing a call. `closers` may follow the JSON and belong to the call.
 
-    `closed` formats are calls only with a closer, or the reply's end, behind the JSON.
+    `closed` formats are calls only with a closer, or the reply's end, behind the JSON. A call whose
+    JSON is broken beyond doubt about what it is reaches to the first closer.
     """
 
     @property
@@ -79,6 +80,10 @@ class Format(Protocol):
         """Say whether what is read of the JSON can still become a call."""
         ...
 
+    def damaged(self, attempt: Attempt) -> bool:
+        """Say whether JSON that broke off is a call all the same, and no prose."""
+        ...
+
     def calls(self, attempt: Attempt) -> list[ToolCall]:
         """Return the calls of the JSON, without ids; none when it is not a call after all."""
         ...
@@ -100,6 +105,10 @@ class Tagged:
         """Inside a code block only the tools that exist are called, not those of an example."""
         name = _named(attempt.head) or attempt.scan.name
         return not attempt.place.fenced or name is None or attempt.known(name)
+
+    def damaged(self, attempt: Attempt) -> bool:
+        """Go by a tool's name and the beginning of its arguments."""
+        return _begun(attempt)
 
     def calls(self, attempt: Attempt) -> list[ToolCall]:
         """Return the calls of an object, a list of them, or a named call's arguments."""
@@ -127,12 +136,17 @@ class Named:
         name, place = attempt.head.strip(), attempt.place
         return bool(name) and (attempt.known(name) or (place.line_start and not place.fenced))
 
+    def damaged(self, attempt: Attempt) -> bool:
+        """Take it as prose: nothing says where such a call would end."""
+        del attempt
+        return False
+
     def calls(self, attempt: Attempt) -> list[ToolCall]:
         """Return the one call."""
-        body = attempt.body
-        if body[:1] != "{":
+        name, body, complete = attempt.head.strip(), attempt.body, attempt.scan.complete
+        if body[:1] != "{" or not (complete or attempt.known(name)):
             return []
-        return [_call(attempt.head.strip(), body, complete=attempt.scan.complete)]
+        return [_call(name, body, complete=complete)]
 
 
 class Fenced:
@@ -162,6 +176,10 @@ class Fenced:
             and (scan.name is None or attempt.known(scan.name))
         )
 
+    def damaged(self, attempt: Attempt) -> bool:
+        """Go by a tool's name and the beginning of its arguments."""
+        return _begun(attempt)
+
     def calls(self, attempt: Attempt) -> list[ToolCall]:
         """Return the calls if each is a tool's and has arguments."""
         if attempt.body[:1] == "{" and not {"arguments", "parameters"} & set(attempt.scan.keys):
@@ -171,6 +189,16 @@ class Fenced:
 
 
 FORMATS: tuple[Format, ...] = (Tagged(), Named(), Fenced())
+
+
+def broken(attempt: Attempt) -> list[ToolCall]:
+    """Return a damaged call, with its problem for arguments."""
+    return [ToolCall(id="", name=attempt.scan.name or "", problem=_BROKEN)]
+
+
+def _begun(attempt: Attempt) -> bool:
+    scan = attempt.scan
+    return attempt.known(scan.name) and bool({"arguments", "parameters"} & set(scan.keys))
 
 
 def _named(head: str) -> str:

@@ -14,7 +14,7 @@ from enum import Enum
 
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.models.strategies import Reading
-from hermes_nb.models.text_formats import FORMATS, Attempt, Format, Place, triggers
+from hermes_nb.models.text_formats import FORMATS, Attempt, Format, Place, broken, triggers
 
 _BRACKET = re.compile(r"[{\[]")
 _LONGEST_HEAD = 120
@@ -44,6 +44,7 @@ class _Candidate:
         self._form = form
         self._attempt = Attempt(place)
         self._in_head = True
+        self._damaged = False
         self._pieces: list[str] = []
         self._tail = ""
 
@@ -65,6 +66,8 @@ class _Candidate:
     def _take(self, text: str, start: int) -> tuple[Verdict, int]:
         position = start
         attempt, scan = self._attempt, self._attempt.scan
+        if self._damaged:
+            return self._take_damaged(text, start)
         if self._in_head:
             position = self._take_head(text, start)
             if len(attempt.head) > _LONGEST_HEAD or not self._form.begins(attempt):
@@ -76,7 +79,12 @@ class _Candidate:
             end = scan.feed(text, position)
             attempt.pieces.append(text[position:end])
             position = end
-            if scan.rejected or not self._form.plausible(attempt):
+            if not self._form.plausible(attempt):
+                return Verdict.TEXT, position
+            if scan.rejected:
+                self._damaged = self._form.damaged(attempt)
+                if self._damaged:
+                    return self._take_damaged(text, position)
                 return Verdict.TEXT, position
             if not scan.complete:
                 return Verdict.OPEN, position
@@ -108,7 +116,22 @@ class _Candidate:
             self._tail = tail
         return Verdict.OPEN, position
 
+    def _take_damaged(self, text: str, start: int) -> tuple[Verdict, int]:
+        """Look for the closer that ends a call whose JSON is broken."""
+        closer = self._form.closers[0]
+        seam = self._tail + text[start : start + len(closer)]
+        found = seam.find(closer)
+        end = start - len(self._tail) + found if found >= 0 else text.find(closer, start)
+        if end >= 0 or found >= 0:
+            self._tail = ""
+            return self._decide(), end + len(closer)
+        self._tail = (seam if len(text) - start < len(closer) else text)[1 - len(closer) :]
+        return Verdict.OPEN, len(text)
+
     def _decide(self) -> Verdict:
+        if self._damaged:
+            self.calls = broken(self._attempt)
+            return Verdict.CALL
         self.over = self.over or self._tail
         self.calls = self._form.calls(self._attempt)
         return Verdict.CALL if self.calls else Verdict.TEXT

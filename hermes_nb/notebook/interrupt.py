@@ -83,7 +83,7 @@ def stoppable() -> Iterator[Stop]:
     task = _task_on_main_thread()
     old = signal.getsignal(signal.SIGINT)
     outer = getattr(old, "__self__", None)
-    if task is None or old is None:  # None: a handler that Python could not put back
+    if task is None or old is None:
         yield Stop()
         return
     if isinstance(outer, Stop) and outer._task is task:  # noqa: SLF001
@@ -103,9 +103,36 @@ def stoppable() -> Iterator[Stop]:
 class Signals:
     """What arrived while user code ran; made by `user_code`."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        inside: Callable[[FrameType | None], bool] = lambda _: True,
+        elsewhere: Callable[[], None] | None = None,
+    ) -> None:
         self.interrupted = False
         self.timed_out = False
+        self._active = True
+        self._inside = inside
+        self._elsewhere = elsewhere
+        self._before = signal.getsignal(signal.SIGINT)
+
+    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        if self._active and self._inside(frame):
+            self.interrupted = True
+            raise KeyboardInterrupt
+        if self._active and self._elsewhere:
+            self.interrupted = True
+            self._elsewhere()
+        elif callable(self._before):
+            self._before(signum, frame)
+
+    def _on_alarm(self, timeout: float, frame: FrameType | None) -> None:
+        if self._active and self._inside(frame):
+            self.timed_out = True
+            message = f"stopped after {timeout:g} s"
+            raise TimeLimit(message)
+        if self._active and self._elsewhere:
+            self.timed_out = True
+            self._elsewhere()
 
 
 @contextmanager
@@ -126,44 +153,21 @@ def user_code(
     calls `elsewhere`; without that a stop goes to the handler before ours and an alarm waits for
     the next one.
     """
-    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield signals
+        yield Signals()
         return
-    active = True
-    old = signal.getsignal(signal.SIGINT)
-
-    def on_interrupt(signum: int, frame: FrameType | None) -> None:
-        __tracebackhide__ = True  # IPython leaves such frames out
-        if active and inside(frame):
-            signals.interrupted = True
-            raise KeyboardInterrupt
-        if active and elsewhere:
-            signals.interrupted = True
-            elsewhere()
-        elif callable(old):
-            old(signum, frame)
-
-    def on_alarm(_signum: int, frame: FrameType | None) -> None:
-        __tracebackhide__ = True
-        if active and inside(frame):
-            signals.timed_out = True
-            message = f"stopped after {timeout:g} s"
-            raise TimeLimit(message)
-        if active and elsewhere:
-            signals.timed_out = True
-            elsewhere()
-
-    if old is not None:
-        signal.signal(signal.SIGINT, on_interrupt)
-    put_back = _set_alarm(timeout, on_alarm)
+    signals = Signals(inside, elsewhere)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not None:  # None: a handler that Python could not put back
+        signal.signal(signal.SIGINT, signals._on_interrupt)  # noqa: SLF001
+    put_back = _set_alarm(timeout, signals._on_alarm)  # noqa: SLF001
     try:
         yield signals
     finally:
-        active = False
+        signals._active = False  # noqa: SLF001
         put_back()
-        if old is not None:
-            signal.signal(signal.SIGINT, old)
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _task_on_main_thread() -> asyncio.Task[Any] | None:
@@ -176,11 +180,15 @@ def _task_on_main_thread() -> asyncio.Task[Any] | None:
 
 
 def _set_alarm(
-    timeout: float | None, handler: Callable[[int, FrameType | None], None]
+    timeout: float | None, on_alarm: Callable[[float, FrameType | None], None]
 ) -> Callable[[], None]:
     """Start the clock; return a function that puts back what was there."""
     if timeout is None or not has_time_limit():
         return lambda: None
+
+    def handler(_signum: int, frame: FrameType | None) -> None:
+        on_alarm(timeout, frame)
+
     old = signal.signal(signal.SIGALRM, handler)
     left, interval = signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001), AGAIN)
     started = time.monotonic()

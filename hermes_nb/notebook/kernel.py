@@ -11,20 +11,30 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
-from hermes_nb.notebook.capture import Collector, Output
+from hermes_nb.notebook.collector import Collector, Output
 from hermes_nb.notebook.figures import UserFigures
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
+from hermes_nb.notebook.kinds import Foreign
 from hermes_nb.notebook.outputs import strip_ansi
 from hermes_nb.notebook.shellstate import captured, text_of, undisturbed
 
 GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""
+
+
+_POLL = 0.02
+_running: WeakKeyDictionary[Any, object] = WeakKeyDictionary()
+"""The innermost nested run of each shell."""
+_around: ContextVar[object] = ContextVar("hermes_nb_nested_run", default=None)
+"""The nested run that the current code is part of."""
 
 
 class CellError(NamedTuple):
@@ -51,7 +61,7 @@ class Execution:
 
 
 async def execute(
-    shell: Any,  # noqa: ANN401 - IPython's shell; its types are not ours to import here
+    shell: Foreign,
     code: str,
     *,
     timeout: float | None = None,
@@ -66,8 +76,9 @@ async def execute(
     """
     started = time.monotonic()
     collector = Collector(on_output)
-    with undisturbed(shell), captured(shell, collector, code):
-        result, signals = await _run(shell, code, timeout)
+    async with _its_turn(shell):
+        with undisturbed(shell), captured(shell, collector, code):
+            result, signals = await _run(shell, code, timeout)
     error = _verdict(result, signals, collector, timeout)
     return Execution(
         outputs=collector.outputs(),
@@ -79,7 +90,27 @@ async def execute(
     )
 
 
-async def _run(shell: Any, code: str, timeout: float | None) -> tuple[Any, Signals]:
+@asynccontextmanager
+async def _its_turn(shell: Foreign) -> AsyncIterator[None]:
+    """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
+    around = _around.get()
+    # Not an asyncio.Event: the other run may be on another thread's loop.
+    while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
+        await asyncio.sleep(_POLL)
+    mark = object()
+    token = _around.set(mark)
+    _running[shell] = mark
+    try:
+        yield
+    finally:
+        _around.reset(token)
+        if outer is None:
+            del _running[shell]
+        else:
+            _running[shell] = outer
+
+
+async def _run(shell: Foreign, code: str, timeout: float | None) -> tuple[Foreign, Signals]:
     problem = None
     try:
         transformed = shell.transform_cell(code)
@@ -88,7 +119,7 @@ async def _run(shell: Any, code: str, timeout: float | None) -> tuple[Any, Signa
     run = _drive(shell, code, transformed, problem)
     run_code = type(shell).run_code.__code__
 
-    def inside(frame: FrameType | None) -> bool:
+    def inside(frame: types.FrameType | None) -> bool:
         return _in_user_code(frame, run_code)
 
     if shell.should_run_async(code, transformed_cell=transformed, preprocessing_exc_tuple=problem):
@@ -97,8 +128,10 @@ async def _run(shell: Any, code: str, timeout: float | None) -> tuple[Any, Signa
 
 
 def _run_sync(
-    run: Coroutine[Any, Any, Any], timeout: float | None, inside: Callable[[FrameType | None], bool]
-) -> tuple[Any, Signals]:
+    run: Coroutine[Any, Any, Any],
+    timeout: float | None,
+    inside: Callable[[types.FrameType | None], bool],
+) -> tuple[Foreign, Signals]:
     """Run to the end without giving the event loop a turn."""
     with user_code(timeout, inside=inside) as signals:
         try:
@@ -111,8 +144,10 @@ def _run_sync(
 
 
 async def _run_async(
-    run: Coroutine[Any, Any, Any], timeout: float | None, inside: Callable[[FrameType | None], bool]
-) -> tuple[Any, Signals]:
+    run: Coroutine[Any, Any, Any],
+    timeout: float | None,
+    inside: Callable[[types.FrameType | None], bool],
+) -> tuple[Foreign, Signals]:
     """Run as a task of its own, so that stopping it does not cancel the turn it runs in."""
     loop = asyncio.get_running_loop()
     inner = loop.create_task(run)
@@ -161,18 +196,19 @@ async def _settled(task: asyncio.Task[Any]) -> None:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-async def _drive(shell: Any, code: str, transformed: str, problem: Any) -> Any:
+async def _drive(shell: Foreign, code: str, transformed: str, problem: Foreign) -> Foreign:
     """Run the cell; this frame also marks where the agent's own frames end."""
     pid = os.getpid()
     figures = UserFigures()
     result = None
     try:
-        result = await shell.run_cell_async(
+        cell = shell.run_cell_async(
             code,
             store_history=False,
             transformed_cell=transformed,
             preprocessing_exc_tuple=problem,
         )
+        result = await _in_this_process(cell, pid)
         with figures.hidden():
             _show_figures(shell)
         return result
@@ -182,12 +218,31 @@ async def _drive(shell: Any, code: str, transformed: str, problem: Any) -> Any:
         figures.put_back()
 
 
-def _show_figures(shell: Any) -> None:
+@types.coroutine
+def _in_this_process(run: Coroutine[Any, Any, Any], pid: int) -> Generator[object, object, Foreign]:
+    """Step a coroutine, and end a forked child that waits: the loop it waits on is the parent's."""
+    sent: object = None
+    thrown: BaseException | None = None
+    while True:
+        try:
+            awaited = run.throw(thrown) if thrown is not None else run.send(sent)
+        except StopIteration as end:
+            return end.value
+        if os.getpid() != pid:
+            os._exit(1)
+        sent = thrown = None
+        try:
+            sent = yield awaited
+        except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
+            thrown = error
+
+
+def _show_figures(shell: Foreign) -> None:
     """Give the callbacks that nested code keeps their end-of-cell event."""
     shell.events.trigger("post_execute")
 
 
-def _leave_child(result: Any) -> None:
+def _leave_child(result: Foreign) -> None:
     """End a forked child whose code has come to its end, as its own script would end."""
     with suppress(BaseException):
         sys.stdout.flush()
@@ -197,13 +252,13 @@ def _leave_child(result: Any) -> None:
     os._exit(status if isinstance(status, int) else int(status is not None))
 
 
-def _in_user_code(frame: FrameType | None, run_code: CodeType) -> bool:
+def _in_user_code(frame: types.FrameType | None, run_code: types.CodeType) -> bool:
     """Say whether a signal may be raised in `frame`: below IPython's own `try`, inside our run.
 
     Anywhere else (IPython's bookkeeping, the event loop, the agent) an exception would leave
     things half done.
     """
-    below: FrameType | None = None
+    below: types.FrameType | None = None
     found = False
     while frame is not None:
         code = frame.f_code
@@ -218,7 +273,7 @@ def _in_user_code(frame: FrameType | None, run_code: CodeType) -> bool:
 
 
 def _verdict(
-    result: Any, signals: Signals, collector: Collector, timeout: float | None
+    result: Foreign, signals: Signals, collector: Collector, timeout: float | None
 ) -> CellError | None:
     """Say how the code failed, and bring the error output in line with that."""
     raised = result and (result.error_before_exec or result.error_in_exec)

@@ -7,15 +7,17 @@ namespace belongs to it.
 from __future__ import annotations
 
 import difflib
-from typing import Any
+import re
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.kernel import Execution, execute
-from hermes_nb.notebook.outputs import render
+from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.outputs import render, strip_ansi
 from hermes_nb.notebook.variables import (
+    brief,
     changed,
     describe,
     fingerprints,
@@ -32,7 +34,7 @@ _MENTIONED = 8
 
 
 def kernel_tools(
-    shell: Any,  # noqa: ANN401 - IPython's shell
+    shell: Foreign,
     *,
     timeout: float | None = TIMEOUT,
     images: int = 4,
@@ -50,7 +52,7 @@ def kernel_tools(
             shell,
             code,
             timeout=timeout,
-            on_output=lambda text: context.progress(one_line(text.strip().rpartition("\n")[2])),
+            on_output=lambda text: context.progress(_last_line(text)),
         )
         after = fingerprints(shell.user_ns, shell.user_ns_hidden)
         changes = changed(before, after)
@@ -69,7 +71,7 @@ def kernel_tools(
     async def list_variables() -> str:
         """List the user's variables with type and shape."""
         variables = summaries(shell.user_ns, shell.user_ns_hidden)
-        lines = [_line(variable) for variable in variables[-LISTED:]]
+        lines = [_line(each, shell.user_ns.get(each.name)) for each in variables[-LISTED:]]
         if len(variables) > LISTED:
             lines.insert(0, f"({len(variables) - LISTED:,} older ones left out)")
         return "\n".join(lines) or "(no variables)"
@@ -91,31 +93,27 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
     raise ToolError(text)
 
 
-def _mention(shell: Any, added: tuple[str, ...], altered: tuple[str, ...]) -> str:  # noqa: ANN401
+def _mention(shell: Foreign, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
     """Return one line on the variables that code made or changed."""
     known = {v.name: v for v in summaries(shell.user_ns, shell.user_ns_hidden)}
     parts = []
     for title, names in (("new", added), ("changed", altered)):
-        shown = [_short(known[name]) for name in names[:_MENTIONED] if name in known]
+        shown = [brief(known[n], shell.user_ns.get(n)) for n in names[:_MENTIONED] if n in known]
         if len(names) > _MENTIONED:
             shown.append(f"{len(names) - _MENTIONED} more")
         if shown:
-            parts.append(f"{title}: {', '.join(shown)}")
-    return f"[{'; '.join(parts)}]" if parts else ""
+            parts.append(f"{title} {'; '.join(shown)}")
+    return f"[{' | '.join(parts)}]" if parts else ""
 
 
-def _short(variable: Variable) -> str:
-    shape = f" {variable.shape}" if variable.shape else ""
-    return f"{variable.name} ({variable.type}{shape})"
+def _line(variable: Variable, value: object) -> str:
+    columns = (f"{name} {dtype}" for name, dtype in (variable.columns or {}).items())
+    listed = ", ".join(columns)
+    return one_line(brief(variable, value) + (f": {listed}" if listed else ""), 300)
 
 
-def _line(variable: Variable) -> str:
-    line = f"{variable.name}: {variable.type}"
-    if variable.shape:
-        line += f", {variable.shape}"
-    if variable.columns:
-        line += f": {', '.join(f'{name} {dtype}' for name, dtype in variable.columns.items())}"
-    return one_line(line, 300)
+def _last_line(text: str) -> str:
+    return one_line(re.split(r"[\r\n]", strip_ansi(text).strip())[-1], 120)
 
 
 def _no_such(name: str, names: list[str]) -> str:
@@ -127,5 +125,5 @@ def _no_such(name: str, names: list[str]) -> str:
     return f"no variable {name!r}; {hint}"
 
 
-def _first_line(arguments: Any) -> str:  # noqa: ANN401
+def _first_line(arguments: Foreign) -> str:
     return one_line(str(arguments.get("code", "")), 80)

@@ -15,6 +15,9 @@ from typing import Any
 
 from hermes_nb.core.text import one_line
 
+Foreign = Any
+"""A value of a library that is not ours to import: the shell, a table, a stream."""
+
 COLUMNS = 40
 """Columns that a summary names; a table may have thousands."""
 
@@ -33,6 +36,8 @@ def library(value: object) -> str:
 def type_name(value: object) -> str:
     """Return the type's name, with its package unless it is built in or the user's own."""
     kind = type(value)
+    if issubclass(kind, type):
+        return "class"
     package = library(value)
     name = one_line(str(kind.__qualname__), 80)
     return name if package in ("builtins", "__main__") else f"{package} {name}"
@@ -55,7 +60,7 @@ def is_array(value: object) -> bool:
 
 def is_tensor(value: object) -> bool:
     """Say whether the value is an array of a library that may keep it on a device."""
-    if isinstance(value, type) or library(value) not in _TENSOR_LIBRARIES:
+    if issubclass(type(value), type) or library(value) not in _TENSOR_LIBRARIES:
         return False
     return _dimensions(value) is not None
 
@@ -81,13 +86,14 @@ def columns_of(value: object) -> Mapping[str, str] | None:
     """Return a table's column names and dtypes, the first `COLUMNS` of them; None for the rest."""
     if not is_table(value):
         return None
-    table: Any = value
+    table: Foreign = value
     try:
         if library(value) == "pyarrow":
-            pairs = ((field.name, field.type) for field in table.schema)
+            names, dtypes = table.schema.names, table.schema.types
         else:
-            pairs = zip(table.columns, table.dtypes, strict=False)
-        return {one_line(str(name), 60): str(dtype) for name, dtype in islice(pairs, COLUMNS)}
+            names, dtypes = table.columns, table.dtypes
+        pairs = islice(zip(names, dtypes, strict=False), COLUMNS)
+        return {one_line(str(name), 60): str(dtype) for name, dtype in pairs}
     except Exception:  # noqa: BLE001 - a subclass may have its own idea of a column
         return None
 

@@ -13,15 +13,45 @@ import shlex
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import make_tokens_by_line
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, Unicode
 
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.keys import refuse_key
 
 CALL = re.compile(
     r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
 )
+
+
+QUESTION = re.compile(r"^(\s*)%hermes[ \t]+(\S.*\?)\s*$")
+
+
+def questions(lines: list[str]) -> list[str]:
+    """Turn `%hermes … ?` into the call it stands for.
+
+    IPython takes any line that ends with a question mark for a request for help, so a question to
+    the agent would look up its last word. Lines inside a string are left alone.
+    """
+    rows = [row for row, line in enumerate(lines) if QUESTION.match(line)]
+    if not rows:
+        return lines
+    starts = {
+        tokens[0].start[0] - 1
+        for group in make_tokens_by_line(lines)
+        if (tokens := [token for token in group if token.string.strip()])
+        and tokens[0].string == "%"
+    }
+    return [
+        QUESTION.sub(_call, line) if row in starts and row in rows else line
+        for row, line in enumerate(lines)
+    ]
+
+
+def _call(match: re.Match[str]) -> str:
+    return f"{match[1]}get_ipython().run_line_magic('hermes', {match[2]!r})\n"
 
 
 def awaited(lines: list[str]) -> list[str]:
@@ -104,10 +134,13 @@ class HermesMagics(Magics):
         """Split a line into its leading options and the prompt, which is taken as it stands."""
         parser = self.hermes.parser
         words, rest = split_options(line, parser)
-        arguments = parser.parse_args(words)
+        try:
+            arguments = parser.parse_args(words)
+        except UsageError as error:  # which IPython prints without failing the cell's outputs
+            raise ConfigError(str(error)) from None
         if arguments.max_requests is not None and arguments.max_requests < 1:
             message = "--max-requests needs a number above 0"
-            raise UsageError(message)
+            raise ConfigError(message)
         return arguments, rest
 
     def _configured(self) -> dict[str, Any]:
@@ -147,7 +180,7 @@ def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str]
         if name not in takes_value:
             near = ", ".join(n for n in takes_value if n.startswith("--"))
             message = f"there is no option {name}; the options are {near} (`--` starts a prompt)"
-            raise UsageError(message)
+            raise ConfigError(message)
         words.append(word)
         rest = after.lstrip()
         if takes_value[name] and "=" not in word:
@@ -168,13 +201,14 @@ def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Register the magics and the transformer, once however often this is called."""
     unload(shell)
     shell.register_magics(HermesMagics(shell))
+    shell.input_transformers_cleanup.append(questions)
     shell.input_transformers_post.append(awaited)
 
 
 def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Take back what `load` registered."""
-    hooks = shell.input_transformers_post
-    hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != __name__]
+    for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
+        hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != __name__]
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("hermes", None)
     shell.magics_manager.registry.pop("HermesMagics", None)

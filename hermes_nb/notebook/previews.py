@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import has_time_limit
-from hermes_nb.notebook.kinds import library, shape_of, type_name
+from hermes_nb.notebook.kinds import Foreign, library, shape_of, type_name
 
 ITEMS = 8
 """Items of a container that a preview shows."""
@@ -44,13 +44,14 @@ _SECRET_LENGTH = 12
 
 def names_a_secret(name: str, value: object) -> bool:
     """Say whether a text called `name` must not be shown: `db_password` always, `key` if long."""
-    if not isinstance(value, str | bytes):
+    text = value if issubclass(type(value), str | bytes) else None
+    if not isinstance(text, str | bytes):
         return False
     name = _HUMP.sub("_", name[:200]).lower()
     if _STRONG.search(name):
         return True
-    spaced = any(c.isspace() for c in value) if isinstance(value, str) else False
-    return _WEAK.search(name) is not None and len(value) >= _SECRET_LENGTH and not spaced
+    spaced = isinstance(text, str) and any(c.isspace() for c in text)
+    return _WEAK.search(name) is not None and len(text) >= _SECRET_LENGTH and not spaced
 
 
 def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
@@ -91,7 +92,7 @@ def _text(value: str | bytes, limit: int) -> str:
     return text if len(value) <= limit else f"{text}…"
 
 
-def _sequence(value: Any, base: type, brackets: tuple[str, str], limit: int, depth: int) -> str:
+def _sequence(value: Foreign, base: type, brackets: tuple[str, str], limit: int, depth: int) -> str:
     size: int = base.__len__(value)  # type: ignore[attr-defined]
     if depth <= 0 and size:
         return f"{brackets[0]}…{brackets[1]}"

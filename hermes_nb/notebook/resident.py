@@ -226,7 +226,7 @@ class Resident:
 
     def variables(self) -> list[Variable]:
         """Return the user's variables as a prompt needs them."""
-        return summaries(self.shell.user_ns)
+        return summaries(self.shell.user_ns, self.shell.user_ns_hidden)
 
     def _selected(self, options: TurnOptions) -> Toolset:
         everything = self.tools()

@@ -12,22 +12,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import EllipsisType
+from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.text import head_tail
-from hermes_nb.notebook.capture import Collector, Publisher, Stream
+from hermes_nb.notebook.capture import Publisher, Stream
+from hermes_nb.notebook.collector import Collector
+from hermes_nb.notebook.kinds import Foreign
 
 KEPT_CALLBACKS = frozenset({"matplotlib_inline.backend_inline", "IPython.extensions.autoreload"})
 """Modules whose event callbacks nested code gets too: its figures are shown, and modules that were
 edited are reloaded. All others belong to the user's own cells (timers, checkers, recorders)."""
 
 _LINE_LIMIT = 20_000
+_HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
+"""Where a traceback names the frame of our signal handler, which raised the exception."""
 _DRAIN = 0.05
 
 
 @contextmanager
-def undisturbed(shell: Any) -> Iterator[None]:
+def undisturbed(shell: Foreign) -> Iterator[None]:
     """Put back what running a cell changes besides the namespace."""
     with ExitStack() as stack:
         _swap(
@@ -44,21 +48,22 @@ def undisturbed(shell: Any) -> Iterator[None]:
             call_pdb=False,  # nobody is there to answer a debugger's prompt
         )
         _swap(stack, shell.displayhook, exec_result=...)
+        _swap(stack, shell.InteractiveTB, tb=...)  # what `%debug` would enter
         _swap(stack, shell.payload_manager, _payload=[])
         _swap(stack, sys, last_type=..., last_value=..., last_traceback=..., last_exc=...)
         yield
 
 
 @contextmanager
-def captured(shell: Any, collector: Collector, code: str) -> Iterator[None]:
+def captured(shell: Foreign, collector: Collector, code: str) -> Iterator[None]:
     """Send what is shown to `collector` until the block ends."""
 
-    def show_error(etype: type[BaseException], evalue: Any, stb: Any) -> None:
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb or ()]
-        evalue = text_of(evalue)
-        collector.error(etype.__name__, evalue, [head_tail(line, _LINE_LIMIT) for line in lines])
+    def show_error(etype: type[BaseException], evalue: Foreign, stb: Foreign) -> None:
+        entries = [stb] if isinstance(stb, str) else [str(entry) for entry in stb or ()]
+        shown = [head_tail(entry, _LINE_LIMIT) for entry in entries if _HANDLER not in entry]
+        collector.error(etype.__name__, text_of(evalue), shown)
 
-    def show_page(data: Any, *_args: Any, **_kwargs: Any) -> None:
+    def show_page(data: Foreign, *_args: Foreign, **_kwargs: Foreign) -> None:
         collector.display(data if isinstance(data, Mapping) else {"text/plain": data})
 
     hook = _display_hook(shell, collector, code)
@@ -71,7 +76,7 @@ def captured(shell: Any, collector: Collector, code: str) -> Iterator[None]:
             ask_exit=_refuse_exit,
         )
         _swap(stack, shell.events, trigger=_quiet_trigger(shell))
-        # The hook is found in either place: sys when a cell runs around us, the trap when none does.
+        # It is looked for in sys when a cell runs around us, and in the trap when none does.
         _swap(stack, shell.display_trap, hook=hook)
         _swap(stack, sys, displayhook=hook)
         _swap_item(stack, shell.hooks, "show_in_pager", show_page)
@@ -88,7 +93,7 @@ def captured(shell: Any, collector: Collector, code: str) -> Iterator[None]:
         yield
 
 
-def text_of(error: Any) -> str:
+def text_of(error: Foreign) -> str:
     """Return an exception's text, at some length; its `__str__` is the user's and may fail."""
     try:
         return head_tail(str(error), _LINE_LIMIT)
@@ -96,7 +101,7 @@ def text_of(error: Any) -> str:
         return f"(its text cannot be shown: {type(failure).__name__})"
 
 
-def _display_hook(shell: Any, collector: Collector, code: str) -> Callable[[Any], None]:
+def _display_hook(shell: Foreign, collector: Collector, code: str) -> Callable[[Any], None]:
     """Return a display hook that leaves `_`, `__` and `Out` alone."""
 
     def quiet() -> bool:
@@ -107,7 +112,7 @@ def _display_hook(shell: Any, collector: Collector, code: str) -> Callable[[Any]
         except Exception:  # noqa: BLE001 - a cell with magics need not be tokens
             return code.rstrip().endswith(";")
 
-    def hook(result: Any = None) -> None:
+    def hook(result: Foreign = None) -> None:
         if result is None or quiet():
             return
         data, metadata = shell.display_formatter.format(result)
@@ -117,13 +122,13 @@ def _display_hook(shell: Any, collector: Collector, code: str) -> Callable[[Any]
     return hook
 
 
-def _quiet_trigger(shell: Any) -> Callable[..., None]:
+def _quiet_trigger(shell: Foreign) -> Callable[..., None]:
     """Return an `events.trigger` that calls only the callbacks that nested code is to have.
 
     The lists of callbacks stay as they are: what nested code registers is registered.
     """
 
-    def trigger(event: str, *args: Any, **kwargs: Any) -> None:
+    def trigger(event: str, *args: Foreign, **kwargs: Foreign) -> None:
         for callback in list(shell.events.callbacks[event]):
             if getattr(callback, "__module__", "") in KEPT_CALLBACKS:
                 try:
@@ -139,13 +144,13 @@ def _refuse_exit() -> None:
     raise SystemExit(0)
 
 
-def _swap(stack: ExitStack, target: Any, **values: Any | EllipsisType) -> None:
+def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
     """Set attributes (`...` leaves one as it is) and have the stack put all of them back.
 
     A method that an instance attribute shadows is uncovered again, not pinned to the instance.
     """
     for name, value in values.items():
-        mine = vars(target)
+        mine: dict[str, object] = target.__dict__
         if name in mine:
             stack.callback(setattr, target, name, mine[name])
         elif inspect.isdatadescriptor(getattr(type(target), name, None)):
@@ -156,12 +161,12 @@ def _swap(stack: ExitStack, target: Any, **values: Any | EllipsisType) -> None:
             setattr(target, name, value)
 
 
-def _swap_item(stack: ExitStack, target: Any, key: str, value: Any) -> None:
+def _swap_item(stack: ExitStack, target: Foreign, key: str, value: Foreign) -> None:
     stack.callback(target.__setitem__, key, target[key])
     target[key] = value
 
 
-def _drain(stream: Any) -> None:
+def _drain(stream: Foreign) -> None:
     """Wait for what subprocesses wrote: a thread of ipykernel's reads it from a pipe."""
     pipe = getattr(stream, "_fid", None)
     if not isinstance(pipe, int) or os.name != "posix":

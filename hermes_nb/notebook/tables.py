@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.kinds import library
+from hermes_nb.notebook.kinds import Foreign, library
 
 ROWS = 5
 """Rows shown of a table or a column."""
@@ -23,7 +22,7 @@ _COUNTED = 50_000_000
 """Cells up to which gaps and extremes are counted: 50 million take about half a second."""
 
 
-def describe_table(table: Any) -> Iterator[str]:
+def describe_table(table: Foreign) -> Iterator[str]:
     """Yield size, columns with dtype and missing values, and the first rows."""
     if library(table) == "pyarrow":
         yield f"{_size(table.nbytes)}, columns: {one_line(str(table.schema), 600)}"
@@ -46,7 +45,7 @@ def describe_table(table: Any) -> Iterator[str]:
         yield from text.splitlines()
 
 
-def describe_series(series: Any) -> Iterator[str]:
+def describe_series(series: Foreign) -> Iterator[str]:
     """Yield dtype, missing values, extremes and the first values."""
     rows = len(series)
     name = getattr(series, "name", None)
@@ -59,14 +58,14 @@ def describe_series(series: Any) -> Iterator[str]:
         yield from (f"  {one_line(str(item), 80)}" for item in head)
 
 
-def describe_array(array: Any) -> Iterator[str]:
+def describe_array(array: Foreign) -> Iterator[str]:
     """Yield dtype, size, extremes and the corners."""
     yield f"dtype {array.dtype}, {_size(array.nbytes)}{_extremes(array, array.size)}"
-    numpy: Any = sys.modules["numpy"]
+    numpy: Foreign = sys.modules["numpy"]
     yield from numpy.array2string(array, threshold=24, edgeitems=3, max_line_width=100).splitlines()
 
 
-def describe_tensor(tensor: Any) -> Iterator[str]:
+def describe_tensor(tensor: Foreign) -> Iterator[str]:
     """Yield what the attributes say; its values may be on a device, and stay there."""
     names = ("dtype", "device", "requires_grad", "layout", "format", "nnz")
     facts = ((name, getattr(tensor, name, None)) for name in names)
@@ -77,18 +76,22 @@ def _is_fact(value: object) -> bool:
     return value is not None and not callable(value) and len(str(value)) < 60  # noqa: PLR2004
 
 
-def _missing(column: Any, rows: int, width: int) -> str:
+def _missing(column: Foreign, rows: int, width: int) -> str:
     if rows * min(width, COLUMNS) > _COUNTED:
         return ""
     count = int(column.isna().sum() if hasattr(column, "isna") else column.null_count())
     return f", {count:,} missing" if count else ""
 
 
-def _extremes(values: Any, count: int) -> str:
+def _extremes(values: Foreign, count: int) -> str:
     kind = str(values.dtype).lower()
-    if not 0 < count <= _COUNTED or not kind.startswith(("int", "uint", "float")):
+    if not 0 < count <= _COUNTED or not kind.startswith(("int", "uint", "float", "datetime")):
         return ""
-    return f", min {values.min():g}, max {values.max():g}"
+    return f", min {_number(values.min())}, max {_number(values.max())}"
+
+
+def _number(value: Foreign) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else one_line(str(value), 40)
 
 
 def _size(count: float) -> str:

@@ -17,6 +17,7 @@ from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.interrupt import TimeLimit, user_code
 from hermes_nb.notebook.kinds import (
+    Foreign,
     columns_of,
     is_array,
     is_series,
@@ -43,6 +44,7 @@ Fingerprint = tuple[object, ...]
 
 _PLAIN = (bool, int, float, complex, type(None))
 _SHORT = 200
+_BRIEF = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,7 @@ def user_variables(
     return {
         name: value
         for name, value in list(namespace.items())
-        if isinstance(name, str)
-        and not name.startswith("_")
+        if not name.startswith("_")
         and hidden.get(name, missing) is not value
         and not _imported(value)
     }
@@ -127,15 +128,25 @@ def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
     return head_tail(redact("\n".join(lines)), budget)
 
 
+def brief(variable: Variable, value: object) -> str:
+    """Return a variable in a few words: its value if that is short and plain, else its shape."""
+    plain = type(value) in _PLAIN or (type(value) is str and len(value) <= _BRIEF)
+    if plain and not names_a_secret(variable.name, value):
+        return f"{variable.name} = {redact(preview(value))}"
+    shape = f", {variable.shape}" if variable.shape else ""
+    return f"{variable.name}: {variable.type}{shape}"
+
+
 def _title(value: object) -> str:
     return ", ".join(part for part in (type_name(value), shape_of(value)) if part)
 
 
 def _imported(value: object) -> bool:
     """Say whether a value is there by import: a module, or a function or class from one."""
-    if isinstance(value, types.ModuleType):
+    kind = type(value)  # a proxy's `__class__` would run its code
+    if issubclass(kind, types.ModuleType):
         return True
-    if not isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+    if not issubclass(kind, type | types.FunctionType | types.BuiltinFunctionType):
         return False
     return getattr(value, "__module__", None) != "__main__"
 
@@ -162,7 +173,7 @@ def _plain(value: object) -> Iterator[str]:
     yield preview(value, BUDGET)
 
 
-def _mapping(value: Any) -> Iterator[str]:
+def _mapping(value: Foreign) -> Iterator[str]:
     items = list(zip(range(ITEMS + 4), dict.items(value), strict=False))
     if items:
         yield f"values: {_types(item for _, (_, item) in items)}"
@@ -173,22 +184,25 @@ def _mapping(value: Any) -> Iterator[str]:
         yield f"  … {more:,} more"
 
 
-def _sequence(value: Any) -> Iterator[str]:
+def _sequence(value: Foreign) -> Iterator[str]:
     items = [item for item, _ in zip(value, range(ITEMS + 4), strict=False)]
     if items:
         yield f"items: {_types(items)}"
+    if all(type(item) in _PLAIN for item in items):
+        yield preview(value, BUDGET)
+        return
     for item in items:
         yield f"  {preview(item, 150)}"
     if (more := len(value) - len(items)) > 0:
         yield f"  … {more:,} more"
 
 
-def _types(items: Any) -> str:
+def _types(items: Foreign) -> str:
     names = list(dict.fromkeys(type_name(item) for item in items))
     return ", ".join(names[:4]) + (", …" if len(names) > 4 else "")  # noqa: PLR2004
 
 
-def _callable(value: Any) -> Iterator[str]:
+def _callable(value: Foreign) -> Iterator[str]:
     name = getattr(value, "__name__", "?")
     with suppress(TypeError, ValueError):
         yield one_line(f"{name}{inspect.signature(value)}", 300)
@@ -205,7 +219,7 @@ def _doc(value: object) -> Iterator[str]:
         yield one_line(doc.strip().splitlines()[0], 200)
 
 
-def _generator(value: Any) -> Iterator[str]:
+def _generator(value: Foreign) -> Iterator[str]:
     yield f"{one_line(value.__qualname__, 100)}, not consumed"
 
 

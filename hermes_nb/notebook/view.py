@@ -19,6 +19,7 @@ from hermes_nb.core.events import (
     RequestRetried,
     TextDelta,
     ToolFinished,
+    ToolStarted,
     TurnEnded,
 )
 from hermes_nb.notebook.transcript import Transcript
@@ -115,8 +116,16 @@ class CellView:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Take in an event and see to it that it is shown soon."""
+        """Take in an event and see to it that it is shown soon.
+
+        The first of some calls is shown at once: it may run code that holds up this event loop,
+        and with it every timer.
+        """
+        busy = self.transcript.running_call
         self.transcript(event)
+        if isinstance(event, ToolStarted) and not busy:
+            self._cancel()
+            self._update(running=True)
         if not isinstance(event, TurnEnded):
             self._schedule()
 

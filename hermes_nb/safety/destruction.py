@@ -105,7 +105,7 @@ def _first(lost: Iterable[str]) -> str:
 
 
 def _delete(texts: list[str], directory: Directory) -> str:
-    tree = _has(texts, "rR", "--recursive") and True
+    tree = _has(texts, "rR", "--recursive")
     paths = _operands(texts)
     if tree and (lost := _first(vital_tree(path, directory) for path in paths)):
         return _deletes(lost)

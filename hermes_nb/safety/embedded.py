@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hermes_nb.safety.command_facts import CODE_OPTIONS, PYTHONS, SHELLS, STRING_RUNNERS
+from hermes_nb.safety.command_facts import CODE_OPTIONS, DELETERS, PYTHONS, SHELLS, STRING_RUNNERS
 from hermes_nb.safety.destruction import find_roots, is_restricted
 from hermes_nb.safety.shell_script import Simple, given_to
 from hermes_nb.safety.shell_words import UNKNOWN, Word
@@ -54,9 +54,9 @@ def embedded(words: Sequence[Word], command: Simple) -> Iterator[Embedded]:
 
 def _after(texts: Sequence[str], option: str) -> Iterator[str]:
     """Yield what follows an option, as the next word or attached."""
-    for text, following in zip(texts, [*texts[1:], ""], strict=True):
+    for at, text in enumerate(texts):
         if text == option:
-            yield following
+            yield from texts[at + 1 : at + 2]
         elif text.startswith(option) and len(option) == 2:  # noqa: PLR2004 - a letter's option
             yield text[2:]
 
@@ -107,6 +107,8 @@ def _executed(words: Sequence[Word]) -> Iterator[Embedded]:
         rest = words[at + 2 :]
         end = next((n for n, word in enumerate(rest) if word.text in (";", "+")), len(rest))
         for place in places:
-            inner = tuple(Word(w.text.replace("{}", place), w.glob, w.tame) for w in rest[:end])
+            inner = [Word(w.text.replace("{}", place), w.glob, w.tame) for w in rest[:end]]
+            if inner and tool_name(inner[0]) in DELETERS:
+                inner.insert(1, Word("-r"))  # find visits all that is below a place
             if inner:
-                yield Embedded("words", words=inner)
+                yield Embedded("words", words=tuple(inner))

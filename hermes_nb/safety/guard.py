@@ -1,4 +1,4 @@
-"""The one decision point: may this call run, does it ask first, or is it refused?
+"""The one decision point: a call runs, asks first, or is refused.
 
 The mode says how much trust there is; the command policy has a say on every shell command and the
 last word on destruction, in every mode. What the user answered with "always" is remembered as a

@@ -16,6 +16,8 @@ TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
 IMAGE = re.compile(r"!(?=\[)")
 TARGET = re.compile(r"(\]\(\s*<?|^\s{0,3}\[[^\]]+\]:\s*<?)([^\s)>]*)", re.MULTILINE)
 TICKS = re.compile(r"`+")
+MARKS = re.compile(r"[\\`*\[\]!~|$]|(?<!\w)_|_(?!\w)")
+"""What Markdown could take for markup; an underscore inside a word is not."""
 SAFE_SCHEMES = ("http", "https", "mailto")
 
 
@@ -62,8 +64,7 @@ def code_span(text: str) -> str:
 
 def escape(text: str) -> str:
     """Return text for use between HTML tags inside Markdown: nothing in it is markup."""
-    special = {character: f"&#{ord(character)};" for character in "\\`*_[]!~|$"}
-    return "".join(special.get(character, character) for character in html.escape(text))
+    return MARKS.sub(lambda match: f"&#{ord(match[0])};", html.escape(text))
 
 
 def _prose(lines: list[str]) -> list[str]:

@@ -42,8 +42,8 @@ _PEM = re.compile(
     r"|(?:(?:\s|\\[rn])*[A-Za-z0-9+/=]{40,})++)"
 )
 _AUTHORIZATION = re.compile(
-    r"""(?ix)(?<![\w-])((?:proxy-)?authorization\\*["']?\s{0,4}[:=]\s{0,4}\\*["']?
-        (?:(?:bearer|basic|token|digest)\s{1,4})?+)([^\s"'\\,;<>(){}\[\]]{6,4096})"""
+    r"""(?ix)(?<![\w-])((?:proxy-)?authorization\\*["']?\s{0,4}[:=]\s{0,4}\\*["'`]?
+        (?:(?:bearer|basic|token|digest)\s{1,4})?+)([^\s"'`\\,;<>(){}\[\]]{6,4096})"""
 )
 _SCHEME = re.compile(r"(?i)(?<![\w-])(bearer|basic)(\s{1,4})([A-Za-z0-9._~+/=-]{12,4096})")
 _HEADER = re.compile(
@@ -71,7 +71,8 @@ _STRONG = re.compile(
     r"|(?:api|secret|access|private|account|auth|encryption|signing|master|subscription)key)$"
 )
 _PLACEHOLDER = re.compile(
-    r"""(?ix) \[redacted\]? | <.* | \$.* | \{.* | %[({].* | (?:your|insert)[-_\s].* | [*x.•-]+
+    r"""(?ix) \[redacted\]? | <.* | \$.* | \{.* | %[({].* | (?:.*[-_])?(?:your|insert)[-_\s].*
+    | .*\.\.\. | .*[-_]x{3,} | [*x.•-]+
     | (?:none|null|nil|true|false|undefined|string|str|text|bytes|int|optional|required|any
         |password|passwd|secret|token|key|api_?key|changeme|example|placeholder|prompt|ask) """
 )

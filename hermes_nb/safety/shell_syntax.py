@@ -100,7 +100,10 @@ class _Reader:
         command = Simple(feed=feed, directory=self._scope.directory)
         if node.type == "test_command":
             command.words = [Word("test")]
-        self._collect(node, command)
+        if node.type == "variable_assignment":
+            self._assign(node, command)
+        else:
+            self._collect(node, command)
         self.script.commands.append(command)
         self._follow(command)
         return command

@@ -170,7 +170,7 @@ class Expansion:
         match = re.fullmatch(r"\$\{(\w+)(:?[-?][^{}$`]*)?\}", _text(node))
         if match is None:
             self._look_into(node)
-            if not re.fullmatch(r"\$\{#?\w+(\[[@*\d]\])?(##?|%%?)?[^$`!]*\}", _text(node)):
+            if not re.fullmatch(r"\$\{#?\w+(\[[@*\d]\])?([-+?#%/^,:][^$`!@]*)?\}", _text(node)):
                 self._unusual(node)
             return Word(UNKNOWN)
         name, default = match[1], match[2] or ""

@@ -1,4 +1,4 @@
-"""The toolset `files`: read, write, patch and list files of the working directory.
+"""The toolset `files`: read, write, patch, search and list files of the working directory.
 
 Reads are streams with a budget, so a file of any size or kind is safe to ask for. Writes are
 atomic. Notebooks are read here but never written: an open one belongs to its front end.
@@ -20,6 +20,7 @@ from hermes_nb.tools.listing import listing
 from hermes_nb.tools.patching import patched
 from hermes_nb.tools.reading import Lines, numbered
 from hermes_nb.tools.schema import tool
+from hermes_nb.tools.search import search
 from hermes_nb.tools.textfile import SAMPLE, Encoding, decode, encoding_of, kind_of, open_regular
 from hermes_nb.tools.workspace import Workspace, size_text
 
@@ -40,7 +41,8 @@ def files(
     `allowed(path)` opens single paths outside, by their real absolute path.
     """
     space = Workspace(root=root, also_readable=also_readable, allowed=allowed)
-    return Toolset([_read_file(space), _write_file(space), _patch(space), _list_files(space)])
+    makers = (_read_file, _write_file, _patch, search, _list_files)
+    return Toolset(make(space) for make in makers)
 
 
 def _gist(arguments: Mapping[str, Any]) -> str:

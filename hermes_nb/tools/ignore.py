@@ -52,13 +52,23 @@ def rules_for(directory: Path) -> Rules:
     Where the directory is itself left out, somebody asked for it by name, and only its own rules
     count.
     """
+    above = _rules_above(directory)
+    return rules_in(directory.as_posix(), above)
+
+
+def counts_above(directory: Path) -> bool:
+    """Say whether the rules above a directory hold in it: they do unless they leave it out."""
+    return _rules_above(directory) is not None
+
+
+def _rules_above(directory: Path) -> Rules | None:
     rules: Rules | None = None
-    for above in [*reversed(directory.parents), directory]:
-        path = above.as_posix()
+    for each in [*reversed(directory.parents), directory]:
+        path = each.as_posix()
         if rules is not None and rules.verdict(path, is_directory=True):
-            return rules_in(directory.as_posix(), None)
-        rules = rules_in(path, rules)
-    assert rules is not None  # noqa: S101 - the list has at least the directory
+            return None
+        if each != directory:
+            rules = rules_in(path, rules)
     return rules
 
 

@@ -20,6 +20,8 @@ _DIFF_LIMIT = 4_000
 _LINES_NAMED = 10
 _CANDIDATES = 40
 _PASSAGE_LIMIT = 2_000
+_PLACES_SHOWN = 10
+_HUNK_HEAD = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)")
 _NUMBERED = re.compile(r"\s*\d+\t")
 
 
@@ -46,11 +48,14 @@ def patched(text: str, old: str, new: str, *, name: str, replace_all: bool = Fal
     crlf = [match.start() for match in re.finditer("\r\n", text)]
     # The n-th CRLF stands n characters earlier in the plain text.
     shifted = [position - count for count, position in enumerate(crlf)]
+    usual = _has_crlf(text)
     done = 0
     for start in starts:
         begin = start + bisect_left(shifted, start)
         end = start + len(old) + bisect_left(shifted, start + len(old))
-        pieces += [text[done:begin], _with_ends(new, text[begin:end], text)]
+        replaced = text[begin:end]
+        windows = _has_crlf(replaced) if "\n" in replaced else usual
+        pieces += [text[done:begin], new.replace("\n", "\r\n") if windows else new]
         done = end
     result = "".join([*pieces, text[done:]])
     return Patched(result, len(starts), _diff(plain, starts, old, new, name))
@@ -79,11 +84,9 @@ def _unix(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _with_ends(new: str, replaced: str, text: str) -> str:
-    """Return `new` with the line ends of the passage it replaces, else with the text's usual."""
-    sample = replaced if "\n" in replaced else text
-    crlf = sample.count("\r\n")
-    return new.replace("\n", "\r\n") if crlf * 2 > sample.count("\n") else new
+def _has_crlf(text: str) -> bool:
+    """Say whether most lines of a text end with CRLF."""
+    return text.count("\r\n") * 2 > text.count("\n")
 
 
 def _occurrences(text: str, old: str) -> list[int]:
@@ -96,22 +99,23 @@ def _occurrences(text: str, old: str) -> list[int]:
 
 
 def _diff(text: str, starts: list[int], old: str, new: str, name: str) -> str:
-    """Return a unified diff of the changed passages, made without comparing the whole files."""
-    hunks: list[str] = []
+    """Return a unified diff of the first passages, made without comparing the whole files."""
+    lines = [f"--- {name}", f"+++ {name}"]
     shift = 0
-    for first, last, members in _groups(text, starts, len(old)):
+    for first, last, members in _groups(text, starts[:_PLACES_SHOWN], len(old)):
         before = text[first:last]
-        after = before
-        for start in reversed(members):
-            at = start - first
-            after = after[:at] + new + after[at + len(old) :]
+        after, done = [], first
+        for start in members:
+            after += [text[done:start], new]
+            done = start + len(old)
+        after.append(text[done:last])
         number = text.count("\n", 0, first) + 1
-        hunks.append(_hunk(before, after, number, number + shift))
-        shift += after.count("\n") - before.count("\n")
-        if sum(map(len, hunks)) > _DIFF_LIMIT:
-            break
-    shown = f"--- {name}\n+++ {name}\n" + "".join(hunks)
-    return head_tail(shown.rstrip("\n"), _DIFF_LIMIT)
+        hunk = _hunk(before, "".join(after), number, number + shift)
+        shift += (new.count("\n") - old.count("\n")) * len(members)
+        lines += hunk
+    if more := len(starts) - _PLACES_SHOWN:
+        lines += [f"[and {more:,} more places]"] if more > 0 else []
+    return head_tail("\n".join(lines), _DIFF_LIMIT)
 
 
 def _groups(text: str, starts: list[int], size: int) -> list[tuple[int, int, list[int]]]:
@@ -122,7 +126,8 @@ def _groups(text: str, starts: list[int], size: int) -> list[tuple[int, int, lis
         last = _line_end(text, start + size, _CONTEXT)
         if groups and first <= groups[-1][1]:
             begin, _, members = groups[-1]
-            groups[-1] = (begin, last, [*members, start])
+            members.append(start)
+            groups[-1] = (begin, last, members)
         else:
             groups.append((first, last, [start]))
     return groups
@@ -145,16 +150,18 @@ def _line_end(text: str, position: int, below: int) -> int:
     return position
 
 
-def _hunk(before: str, after: str, old_line: int, new_line: int) -> str:
-    """Return one unified hunk, its line numbers counted from where the passage stands."""
-    one, two = before.split("\n"), after.split("\n")
-    body = list(difflib.unified_diff(one, two, lineterm="", n=_CONTEXT))[2:]
+def _hunk(before: str, after: str, old_line: int, new_line: int) -> list[str]:
+    """Return a unified hunk, its line numbers counted from where the passage stands."""
 
     def renumber(match: re.Match[str]) -> str:
         return f"@@ -{int(match[1]) + old_line - 1}{match[2]} +{int(match[3]) + new_line - 1}"
 
-    head = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)")
-    return "".join(f"{head.sub(renumber, line)}\n" for line in body)
+    lines = difflib.unified_diff(_lines(before), _lines(after), lineterm="", n=_CONTEXT)
+    return [_HUNK_HEAD.sub(renumber, line) for line in list(lines)[2:]]
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _no_match(text: str, old: str) -> str:

@@ -36,7 +36,7 @@ class Lines:
         rest = line
         while rest and not rest.endswith("\n"):
             rest = self._read(_CHUNK)
-            dropped += len(rest)
+            dropped += len(rest.rstrip("\r\n"))
         line = line.rstrip("\r\n")
         if len(line) <= LINE_LIMIT and not dropped:
             return line

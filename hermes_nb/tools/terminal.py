@@ -6,6 +6,7 @@ stopped; nothing that it started in its group outlives it.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -116,7 +117,7 @@ def _directory(space: Workspace, workdir: str | None) -> Path:
 
 def _sink(capture: Capture, context: ToolContext) -> Callable[[bytes], bool]:
     """Return what takes the output: it keeps it, and shows the last line a few times a second."""
-    shown = time.monotonic()
+    shown = -math.inf
 
     def sink(chunk: bytes) -> bool:
         nonlocal shown

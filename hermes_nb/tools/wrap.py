@@ -6,6 +6,7 @@ plain function stays one unless it has to wait for the user.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.atomic import write_atomic
-from hermes_nb.core.calls import in_thread
+from hermes_nb.core.calls import invoke
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven
 from hermes_nb.core.protocols import ApprovalRequest, Approver
@@ -80,7 +81,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
                 raise ToolDenied(_refusal(tool, decision.why))
             if decision.verdict == "ask":
                 await _approval(tool, context, decision, guard, approver)
-            return await _run(tool, context, arguments)
+            return await invoke(tool, context, arguments)
 
         return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
 
@@ -93,6 +94,7 @@ async def _approval(
     """Ask, announce question and answer, and raise ToolDenied unless it is a yes."""
     call = context.call
     context.emit(ApprovalAsked(call, decision.why, decision.shown))
+    await asyncio.sleep(0)  # it is announced before a question holds up the loop
     approval = await approver.ask(
         ApprovalRequest(
             call=call,
@@ -111,14 +113,6 @@ async def _approval(
 
 def _refusal(tool: Tool, why: str) -> str:
     return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
-
-
-async def _run(tool: Tool, context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
-    """Run a tool whichever way it is written, as the loop would have."""
-    if inspect.iscoroutinefunction(tool.run):
-        return await tool.run(context, arguments)
-    result = await in_thread(lambda: tool.run(context, arguments), name=f"hermes-{tool.name}")
-    return await result if inspect.isawaitable(result) else result
 
 
 def _passing(run: Run, cut: Callable[[ToolContext, str], str]) -> Run:

@@ -6,16 +6,19 @@ import json
 import time
 
 import pytest
+from hermes_nb.models.arguments import parse_arguments
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_nb.models.arguments import parse_arguments
-
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 OBJECTS = st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4)
 
 

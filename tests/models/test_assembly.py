@@ -6,13 +6,13 @@ import json
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import ReasoningDelta, TextDelta
 from hermes_nb.models.assembly import Assembly
 from hermes_nb.models.strategies import PlainReader
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.loopback import chunk, text_chunks, tool_chunks, usage_chunk
 
 
@@ -51,7 +51,7 @@ def test_text_and_usage():
 @given(st.permutations(range(6)), st.integers(0, 2**32))
 def test_interleaved_calls_come_apart(order, seed):
     """Fragments of different calls may alternate in any way, each call's own stay in order."""
-    values = [("f", {"x": 1}), ("g", {}), ("f", {"x": "{\"y\": 2}"})]
+    values = [("f", {"x": 1}), ("g", {}), ("f", {"x": '{"y": 2}'})]
     queues = [tool_chunks(value, size=3)[:-1] for value in values]
     for index, queue in enumerate(queues):
         for value in queue:
@@ -73,16 +73,29 @@ ODD = {
         [("a", "f", {}), ("b", "g", {"x": 1})],
     ),
     "one index, other ids, in pieces": (
-        [piece(0, "a", "f", ""), piece(0, None, None, '{"x":'), piece(0, None, None, "1}"),
-         piece(0, "b", "f", ""), piece(0, None, None, "{}")],
+        [
+            piece(0, "a", "f", ""),
+            piece(0, None, None, '{"x":'),
+            piece(0, None, None, "1}"),
+            piece(0, "b", "f", ""),
+            piece(0, None, None, "{}"),
+        ],
         [("a", "f", {"x": 1}), ("b", "f", {})],
     ),
     "no index": (
-        [piece(None, "a", "f", ""), piece(None, None, None, '{"x":1}'), piece(None, "b", "g", "{}")],
+        [
+            piece(None, "a", "f", ""),
+            piece(None, None, None, '{"x":1}'),
+            piece(None, "b", "g", "{}"),
+        ],
         [("a", "f", {"x": 1}), ("b", "g", {})],
     ),
     "neither index nor id": (
-        [piece(None, None, "f", '{"x":'), piece(None, None, None, "1}"), piece(None, None, "g", "{}")],
+        [
+            piece(None, None, "f", '{"x":'),
+            piece(None, None, None, "1}"),
+            piece(None, None, "g", "{}"),
+        ],
         [("call_1", "f", {"x": 1}), ("call_2", "g", {})],
     ),
     "neither index nor id, whole calls of one name": (
@@ -94,8 +107,16 @@ ODD = {
         [("call_1", "f", {"x": 1}), ("call_2", "f", {"x": 2})],
     ),
     "side by side in one chunk": (
-        [chunk({"tool_calls": [{"function": {"name": "f", "arguments": "{}"}},
-                               {"function": {"name": "f", "arguments": '{"x":2}'}}]})],
+        [
+            chunk(
+                {
+                    "tool_calls": [
+                        {"function": {"name": "f", "arguments": "{}"}},
+                        {"function": {"name": "f", "arguments": '{"x":2}'}},
+                    ]
+                }
+            )
+        ],
         [("call_1", "f", {}), ("call_2", "f", {"x": 2})],
     ),
     "the id in every chunk": (
@@ -133,15 +154,17 @@ ODD = {
         [("a", "f", {"x": '"}{'}), ("b", "g", {})],
     ),
     "the old form": (
-        [chunk({"function_call": {"name": "f", "arguments": '{"x":'}}),
-         chunk({"function_call": {"arguments": "1}"}})],
+        [
+            chunk({"function_call": {"name": "f", "arguments": '{"x":'}}),
+            chunk({"function_call": {"arguments": "1}"}}),
+        ],
         [("call_1", "f", {"x": 1})],
     ),
     "no name": ([piece(0, "a", None, "{}")], []),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("chunks, expected", ODD.values(), ids=ODD)
+@pytest.mark.parametrize(("chunks", "expected"), ODD.values(), ids=ODD)
 def test_odd_numbering(chunks, expected):
     assert calls_of([*chunks, chunk(finish="tool_calls")]) == expected
 
@@ -168,21 +191,36 @@ def test_arguments_that_did_not_arrive_whole_are_a_problem(ending):
 
 
 def test_odd_chunks_are_ignored():
-    odd = [None, 3, [], {}, {"choices": []}, {"choices": None}, {"choices": [None]},
-           {"choices": [{}]}, {"choices": [{"delta": None}]}, chunk({"content": None}),
-           chunk({"tool_calls": None}), chunk({"tool_calls": [None, 3]}),
-           chunk({"tool_calls": [{"index": "x", "function": None}]}),
-           chunk({"content": [None, {"type": "text", "text": "b"}]})]  # fmt: skip
+    odd = [
+        None,
+        3,
+        [],
+        {},
+        {"choices": []},
+        {"choices": None},
+        {"choices": [None]},
+        {"choices": [{}]},
+        {"choices": [{"delta": None}]},
+        chunk({"content": None}),
+        chunk({"tool_calls": None}),
+        chunk({"tool_calls": [None, 3]}),
+        chunk({"tool_calls": [{"index": "x", "function": None}]}),
+        chunk({"content": [None, {"type": "text", "text": "b"}]}),
+    ]
     _, reply = assemble([*odd, *text_chunks("a")])
     assert reply.message.text == "ba"
 
 
 def test_a_whole_reply_in_place_of_a_stream():
-    calls = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
-             {"id": "y", "type": "function", "function": {"name": "g", "arguments": "{}"}}]  # fmt: skip
+    calls = [
+        {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+        {"id": "y", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+    ]
     message = {"role": "assistant", "content": "hi", "tool_calls": calls}
-    whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}],
-             "usage": {"prompt_tokens": 1, "completion_tokens": 2}}  # fmt: skip
+    whole = {
+        "choices": [{"message": message, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
+    }
     shown, reply = assemble([whole])
     assert shown == [TextDelta("hi")]
     assert [call.id for call in reply.message.calls] == ["x", "y"]
@@ -200,8 +238,9 @@ def test_signed_reasoning_comes_back_whole():
     def detail(**more):
         return chunk({"reasoning_details": [{"type": "reasoning.text", "index": 0} | more]})
 
-    shown, reply = assemble([detail(text="a"), detail(text="b"), detail(signature="s"),
-                             *text_chunks("ok")])  # fmt: skip
+    shown, reply = assemble(
+        [detail(text="a"), detail(text="b"), detail(signature="s"), *text_chunks("ok")]
+    )
     expected = {"type": "reasoning.text", "index": 0, "text": "ab", "signature": "s"}
     assert reply.message.echo == {"reasoning_details": [expected]}
     assert reply.message.reasoning == "ab"
@@ -221,8 +260,10 @@ def test_a_refusal_is_text():
 
 
 def test_usage_is_the_last_that_was_said():
-    cumulative = [chunk({"content": "x"}, usage={"prompt_tokens": 5, "completion_tokens": n})
-                  for n in (1, 2, 3)]  # fmt: skip
+    cumulative = [
+        chunk({"content": "x"}, usage={"prompt_tokens": 5, "completion_tokens": n})
+        for n in (1, 2, 3)
+    ]
     assert assemble([*cumulative, chunk(finish="stop", usage=None)])[1].usage.output == 3
 
 
@@ -230,14 +271,23 @@ def test_usage_is_the_last_that_was_said():
     ("usage", "expected"),
     [
         ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}, (9, 4, 0)),
-        ({"prompt_tokens": 9, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, (9, 4, 2)),
-        ({"input_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, (9, 4, 2)),
-        ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5}, (9, 4, 0)),
+        (
+            {"prompt_tokens": 9, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2},
+            (9, 4, 2),
+        ),
+        (
+            {"input_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2},
+            (9, 4, 2),
+        ),
+        (
+            {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5},
+            (9, 4, 0),
+        ),
         ({"prompt_tokens": 9, "cached_tokens": 4}, (9, 4, 0)),
         ({"prompt_tokens": -1, "prompt_tokens_details": None, "cached_tokens": "many"}, (0, 0, 0)),
         ({"prompt_tokens": float("nan")}, (0, 0, 0)),
     ],
-)  # fmt: skip
+)
 def test_cached_tokens_by_every_name(usage, expected):
     found = assemble([*text_chunks("x"), chunk(usage=usage)])[1].usage
     assert (found.input, found.cached, found.written) == expected
@@ -254,13 +304,21 @@ def test_a_price_is_taken_where_the_provider_names_one():
         ({"error": {"message": "slow down", "code": 429}}, FailureKind.RATE_LIMIT),
         ({"error": {"message": "Overloaded", "type": "overloaded_error"}}, FailureKind.OVERLOADED),
         ({"error": "upstream gone"}, FailureKind.OVERLOADED),
-        ({"object": "error", "message": "maximum context length is 4096 tokens", "code": 400},
-         FailureKind.CONTEXT_OVERFLOW),
-        ({"type": "error", "error": {"type": "authentication_error", "message": "no"}}, FailureKind.AUTH),
-        ({"choices": [{"delta": {}, "error": {"message": "x", "code": 502}}]}, FailureKind.OVERLOADED),
+        (
+            {"object": "error", "message": "maximum context length is 4096 tokens", "code": 400},
+            FailureKind.CONTEXT_OVERFLOW,
+        ),
+        (
+            {"type": "error", "error": {"type": "authentication_error", "message": "no"}},
+            FailureKind.AUTH,
+        ),
+        (
+            {"choices": [{"delta": {}, "error": {"message": "x", "code": 502}}]},
+            FailureKind.OVERLOADED,
+        ),
         (chunk({"content": ""}, finish="error"), FailureKind.MALFORMED),
     ],
-)  # fmt: skip
+)
 def test_an_error_inside_the_stream_is_one(error, kind):
     with pytest.raises(ModelError) as caught:
         assemble([chunk({"content": "half"}), error])
@@ -268,7 +326,9 @@ def test_an_error_inside_the_stream_is_one(error, kind):
 
 
 def test_a_reply_has_a_limit():
-    shown, reply = assemble([chunk({"content": "x" * 500}), chunk({"content": "y" * 500})], limit=700)
+    shown, reply = assemble(
+        [chunk({"content": "x" * 500}), chunk({"content": "y" * 500})], limit=700
+    )
     assert len(reply.message.text) == 700 == sum(len(delta.text) for delta in shown)
     assert reply.finish == "length"
     _, reply = assemble([piece(0, "a", "f", json.dumps({"x": "y" * 900})[:-1])], limit=100)
@@ -276,6 +336,8 @@ def test_a_reply_has_a_limit():
 
 
 def test_lone_surrogates_and_nul_are_replaced():
-    shown, reply = assemble([chunk({"content": "a\ud800b\0"}), piece(0, "a", "f", '{"x":"\ud800"}')])
+    shown, reply = assemble(
+        [chunk({"content": "a\ud800b\0"}), piece(0, "a", "f", '{"x":"\ud800"}')]
+    )
     assert reply.message.text == "a\ufffdb\ufffd" == shown[0].text
     assert reply.message.calls[0].arguments == {"x": "\ufffd"}

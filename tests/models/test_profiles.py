@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from hermes_nb.models.profiles import profile_for
 
 
@@ -59,14 +58,10 @@ def test_reasoning_goes_back_where_it_is_wanted():
 
 
 def test_caching_breakpoints_are_for_claude_where_they_are_taken():
-    assert profile_for("anthropic/claude-opus-4", "https://openrouter.ai/api/v1").caching == "system_and_3"
+    assert (
+        profile_for("anthropic/claude-opus-4", "https://openrouter.ai/api/v1").caching
+        == "system_and_3"
+    )
     assert profile_for("claude-opus-4", "https://api.anthropic.com/v1").caching == "system_and_3"
     assert profile_for("openai/gpt-4o", "https://openrouter.ai/api/v1").caching == "prefix"
     assert profile_for("claude-opus-4", "http://localhost:4000").caching == "prefix"
-
-
-def test_local_servers_need_no_key():
-    for url in ("http://localhost:11434/v1", "http://127.0.0.1:1/v1", "http://box:8000", "http://10.0.0.3/v1"):
-        assert profile_for("m", url).keyless
-    assert not profile_for("m", "https://api.example.org/v1").keyless
-    assert not profile_for("m").keyless

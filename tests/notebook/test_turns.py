@@ -172,7 +172,7 @@ def test_stop_while_the_answer_streams(shared, plays):
 def test_stop_while_code_runs(shared, plays, code):
     code = f"print('begun')\n{code}"
     server = plays(stream(tool_chunks(("run_python", {"code": code}))), stream(text_chunks("no")))
-    result = ask(shared, "run it", "--approve all", allow_stdin=True, stop_on="run\\_python")
+    result = ask(shared, "run it", "--approve all", allow_stdin=True, stop_on="run_python")
     assert result.status == "error", result.text
     assert result.stop_seconds < 2
     assert len(server.exchanges) == 1
@@ -183,9 +183,9 @@ def test_stop_while_code_runs(shared, plays, code):
 
 
 def test_stop_while_a_command_runs(shared, plays):
-    command = "echo $$ > pid; sleep 60 & sleep 60"
+    command = "echo $$ > pid; echo be''gun; sleep 60 & sleep 60"
     plays(stream(tool_chunks(("terminal", {"command": command}))), stream(text_chunks("no")))
-    result = ask(shared, "run it", "--approve all", allow_stdin=True, stop_on="terminal")
+    result = ask(shared, "run it", "--approve all", allow_stdin=True, stop_on="begun")
     assert result.status == "error"
     assert result.stop_seconds < 2.5
     alive = shared.run("!sleep 0.2; ps -o stat= -g $(cat pid) | grep -v Z | wc -l").text.strip()
@@ -208,7 +208,7 @@ def test_stop_while_a_question_is_open(shared, plays):
             failure(
                 401, {"error": {"message": "Incorrect API key provided: sk-abcdefghijklmnop1234"}}
             ),
-            "authentication",
+            "refused the api key",
         ),
         (failure(400, {"error": {"message": "bad field"}}), "bad field"),
         (failure(200, b"<html><body>Welcome</body></html>"), "web page"),
@@ -277,6 +277,21 @@ def test_braces_in_line_prompts_are_not_expanded(shared, plays):
     shared.run("name = 'expanded'")
     shared.run("%hermes --new --no-context what is {name} and $name?")
     assert sent(server)[-1]["content"] == "what is {name} and $name?"
+
+
+def test_a_question_is_not_a_request_for_help(shared, plays):
+    server = plays(stream(text_chunks("ok")))
+    cell = (
+        'text = """\n%hermes not this?\n"""\n%hermes --no-context is it "this"?\nprint(repr(text))'
+    )
+    result = shared.run(cell)
+    assert result.status == "ok"
+    assert sent(server)[-1]["content"] == 'is it "this"?'
+    assert "'\\n%hermes not this?\\n'" in result.text
+    assert (
+        "--max-requests" in str(shared.run("%hermes?").text)
+        or shared.run("%hermes?").status == "ok"
+    )
 
 
 def test_commands_answer(shared, plays):

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 SAFE_TAGS = set(
     "p em strong code pre a ul ol li blockquote hr br h1 h2 h3 h4 h5 h6 table thead tbody tr th"
-    " td s".split()  # noqa: SIM905 - a list of tags reads better so
+    " td s".split()
 )
 
 

@@ -8,10 +8,9 @@ import string
 import time
 
 import pytest
+from hermes_nb.safety.redact import STUB, redact
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from hermes_nb.safety.redact import STUB, redact
 
 LETTERS = string.ascii_letters + string.digits
 BODY = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
@@ -97,6 +96,8 @@ HARMLESS = [
     "set PASSWORD=<your password> or TOKEN=$TOKEN",
     '"api_key": "${API_KEY}"',
     "PWD=/home/me/project",
+    "headers: { Authorization: `Bearer ${process.env.API_TOKEN}` }",
+    'API_KEY="am_your_key_here" or api_key="bu_..." or "m0-xxx"',
     "PRIMARY_KEY=id\nSORT_KEY=name",
     "basic functionality, bearer of bad news, the Basic Internationalization-Library",
     "class='sk-container-id-1 sk-toggleable__content sk-estimator-doc-link'",
@@ -130,10 +131,37 @@ def test_redacting_twice_changes_nothing(text):
 
 
 FRAGMENTS = st.sampled_from(
-    [*KEYS.values(), "password", "API_KEY", "token", "=", ": ", '"', "'", "\\", " ", "\n", "Bearer ",
-     "Authorization", "basic ", "://", "u:p@", "h/", "a1B2c3D4e5F6g7H8", "-----BEGIN PRIVATE KEY-----",
-     "-----END PRIVATE KEY-----", "[redacted]", "[", "]", "-", "--secret ", "x-api-key", "sk-", "eyJ"]
-)  # fmt: skip
+    [
+        *KEYS.values(),
+        "password",
+        "API_KEY",
+        "token",
+        "=",
+        ": ",
+        '"',
+        "'",
+        "\\",
+        " ",
+        "\n",
+        "Bearer ",
+        "Authorization",
+        "basic ",
+        "://",
+        "u:p@",
+        "h/",
+        "a1B2c3D4e5F6g7H8",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "[redacted]",
+        "[",
+        "]",
+        "-",
+        "--secret ",
+        "x-api-key",
+        "sk-",
+        "eyJ",
+    ]
+)
 
 
 @given(st.lists(FRAGMENTS, max_size=12).map("".join))
@@ -154,10 +182,30 @@ def test_a_key_never_survives(before, key, after):
 
 @pytest.mark.parametrize(
     "unit",
-    ["sk-", "eyJ", "eyJaaaaaaaaaa.", "-----BEGIN PRIVATE KEY-----", "a://", "a://b:", "password",
-     "password=", "token: '", "Bearer ", "authorization:", "--token ", "xoxb-", "_key", "A", "a.",
-     "-----BEGIN PRIVATE KEY-----" + "A" * 50, "password: \"", " ", "key=\\", "github_pat_"],
-)  # fmt: skip
+    [
+        "sk-",
+        "eyJ",
+        "eyJaaaaaaaaaa.",
+        "-----BEGIN PRIVATE KEY-----",
+        "a://",
+        "a://b:",
+        "password",
+        "password=",
+        "token: '",
+        "Bearer ",
+        "authorization:",
+        "--token ",
+        "xoxb-",
+        "_key",
+        "A",
+        "a.",
+        "-----BEGIN PRIVATE KEY-----" + "A" * 50,
+        'password: "',
+        " ",
+        "key=\\",
+        "github_pat_",
+    ],
+)
 def test_hostile_text_takes_linear_time(unit):
     def seconds(size):
         text = unit * (size // len(unit))

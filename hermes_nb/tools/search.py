@@ -1,0 +1,273 @@
+"""`search_files`: which lines of which files match, or which files there are.
+
+Two steps: list the files that `.gitignore` leaves, filter and sort them; search them in that order.
+Each is ripgrep's work where it is installed, our own elsewhere, with the same result to the letter.
+Both searches run as child processes with a time limit. Patterns are checked as Python regular
+expressions; what Python and ripgrep read differently is left to Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.tools import Tool, ToolContext
+from hermes_nb.safety.environment import child_environment
+from hermes_nb.safety.protected import why_secret
+from hermes_nb.safety.visible import visible
+from hermes_nb.tools import ignore, matching
+from hermes_nb.tools.globs import name_filter
+from hermes_nb.tools.process import Sink, run_group
+from hermes_nb.tools.results import COUNT_LIMIT, Results
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.workspace import Workspace
+
+TIME_LIMIT = 20.0
+FILE_LIMIT = 50_000_000
+"""Bytes of the largest file that is searched."""
+PATTERN_LIMIT = 1_000
+_ARGUMENT_BYTES = 100_000
+_FILES_A_RUN = 1_000
+_LISTING_LIMIT = 64_000_000
+_RIPGREP = (
+    *("--no-config", "--no-messages", "--no-require-git"),
+    *("--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
+)
+_PORTABLE = re.compile(r"(?:[^\\(]|\\[^<>bBAZzpPhRQGXKCNuUxk0-9]|\\[bB](?!\{)|\((?!\?)|\(\?:)*")
+"""Patterns that mean the same to ripgrep and to Python."""
+
+
+def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
+    """Return the tool; `ripgrep` says whether to use it, by default where it is installed."""
+
+    @tool(toolset="files", paths=("path",), root=space.root)
+    async def search_files(  # noqa: D417 - the model names its arguments
+        call: ToolContext,
+        pattern: str,
+        path: str = ".",
+        glob: str | None = None,
+        ignore_case: bool = False,  # noqa: FBT001, FBT002
+        context: Annotated[int, {"minimum": 0, "maximum": 20}] = 0,
+        limit: Annotated[int, {"minimum": 1, "maximum": 1000}] = 100,
+    ) -> str:
+        """Search file contents by regular expression, line by line; with "" list files by glob.
+
+        Skips binary, hidden and .gitignored files.
+
+        Args:
+            glob: file names, such as *.py, src/**/*.{js,ts} or !*.csv
+            context: lines around each match
+            limit: matches shown
+        """
+        if not pattern and not glob:
+            message = "give a `pattern` to search for, or a `glob` to list files"
+            raise ToolError(message)
+        query = _Query(_checked(pattern), ignore_case, context, limit)
+        program = shutil.which("rg") if ripgrep is None or ripgrep else None
+        job = _Job(space, space.resolve(path), program, call, time.monotonic() + TIME_LIMIT)
+        if not job.start.exists():
+            raise space.missing(job.start)
+        files = await job.files(glob)
+        return await job.search(query, files) if pattern else _listed(files, limit)
+
+    return search_files
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    pattern: str
+    ignore_case: bool
+    context: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files to search, absolute and in order, by the name that is shown."""
+
+    named: dict[str, str]
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One search: where, with what, for whom and until when."""
+
+    space: Workspace
+    start: Path
+    ripgrep: str | None
+    call: ToolContext
+    deadline: float
+
+    async def files(self, glob: str | None) -> _Files:
+        """List the files to search, sorted by path."""
+        wanted = name_filter(glob) if glob else None
+        if not self.start.is_dir():
+            found, complete = [str(self.start)], True
+        elif self.ripgrep:
+            found, complete = await self._listed_by_ripgrep(self.ripgrep)
+        else:
+            found, complete = await in_thread(self._walk, name="hermes-search")
+        named = await in_thread(lambda: self._chosen(found, wanted), name="hermes-search")
+        return _Files(named, complete)
+
+    def _chosen(self, found: list[str], wanted: Callable[[str], bool] | None) -> dict[str, str]:
+        """Return the files that are wanted and can be searched, in order."""
+        inside = len(str(self.start).rstrip("/")) + 1 if self.start.is_dir() else 0
+        return {
+            path: self.space.shown(Path(path))
+            for path in sorted(found)
+            if (wanted is None or wanted(path[inside:])) and _searchable(path)
+        }
+
+    async def search(self, query: _Query, files: _Files) -> str:
+        """Search files and return the matches as text."""
+        results = Results(
+            query.limit, lambda path: files.named.get(path, visible(path)), query.context
+        )
+        portable = self.ripgrep is not None and _PORTABLE.fullmatch(query.pattern) is not None
+        complete = files.complete
+        for batch in _batches(list(files.named)):
+            command = self._ripgrep(query) if portable else _python(query)
+            ended = await self._run([*command, *batch], results.feed)
+            complete = complete and ended
+            if not complete or results.matches >= COUNT_LIMIT:
+                break
+        return _told(query, results, len(files.named), complete=complete)
+
+    def _walk(self) -> tuple[list[str], bool]:
+        found: list[str] = []
+        for path in ignore.walk(self.start):
+            if self.call.stop.is_set() or time.monotonic() > self.deadline:
+                return found, False
+            found.append(path)
+        return found, True
+
+    async def _listed_by_ripgrep(self, program: str) -> tuple[list[str], bool]:
+        output = bytearray()
+
+        def keep(chunk: bytes) -> bool:
+            output.extend(chunk)
+            return len(output) < _LISTING_LIMIT
+
+        above = [] if ignore.counts_above(self.start) else ["--no-ignore-parent"]
+        command = [program, "--files", "--null", *_RIPGREP, *above, "--", str(self.start)]
+        complete = await self._run(command, keep)
+        return [os.fsdecode(path) for path in bytes(output).split(b"\0") if path], complete
+
+    def _ripgrep(self, query: _Query) -> list[str]:
+        case = ["--ignore-case"] if query.ignore_case else ["--case-sensitive"]
+        return [
+            str(self.ripgrep),
+            *("--json", "--no-config", "--no-messages", "--no-ignore", "--hidden", "--crlf"),
+            *("--no-mmap", "--threads=1", f"--max-count={matching.MATCHES_A_FILE}"),
+            *(*case, f"--context={query.context}", "--regexp", query.pattern, "--"),
+        ]
+
+    async def _run(self, command: Sequence[str], sink: Sink) -> bool:
+        """Run a search to its end; return False if it was cut short by time or by its sink."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            return False
+        try:
+            ended = await run_group(
+                command,
+                cwd=self.space.real_root(),
+                env=child_environment(),
+                timeout=left,
+                sink=sink,
+                stop=self.call.stop,
+            )
+        except OSError as error:
+            message = f"the search could not be started: {error}; try again in a moment"
+            raise ToolError(message) from error
+        return not ended.timed_out and not ended.cut_off
+
+
+def _python(query: _Query) -> list[str]:
+    options = {
+        "pattern": query.pattern,
+        "ignore_case": query.ignore_case,
+        "context": query.context,
+    }
+    return [sys.executable, "-I", "-S", str(matching.__file__), json.dumps(options)]
+
+
+def _checked(pattern: str) -> str:
+    """Return a pattern that is a regular expression; raise ToolError that says what is wrong."""
+    if len(pattern) > PATTERN_LIMIT or "\n" in pattern or "\0" in pattern:
+        message = f"a pattern is one line of at most {PATTERN_LIMIT} characters; search is by line"
+        raise ToolError(message)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(pattern)
+    except re.error as error:
+        at = "" if error.pos is None else f" at position {error.pos}"
+        message = f"{visible(pattern)!r} is no regular expression: {error.msg}{at}; escape with \\"
+        raise ToolError(message) from error
+    except (Warning, RecursionError, OverflowError) as error:
+        message = f"{visible(pattern)!r} is not clear ({error}); use Python's syntax, such as [a-z]"
+        raise ToolError(message) from error
+    return pattern
+
+
+def _searchable(path: str) -> bool:
+    """Say whether a file is a regular one of bearable size and no secret."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    regular = stat.S_ISREG(status.st_mode) and status.st_size <= FILE_LIMIT
+    return regular and not why_secret(PurePosixPath(path))
+
+
+def _batches(files: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the files in runs that fit on a command line."""
+    batch: list[str] = []
+    size = 0
+    for path in files:
+        if batch and (size + len(path) > _ARGUMENT_BYTES or len(batch) >= _FILES_A_RUN):
+            yield batch
+            batch, size = [], 0
+        batch.append(path)
+        size += len(os.fsencode(path)) + 1
+    if batch:
+        yield batch
+
+
+def _listed(files: _Files, limit: int) -> str:
+    names = list(files.named.values())
+    lines = names[:limit] or ["no files match"]
+    if more := len(names) - limit:
+        lines += [f"[{more:,} more files; narrow the glob]"] if more > 0 else []
+    return "\n".join([*lines, *_cut(complete=files.complete)])
+
+
+def _told(query: _Query, results: Results, count: int, *, complete: bool) -> str:
+    lines = list(results.lines)
+    if not lines:
+        lines = [f"no matches for {visible(query.pattern)!r} in {count:,} files"]
+    if results.omitted:
+        many = "at least " if results.matches >= COUNT_LIMIT else ""
+        lines.append(f"[{many}{results.omitted:,} more matches; narrow the pattern or the path]")
+    stopped = results.matches >= COUNT_LIMIT
+    return "\n".join([*lines, *_cut(complete=complete or stopped)])
+
+
+def _cut(*, complete: bool) -> list[str]:
+    limit = f"stopped after {TIME_LIMIT:.0f} s"
+    told = f"[{limit}, not everything was searched; narrow the pattern or the path]"
+    return [] if complete else [told]

@@ -1,0 +1,429 @@
+"""Failures are told apart, retried where it helps, and never show a key."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from types import SimpleNamespace
+
+import pytest
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.events import RequestRetried, TextDelta
+from hermes_nb.core.messages import Message, Reply
+from hermes_nb.core.protocols import Request
+from hermes_nb.models.failures import Fallback, Retrying, classify
+from hermes_nb.models.overflow import is_overflow, window_in
+from hermes_nb.models.retry_after import LONGEST, asked_delay
+from hypothesis import given
+from hypothesis import strategies as st
+
+KEY = "opaque;key-0815"
+REQUEST = Request(messages=(Message.user("hi"),))
+
+
+class StatusError(Exception):
+    """Shaped like an SDK's error for a status; no SDK is loaded for these tests."""
+
+    def __init__(self, status, body=None, **headers):
+        super().__init__(f"Error code: {status}")
+        self.status_code = status
+        self.body = body
+        self.response = SimpleNamespace(
+            headers={k.replace("_", "-"): v for k, v in headers.items()}
+        )
+
+
+def said(message, **more):
+    return {"error": {"message": message} | more}
+
+
+K = FailureKind
+CASES = [
+    (401, said("Incorrect API key provided"), K.AUTH),
+    (403, said("forbidden"), K.AUTH),
+    (
+        400,
+        [said("API key not valid. Please pass a valid API key.", status="INVALID_ARGUMENT")],
+        K.AUTH,
+    ),
+    (402, said("x"), K.QUOTA),
+    (403, said("insufficient balance"), K.QUOTA),
+    (429, said("You exceeded your current quota", code="insufficient_quota"), K.QUOTA),
+    (400, said("Your credit balance is too low to access the API"), K.QUOTA),
+    (
+        429,
+        said(
+            "You exceeded your current quota. Please retry in 34.5s.", status="RESOURCE_EXHAUSTED"
+        ),
+        K.RATE_LIMIT,
+    ),
+    (429, said("slow down"), K.RATE_LIMIT),
+    (429, None, K.RATE_LIMIT),
+    (500, said("oops"), K.OVERLOADED),
+    (502, "<html><head><title>502 Bad Gateway</title></head></html>", K.OVERLOADED),
+    (503, "", K.OVERLOADED),
+    (504, None, K.OVERLOADED),
+    (529, said("Overloaded", type="overloaded_error"), K.OVERLOADED),
+    (408, None, K.TIMEOUT),
+    (400, said("temperature must be below 2"), K.BAD_REQUEST),
+    (404, said("model not found", code="model_not_found"), K.BAD_REQUEST),
+    (422, {"detail": [{"msg": "field required"}]}, K.BAD_REQUEST),
+    (413, "<html><title>413 Request Entity Too Large</title></html>", K.CONTEXT_OVERFLOW),
+    (
+        429,
+        said("Request too large for model `x` on tokens per minute (TPM): Limit 6000"),
+        K.CONTEXT_OVERFLOW,
+    ),
+    (302, None, K.BAD_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), CASES)
+def test_a_status_and_its_words_say_what_happened(status, body, kind):
+    error = classify(StatusError(status, body))
+    assert error.kind is kind
+    assert str(status) in str(error)
+
+
+OVERFLOWS = [
+    (
+        "This model's maximum context length is 8192 tokens. You sent 9001.",
+        8192,
+    ),
+    ("This endpoint's maximum context length is 131,072 tokens.", 131_072),
+    ("prompt is too long: 210000 tokens > 200000 maximum", 200_000),
+    (
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease it",
+        200_000,
+    ),
+    ("the request exceeds the available context size (4096 tokens), try increasing it", 4096),
+    ("Requested tokens (5000) exceed context window of 4096", 4096),
+    (
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        1_048_576,
+    ),
+    (
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        131_072,
+    ),
+    ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", 4096),
+    ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", 32_768),
+    ("the model is loaded with context length of only 4096 tokens, which is not enough", 4096),
+    ("Your request exceeded model token limit: 262144", 262_144),
+    ("The prompt is too long: 5000, model maximum context length: 4096", 4096),
+    (
+        "Please reduce the length of the messages. Current length is 9000 while limit is 8192",
+        8192,
+    ),
+    ("`inputs` tokens + `max_new_tokens` must be <= 8193", 8193),
+    ("Input is too long for requested model.", None),
+    ("context_length_exceeded", None),
+    ("Prompt exceeds max length", None),
+    ("input length exceeds the context length", None),
+]
+
+
+@pytest.mark.parametrize(("text", "window"), OVERFLOWS)
+@pytest.mark.parametrize("status", [400, 413, 500])
+def test_overflow_in_the_words_of_many_providers(text, window, status):
+    error = classify(StatusError(status, said(text)))
+    assert (error.kind, error.window) == (K.CONTEXT_OVERFLOW, window)
+
+
+def test_llama_cpp_names_its_window_in_a_field():
+    body = said("the request exceeds the available context size", n_ctx=2048)
+    assert classify(StatusError(400, body)).window == 2048
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+        "invalid context",
+        "the tool 'context' is unknown",
+        "Rate limit reached for tokens per min",
+    ],
+)
+def test_other_complaints_are_no_overflow(text):
+    assert not is_overflow(text)
+    assert window_in("nothing here") is None
+
+
+NETWORK = [
+    (ConnectionRefusedError(111, "Connection refused"), K.NETWORK),
+    (socket.gaierror(-2, "Name or service not known"), K.NETWORK),
+    (ConnectionResetError("reset"), K.NETWORK),
+    (TimeoutError("late"), K.TIMEOUT),
+    (type("ReadTimeout", (Exception,), {})(), K.TIMEOUT),
+    (
+        type("RemoteProtocolError", (type("TransportError", (Exception,), {}),), {})("cut"),
+        K.NETWORK,
+    ),
+    (type("APIConnectionError", (Exception,), {"body": None})("Connection error."), K.NETWORK),
+    (UnicodeEncodeError("ascii", "é", 0, 1, "ordinal"), K.BAD_REQUEST),
+    (ValueError("?"), K.MALFORMED),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), NETWORK)
+def test_without_a_reply_the_kind_of_exception_tells(error, kind):
+    assert classify(error).kind is kind
+
+
+def test_the_root_of_a_connection_error_is_what_the_user_reads():
+    outer = type("APIConnectionError", (Exception,), {})("Connection error.")
+    outer.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    assert "Connection refused" in str(classify(outer))
+
+
+def test_a_model_error_is_what_it_is():
+    error = ModelError("x", kind=K.AUTH)
+    assert classify(error) is error
+
+
+def test_a_provider_behind_a_router_is_heard():
+    body = said("Provider returned error", metadata={"raw": "the real reason"})
+    assert "the real reason" in str(classify(StatusError(400, body)))
+
+
+@given(st.text(max_size=40), st.sampled_from([401, 429, 500, 302]), st.booleans())
+def test_no_text_shows_a_key_or_a_second_line(noise, status, nested):
+    text = f"bad key {KEY} {noise}\nsk-ant-{'a1B2' * 10}\x1b" + "long " * 500
+    body = said(text) if nested else text
+    error = classify(StatusError(status, body, location=f"http://x/{KEY}"), secret=KEY)
+    assert KEY not in str(error) and "a1B2a1B2" not in str(error)
+    assert len(str(error)) <= 300 and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("headers", "text", "delay"),
+    [
+        ({"retry-after": "7"}, "", 7),
+        ({"retry-after": "1.5"}, "", 1.5),
+        ({"retry-after-ms": "250"}, "", 0.25),
+        ({"retry-after": "-5"}, "", 0),
+        ({"retry-after": "1e999"}, "", LONGEST),
+        ({"retry-after": "nan"}, "", None),
+        ({"retry-after": "soon"}, "", None),
+        ({"retry-after": "Mon, 99 Foo 20x6"}, "", None),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, "", 0),
+        (
+            {
+                "retry-after": "Wed, 21 Oct 2015 07:28:10 GMT",
+                "date": "Wed, 21 Oct 2015 07:28:00 GMT",
+            },
+            "",
+            10,
+        ),
+        ({"retry-after": "Wed, 21 Oct 9015 07:28:00 GMT"}, "", LONGEST),
+        ({}, "Please try again in 20s.", 20),
+        ({}, "try again in 1m2.5s", 62.5),
+        ({}, "try again in 620ms", 0.62),
+        ({}, 'details: {"retryDelay": "34s"}', 34),
+        ({}, "'retryDelay': '34s'", 34),
+        ({}, "try again in a while, in 3 places", None),
+        ({}, "try again in 3 different ways", None),
+        ({}, "", None),
+    ],
+)
+def test_how_long_to_wait_is_read_in_every_form(headers, text, delay):
+    assert asked_delay(headers, text) == delay
+
+
+def test_a_date_ahead_counts_from_now():
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert 25 < asked_delay({"retry-after": date}) <= 31
+
+
+class Model:
+    """Answers with the scripted outcomes: a failure behind some text, or a reply."""
+
+    def __init__(self, *outcomes, name="m", window=None):
+        self.outcomes = list(outcomes)
+        self.name, self.window = name, window
+        self.requests = 0
+        self.open = 0
+        self.closed = False
+
+    async def stream(self, request):
+        outcome = self.outcomes[min(self.requests, len(self.outcomes) - 1)]
+        self.requests += 1
+        self.open += 1
+        try:
+            yield TextDelta(f"{self.name}{self.requests}")
+            if isinstance(outcome, Exception):
+                raise outcome
+            yield Reply(message=Message.assistant(outcome))
+        finally:
+            self.open -= 1
+
+    async def aclose(self):
+        self.closed = True
+
+
+def failed(kind, **more):
+    return ModelError(kind.value, kind=kind, **more)
+
+
+def run(model):
+    """Return what a model yields, and the failure that ended it."""
+
+    async def consume():
+        items = []
+        try:
+            async with aclosing(model.stream(REQUEST)) as stream:
+                async for item in stream:
+                    items.append(item)  # noqa: PERF401 - kept when it raises
+        except ModelError as error:
+            return items, error
+        return items, None
+
+    return asyncio.run(consume())
+
+
+def retrying(model, slept, **options):
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    return Retrying(model, sleep=sleep, random=lambda: 1.0, **options)
+
+
+def folded(items):
+    """Return the text that a consumer shows: a retry voids what came before it."""
+    text = ""
+    for item in items:
+        if isinstance(item, RequestRetried):
+            text = ""
+        elif isinstance(item, TextDelta):
+            text += item.text
+    return text
+
+
+def test_what_can_help_is_tried_three_times_with_growing_waits():
+    for kind in (K.RATE_LIMIT, K.OVERLOADED, K.NETWORK, K.TIMEOUT, K.MALFORMED):
+        slept = []
+        model = Model(failed(kind))
+        items, error = run(retrying(model, slept))
+        assert error.kind is kind
+        assert model.requests == 3 and slept == [1.0, 2.0]
+        notices = [item for item in items if isinstance(item, RequestRetried)]
+        assert [(n.delay, n.attempt, n.model) for n in notices] == [(1.0, 1, "m"), (2.0, 2, "m")]
+        assert notices[0].reason == kind.value
+
+
+def test_a_broken_reply_is_never_doubled():
+    slept = []
+    items, error = run(retrying(Model(failed(K.NETWORK), "whole"), slept))
+    assert error is None
+    assert folded(items) == "m2"
+    assert [i.message.text for i in items if isinstance(i, Reply)] == ["whole"]
+
+
+@pytest.mark.parametrize("kind", [K.AUTH, K.QUOTA, K.BAD_REQUEST, K.CONTEXT_OVERFLOW])
+def test_what_cannot_help_is_not_tried_again(kind):
+    slept = []
+    model = Model(failed(kind))
+    assert run(retrying(model, slept))[1].kind is kind
+    assert model.requests == 1 and not slept
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(7.0, 8.0), (0.0, 1.0), (86_400.0, 60.0)])
+def test_a_wait_that_is_asked_for_is_honoured_within_bounds(asked, waited):
+    slept = []
+    run(retrying(Model(failed(K.RATE_LIMIT, retry_after=asked), "ok"), slept))
+    assert slept == [waited]
+
+
+@given(st.integers(1, 200), st.floats(0, 1, exclude_max=True), st.none() | st.floats(0, 1e9))
+def test_a_wait_is_never_negative_nor_above_the_cap(attempt, chance, asked):
+    model = Retrying(Model("x"), random=lambda: chance)
+    assert 0 <= model._delay(failed(K.RATE_LIMIT, retry_after=asked), attempt) <= 60
+
+
+def test_the_jitter_is_full():
+    delays = [
+        Retrying(Model("x"), random=random.Random(i).random)._delay(failed(K.NETWORK), 3)
+        for i in range(200)
+    ]
+    assert min(delays) < 0.2 and max(delays) > 3.8
+
+
+def test_a_wait_can_be_interrupted():
+    async def scenario():
+        model = Model(failed(K.OVERLOADED))
+        waiting = asyncio.Event()
+
+        async def consume():
+            async with aclosing(Retrying(model, random=lambda: 1.0).stream(REQUEST)) as stream:
+                async for item in stream:
+                    if isinstance(item, RequestRetried):
+                        waiting.set()
+
+        task = asyncio.create_task(consume())
+        await waiting.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 0.5)
+        assert model.open == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_that_stops_early_closes_the_model():
+    async def scenario(wrapper, model):
+        async with aclosing(wrapper.stream(REQUEST)) as stream:
+            async for _ in stream:
+                break
+        assert model.open == 0
+
+    model = Model("ok")
+    asyncio.run(scenario(Retrying(model), model))
+    asyncio.run(scenario(Fallback([model]), model))
+
+
+@pytest.mark.parametrize(
+    "kind", [K.AUTH, K.QUOTA, K.RATE_LIMIT, K.OVERLOADED, K.NETWORK, K.TIMEOUT, K.MALFORMED]
+)
+def test_the_next_model_answers_when_another_provider_can_help(kind):
+    items, error = run(Fallback([Model(failed(kind), name="a"), Model("ok", name="b")]))
+    assert error is None
+    assert items[1] == RequestRetried(kind.value, 0.0, 1, "b")
+    assert folded(items) == "b1"
+
+
+@pytest.mark.parametrize("kind", [K.BAD_REQUEST, K.CONTEXT_OVERFLOW])
+def test_no_other_model_is_asked_when_none_can_help(kind):
+    other = Model("ok")
+    assert run(Fallback([Model(failed(kind)), other]))[1].kind is kind
+    assert other.requests == 0
+
+
+def test_the_last_failure_is_the_one_that_is_raised():
+    models = [Model(failed(K.AUTH)), Model(failed(K.QUOTA))]
+    assert run(Fallback(models))[1].kind is K.QUOTA
+
+
+def test_a_failed_model_rests_for_a_while():
+    now = [0.0]
+    first = Model(failed(K.OVERLOADED), "back", name="a", window=1)
+    second = Model("ok", name="b", window=2)
+    model = Fallback([first, second], rest=10, clock=lambda: now[0])
+    assert (model.name, model.window) == ("a", 1)
+    run(model)
+    assert (model.name, model.window) == ("b", 2)
+    run(model)
+    assert (first.requests, second.requests) == (1, 2)
+    now[0] = 11
+    run(model)
+    assert (first.requests, second.requests) == (2, 2)
+
+
+def test_closing_closes_every_model():
+    models = [Model("a"), Model("b")]
+    asyncio.run(Retrying(Fallback(models)).aclose())
+    assert all(model.closed for model in models)

@@ -1,0 +1,34 @@
+"""Running single tools as the loop would."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+
+from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.tools import Tool, ToolContext
+
+
+def context_for(tool: Tool, **fields) -> ToolContext:
+    """Return a context of a call to `tool`."""
+    return ToolContext(call=ToolCall(id="c1", name=tool.name), **fields)
+
+
+def run(tool: Tool, *, context: ToolContext | None = None, **arguments):
+    """Check the arguments, run the tool to its end, return what it returns."""
+    assert tool.check(arguments) == ""
+    context = context or context_for(tool)
+
+    async def body():
+        result = tool.run(context, arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    return asyncio.run(body())
+
+
+def stopped() -> threading.Event:
+    """Return an event that is set."""
+    event = threading.Event()
+    event.set()
+    return event

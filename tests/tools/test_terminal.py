@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.events import ToolProgress
+from hermes_nb.core.tools import Risk
+from hermes_nb.tools.capture import HEAD, TAIL, WHOLE, Capture
+from hermes_nb.tools.terminal import terminal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tools.support import context_for, run, stopped
+
+
+@pytest.fixture
+def shell(tmp_path):
+    tool = terminal(tmp_path).get("terminal")
+
+    def call(command, **arguments):
+        return run(tool, command=command, **arguments)
+
+    call.tool = tool
+    return call
+
+
+def alive(marker):
+    """Return whether a process whose command line contains `marker` runs."""
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and marker in " ".join(process.cmdline()):
+                return True
+        except psutil.Error:
+            continue
+    return False
+
+
+def gone(marker):
+    """Wait a moment for such a process to be gone."""
+    end = time.monotonic() + 3
+    while alive(marker) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not alive(marker)
+
+
+def marker():
+    """Return a duration for `sleep` that nothing else sleeps."""
+    return f"1000.{time.monotonic_ns()}"
+
+
+def test_the_tool(shell):
+    assert (shell.tool.risk, shell.tool.exclusive) == (Risk.EXECUTE, True)
+    assert shell.tool.describe({"command": "ls\x1b[31m"}) == "ls\\x1b[31m"
+    assert "at most 600" in shell.tool.check({"command": "ls", "timeout": 1000})
+    assert shell.tool.available() == ""
+
+
+def test_output_in_order_and_the_exit_code(shell):
+    assert shell("echo a; echo b >&2; echo c; exit 3").startswith("a\nb\nc\n[exit 3, ")
+    assert shell("true").startswith("[exit 0, ")
+    assert "[exit 137 (SIGKILL), " in shell("kill -9 $$")
+    assert "[exit 127, " in shell("no-such-command-at-all")
+
+
+def test_it_runs_where_it_should(shell, tmp_path):
+    (tmp_path / "sub").mkdir()
+    assert shell("pwd").startswith(f"{tmp_path}\n")
+    assert shell("pwd", workdir="sub").startswith(f"{tmp_path}/sub\n")
+    for workdir, said in [("/", "outside"), ("no", "no file"), ("../", "outside")]:
+        with pytest.raises(ToolError, match=said):
+            shell("pwd", workdir=workdir)
+
+
+def test_a_deleted_directory_is_said(shell, tmp_path):
+    tmp_path.rmdir()
+    with pytest.raises(ToolError, match="no longer exists"):
+        shell("ls")
+
+
+def test_input_is_empty(shell):
+    assert shell("cat; read x; echo $?").startswith("1\n")
+
+
+def test_the_environment_is_an_allowlist(shell, monkeypatch):
+    for name in ("OPENAI_API_KEY", "GITHUB_TOKEN", "MY_SECRET", "PGPASSWORD", "CONDA_TOKEN", "FOO"):
+        monkeypatch.setenv(name, "leaked")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:leaked@proxy")
+    shown = shell("env")
+    assert "leaked" not in shown
+    assert "TERM=dumb" in shown
+    assert "GIT_TERMINAL_PROMPT=0" in shown
+    assert "HOME=" in shown
+
+
+def test_what_a_terminal_would_do_is_undone(shell):
+    assert shell(r"printf '\033[31mred\033[0m \033]0;title\007x\n'").startswith("red x\n")
+    assert shell(r"printf '10%%\r50%%\r100%%\ndone\r\n'").startswith("100%\ndone\n")
+    assert shell(r"printf 'a\377b'").startswith("a\ufffdb\n")
+    assert shell(r"printf 'x\0y\a'").startswith("xy\n")
+
+
+def test_a_timeout_ends_the_whole_group(shell):
+    mark = marker()
+    started = time.monotonic()
+    shown = shell(f"sleep {mark} & (trap '' TERM; sleep {mark}; sleep {mark}) ; echo no", timeout=1)
+    assert "timed out after 1 s and was ended" in shown
+    assert time.monotonic() - started < 5
+    assert gone(mark)
+
+
+def test_a_program_that_ignores_sigterm_is_killed(shell):
+    mark = marker()
+    started = time.monotonic()
+    shell(f"trap '' TERM; while true; do sleep {mark}; done", timeout=1)
+    assert time.monotonic() - started < 6
+    assert gone(mark)
+
+
+def test_background_children_do_not_hold_it_up(shell):
+    mark = marker()
+    started = time.monotonic()
+    shown = shell(f"sleep {mark} & echo started")
+    assert shown.startswith("started\n[exit 0, ")
+    assert "what it left running was ended" in shown
+    assert time.monotonic() - started < 3
+    assert gone(mark)
+
+
+def test_one_that_left_the_group_does_not_hold_it_up(shell):
+    started = time.monotonic()
+    assert shell("setsid sleep 4 & echo started").startswith("started\n[exit 0")
+    assert time.monotonic() - started < 3
+
+
+def cancelled_after(tool, command, seconds):
+    """Cancel a command after a while; return how long it took to end."""
+
+    async def body():
+        task = asyncio.create_task(tool.run(context_for(tool), {"command": command}))
+        await asyncio.sleep(seconds)
+        started = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - started
+
+    return asyncio.run(body())
+
+
+def test_a_cancellation_kills_the_group_and_goes_on(shell):
+    mark = marker()
+    assert cancelled_after(shell.tool, f"sleep {mark} & sleep {mark}", 0.4) < 1.5
+    assert gone(mark)
+    assert cancelled_after(shell.tool, f"trap '' TERM; sleep {mark}; sleep {mark}", 0.4) < 2
+    assert gone(mark)
+
+
+def test_a_cancellation_at_any_moment_leaves_nothing_behind(shell):
+    mark = marker()
+    for delay in (0, 0.001, 0.003, 0.01, 0.03):
+        cancelled_after(shell.tool, f"sleep {mark}", delay)
+    assert gone(mark)
+
+
+def test_a_second_cancellation_is_quicker(shell):
+    mark = marker()
+
+    async def body():
+        call = shell.tool.run(context_for(shell.tool), {"command": f"trap '' TERM; sleep {mark}"})
+        task = asyncio.create_task(call)
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(body())
+    assert gone(mark)
+
+
+def test_the_stop_event_ends_it(shell):
+    context = context_for(shell.tool, stop=stopped())
+    with pytest.raises(TurnInterrupted):
+        run(shell.tool, context=context, command="sleep 1000")
+
+
+def test_a_gigabyte_neither_grows_memory_nor_takes_for_ever(shell):
+    shell("true")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+    shown = shell("yes | head -c 1G; echo the end", timeout=120)
+    assert time.monotonic() - started < 60
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000
+    assert len(shown) < 50_000
+    assert shown.startswith("y\ny\n")
+    assert "bytes dropped" in shown
+    assert "the end\n[exit 0, " in shown
+
+
+def test_a_flood_is_ended(shell, monkeypatch):
+    monkeypatch.setattr("hermes_nb.tools.terminal.FLOOD", 50_000_000)
+    shown = shell("yes", timeout=60)
+    assert "ended after 50.0 MB of output" in shown
+
+
+def test_many_forks_are_ended(shell):
+    mark = marker()
+    shell(f"for i in $(seq 150); do sleep {mark} & done; wait", timeout=1)
+    assert gone(mark)
+
+
+def test_signs_of_life_are_few(shell):
+    events = []
+    context = context_for(shell.tool, emit=events.append)
+    command = "for i in $(seq 60); do echo line $i; sleep 0.02; done"
+    run(shell.tool, context=context, command=command)
+    assert 1 <= len(events) <= 8
+    assert all(isinstance(event, ToolProgress) for event in events)
+    assert events[-1].text.startswith("line ")
+
+
+def test_no_descriptor_and_no_process_stays(shell):
+    shell("true")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        shell("echo x")
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert [child for child in psutil.Process().children() if child.status() != "zombie"] == []
+
+
+def test_it_works_on_a_loop_of_another_thread(shell):
+    async def body():
+        return await asyncio.to_thread(shell, "echo x")
+
+    assert asyncio.run(body()).startswith("x\n")
+
+
+def test_a_sandbox_may_wrap_the_command(tmp_path):
+    def wrap(command, cwd):
+        return ["env", f"WHERE={cwd}", *command]
+
+    tool = terminal(tmp_path, wrap=wrap).get("terminal")
+    assert run(tool, command="echo $WHERE").startswith(f"{tmp_path}\n")
+
+
+def test_no_shell_and_no_start(tmp_path, monkeypatch):
+    tool = terminal(tmp_path).get("terminal")
+    with pytest.raises(ToolError, match="NUL"):
+        run(tool, command="a\0b")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolError, match="neither bash nor sh"):
+        run(tool, command="ls")
+    monkeypatch.undo()
+    tool = terminal(tmp_path, wrap=lambda command, cwd: ["/no/such/sandbox", *command])
+    with pytest.raises(ToolError, match="could not be started"):
+        run(tool.get("terminal"), command="ls")
+
+
+@given(st.lists(st.binary(max_size=700_000), max_size=6))
+def test_a_capture_keeps_head_and_tail(chunks):
+    capture = Capture()
+    for chunk in chunks:
+        capture.add(chunk)
+    data = b"".join(chunks)
+    assert capture.size == len(data)
+    text = capture.text()
+    if len(data) <= WHOLE:
+        assert text == data.decode("utf-8", "replace")
+    else:
+        assert text.startswith(data[:HEAD].decode("utf-8", "replace"))
+        assert text.endswith(data[-TAIL:].decode("utf-8", "replace"))
+        assert f"{len(data) - HEAD - TAIL:,} bytes dropped" in text
+
+
+def test_a_relative_root(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run(terminal(Path()).get("terminal"), command="pwd").startswith(f"{tmp_path}\n")
