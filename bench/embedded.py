@@ -80,11 +80,16 @@ def run_python(namespace: dict[str, Any], code: str) -> str:
     return out.getvalue().strip() or "(no output)"
 
 
-def tool(name: str, argument: str, kind: str, run: Callable[[Any], str]) -> Tool:
+def tool(
+    name: str, argument: str, kind: str, run: Callable[[Any], str], description: str = ""
+) -> Tool:
     """Return a tool with one argument."""
     schema = {"type": "object", "properties": {argument: {"type": kind}}, "required": [argument]}
     return Tool(
-        name=name, description=name, parameters=schema, run=lambda _, given: run(given[argument])
+        name=name,
+        description=description or name,
+        parameters=schema,
+        run=lambda _, given: run(given[argument]),
     )
 
 
@@ -362,7 +367,7 @@ async def calls() -> None:
         [
             tool("run_python", "code", "string", str),
             tool("list_files", "path", "string", str),
-            tool("read_cell", "index", "integer", str),
+            tool("read_cell", "index", "integer", str, "Read one notebook cell by its index."),
         ]
     )
     model = EmbeddedModel()

@@ -19,7 +19,7 @@ from nbclient.exceptions import CellExecutionError
 
 HERE = Path(__file__).resolve().parent
 NOTEBOOK = HERE / "01_first_turn.ipynb"
-TOOL_LINE = re.compile(r"^([✓✗⊘■–]) (\w+).*$", re.MULTILINE)
+TOOL_LINE = re.compile(r"^  ([✓✗⊘■–]) (\w+).*$", re.MULTILINE)
 SECONDS = 540
 
 
@@ -46,22 +46,24 @@ def turns(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
     return found
 
 
-def problems(answer: str) -> list[str]:
-    """Return what is wrong with the answer, as pandas sees it."""
+def expected() -> list[str | float]:
+    """Return the answers of the notebook's questions, in order, as pandas gives them."""
     penguins = pd.read_csv(HERE / "data" / "penguins.csv")
     means = penguins.groupby("species")["body_mass_g"].mean()
-    heaviest, mean = means.idxmax(), means.max()
+    return [means.idxmax(), means["Gentoo"]]
+
+
+def problems(answer: str, right: str | float) -> list[str]:
+    """Return what is wrong with an answer: no tool was used, or it does not say what is right."""
     used = [name for mark, name in TOOL_LINE.findall(answer) if mark == "✓"]
-    said = TOOL_LINE.sub("", answer)
-    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", said)]
-    wrong = []
-    if not used:
-        wrong.append("no tool call succeeded")
-    if heaviest not in said:
-        wrong.append(f"{heaviest} is the heaviest species, and the answer does not say so")
-    if not any(abs(number - mean) < 1 for number in numbers):
-        wrong.append(f"the mean is {mean:.1f} g, and the answer does not say so")
-    return wrong
+    said = answer[: match.start()] if (match := TOOL_LINE.search(answer)) else answer
+    wrong = [] if used else ["no tool call succeeded"]
+    if isinstance(right, str):
+        found = right in said
+    else:
+        numbers = [n.replace(",", "") for n in re.findall(r"\d[\d,]*(?:\.\d+)?", said)]
+        found = any(abs(float(number) - right) < 1 for number in numbers)
+    return wrong if found else [*wrong, f"pandas says {right}, and the answer does not"]
 
 
 def main() -> int:
@@ -71,15 +73,16 @@ def main() -> int:
     except CellExecutionError as error:
         print(error)
         return 1
-    question, answer = turns(notebook)[0]
-    print(f"question: {question}\n")
-    for line in TOOL_LINE.finditer(answer):
-        print(f"tool call: {line[0]}")
-    print(f"\n{answer}\n")
-    wrong = problems(answer)
-    for problem in wrong:
-        print(f"WRONG: {problem}")
-    print("demo failed" if wrong else "demo passed: the answer agrees with pandas")
+    wrong = 0
+    for (question, answer), right in zip(turns(notebook), expected(), strict=True):
+        print(f"question: {question}")
+        for line in TOOL_LINE.finditer(answer):
+            print(f"tool call: {line[0].strip()}")
+        print(f"answer:\n{answer}\n")
+        for problem in problems(answer, right):
+            print(f"WRONG: {problem}")
+            wrong += 1
+    print("demo failed" if wrong else "demo passed: the answers agree with pandas")
     return 1 if wrong else 0
 
 

@@ -149,7 +149,8 @@ class Hermes:
         """
         if self._loop is None:
             self._loop = _LoopThread()
-        return self._loop.run(self._collect(prompt, max_requests))
+        turn: Turn = self._loop.run(self._collect(prompt, max_requests))
+        return turn
 
     async def stream(
         self, prompt: str, *, max_requests: int | None = None

@@ -59,7 +59,7 @@ class Agent:
     exchanged between turns.
     """
 
-    def __init__(  # noqa: PLR0913 - the agent's parts
+    def __init__(
         self,
         model: ChatModel,
         tools: Toolset | None = None,

@@ -61,7 +61,10 @@ def _only(tool: Tool) -> SmallTool | None:
     if len(required) != 1:
         return None
     kind = properties.get(required[0], {}).get("type")
-    return SmallTool(tool.name, required[0], kind) if kind in ("string", "integer") else None
+    if kind not in ("string", "integer"):
+        return None
+    note = one_line(tool.description.split(".")[0], 60)
+    return SmallTool(tool.name, required[0], kind, note)
 
 
 def _required(tool: Tool) -> Sequence[str]:
@@ -88,7 +91,8 @@ def prefix(tools: Sequence[SmallTool], variables: Iterable[Variable]) -> tuple[M
     for tool in tools:
         if tool.name not in known:
             value: object = 4 if tool.type == "integer" else "abc"
-            pairs.append((f"Use {tool.name} for {value}.", say(tool.name, value)))
+            asked = tool.name.replace("_", " ").capitalize()  # a good name is a request: read_cell
+            pairs.append((f"{asked} {value}.", say(tool.name, value)))
     pairs.append(("Hi there!", say(REPLY, "Hello! How can I help?")))
     examples = (m for q, a in pairs for m in (Message.user(q), Message.assistant(a)))
     return (Message.system(_instructions(tools, shown)), *examples)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+_EMPTY = re.compile(r"(?:np\.float64\()?nan\)?|Empty DataFrame\n.*|Series\(\[\], .*", re.DOTALL)
 _SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
 _LONG = re.compile(r"-?\d+\.\d{5,}")
 _FOOTER = re.compile(r"(?:Name: .*, |Length: \d+, )*dtype: \S+")
@@ -16,6 +17,8 @@ _PAIR = re.compile(r"(\S+(?: \S+)*)\s{2,}(\S+)")
 
 def plain(text: str) -> str:
     """Return a shown value without NumPy's wrappers, needless digits and columns of spaces."""
+    if _EMPTY.fullmatch(text):
+        return "nothing, no row matches"
     text = _LONG.sub(_rounded, _SCALAR.sub(r"\1", text))
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if len(lines) < 2 or not _FOOTER.fullmatch(lines[-1]):  # noqa: PLR2004 - one line is no Series

@@ -100,12 +100,16 @@ def stoppable() -> Iterator[Stop]:
         stop._disarm()  # noqa: SLF001
 
 
+def _anywhere(_frame: FrameType | None) -> bool:
+    return True
+
+
 class Signals:
     """What arrived while user code ran; made by `user_code`."""
 
     def __init__(
         self,
-        inside: Callable[[FrameType | None], bool] = lambda _: True,
+        inside: Callable[[FrameType | None], bool] = _anywhere,
         elsewhere: Callable[[], None] | None = None,
     ) -> None:
         self.interrupted = False
@@ -114,6 +118,18 @@ class Signals:
         self._inside = inside
         self._elsewhere = elsewhere
         self._before = signal.getsignal(signal.SIGINT)
+        self._pending = False
+
+    def raise_pending(self) -> None:
+        """Raise KeyboardInterrupt if the user has pressed stop already.
+
+        To be called where signals may be raised, before the code begins: a stop from just before
+        has only asked for a cancellation, which code that runs synchronously would hold up.
+        """
+        stop = getattr(self._before, "__self__", None)
+        if self._pending or (isinstance(stop, Stop) and stop.stopped):
+            self.interrupted = True
+            raise KeyboardInterrupt
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self._active and self._inside(frame):
@@ -122,7 +138,9 @@ class Signals:
         if self._active and self._elsewhere:
             self.interrupted = True
             self._elsewhere()
-        elif callable(self._before):
+            return
+        self._pending = True
+        if callable(self._before):
             self._before(signum, frame)
 
     def _on_alarm(self, timeout: float, frame: FrameType | None) -> None:
@@ -139,7 +157,7 @@ class Signals:
 def user_code(
     timeout: float | None = None,
     *,
-    inside: Callable[[FrameType | None], bool] = lambda _: True,
+    inside: Callable[[FrameType | None], bool] = _anywhere,
     elsewhere: Callable[[], None] | None = None,
 ) -> Iterator[Signals]:
     """Let the stop button raise KeyboardInterrupt in this block, and the clock `TimeLimit`.
@@ -151,7 +169,7 @@ def user_code(
 
     `inside(frame)` says whether the interrupted frame may be raised in. Where it may not, a signal
     calls `elsewhere`; without that a stop goes to the handler before ours and an alarm waits for
-    the next one.
+    the next one. Whoever gives `inside` calls `raise_pending` there, before the code begins.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Signals()
@@ -162,6 +180,8 @@ def user_code(
         signal.signal(signal.SIGINT, signals._on_interrupt)  # noqa: SLF001
     put_back = _set_alarm(timeout, signals._on_alarm)  # noqa: SLF001
     try:
+        if inside is _anywhere:
+            signals.raise_pending()
         yield signals
     finally:
         signals._active = False  # noqa: SLF001

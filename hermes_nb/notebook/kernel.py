@@ -116,24 +116,16 @@ async def _run(shell: Foreign, code: str, timeout: float | None) -> tuple[Foreig
         transformed = shell.transform_cell(code)
     except Exception:  # noqa: BLE001 - an input transformer may raise anything; IPython shows it
         transformed, problem = code, sys.exc_info()
-    run = _drive(shell, code, transformed, problem)
-    run_code = type(shell).run_code.__code__
-
-    def inside(frame: types.FrameType | None) -> bool:
-        return _in_user_code(frame, run_code)
-
+    cell = _Cell(shell, code, transformed, problem)
     if shell.should_run_async(code, transformed_cell=transformed, preprocessing_exc_tuple=problem):
-        return await _run_async(run, timeout, inside)
-    return _run_sync(run, timeout, inside)
+        return await _run_async(cell, timeout)
+    return _run_sync(cell, timeout)
 
 
-def _run_sync(
-    run: Coroutine[Any, Any, Any],
-    timeout: float | None,
-    inside: Callable[[types.FrameType | None], bool],
-) -> tuple[Foreign, Signals]:
+def _run_sync(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signals]:
     """Run to the end without giving the event loop a turn."""
-    with user_code(timeout, inside=inside) as signals:
+    with user_code(timeout, inside=cell.runs_below) as signals:
+        run = cell.run(signals)
         try:
             run.send(None)
         except StopIteration as end:
@@ -143,14 +135,9 @@ def _run_sync(
     raise RuntimeError(message)
 
 
-async def _run_async(
-    run: Coroutine[Any, Any, Any],
-    timeout: float | None,
-    inside: Callable[[types.FrameType | None], bool],
-) -> tuple[Foreign, Signals]:
+async def _run_async(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signals]:
     """Run as a task of its own, so that stopping it does not cancel the turn it runs in."""
     loop = asyncio.get_running_loop()
-    inner = loop.create_task(run)
     halted = loop.create_future()
 
     def halt() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from hermes_nb.core.calls import in_thread
-from hermes_nb.core.errors import ToolError
+from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.safety.environment import child_environment
 from hermes_nb.safety.protected import why_secret
@@ -150,7 +150,10 @@ class _Job:
     def _walk(self) -> tuple[list[str], bool]:
         found: list[str] = []
         for path in ignore.walk(self.start):
-            if self.call.stop.is_set() or time.monotonic() > self.deadline:
+            if self.call.stop.is_set():
+                message = "the search was stopped"
+                raise TurnInterrupted(message)
+            if time.monotonic() > self.deadline:
                 return found, False
             found.append(path)
         return found, True

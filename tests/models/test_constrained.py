@@ -392,6 +392,8 @@ def test_ids_differ():
         ("np.float64(200.91520467836258)", "200.9152"),
         ("np.int64(11)", "11"),
         ("'Gentoo'", "'Gentoo'"),
+        ("np.float64(nan)", "nothing, no row matches"),
+        ("Empty DataFrame\nColumns: [a]\nIndex: []", "nothing, no row matches"),
         ("0.0012345678", "0.001235"),
         (
             "island\nBiscoe    168\nDream     124\nName: count, dtype: int64",

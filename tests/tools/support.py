@@ -15,10 +15,10 @@ def context_for(tool: Tool, **fields) -> ToolContext:
     return ToolContext(call=ToolCall(id="c1", name=tool.name), **fields)
 
 
-def run(tool: Tool, *, context: ToolContext | None = None, **arguments):
+def run(tool: Tool, *, within: ToolContext | None = None, **arguments):
     """Check the arguments, run the tool to its end, return what it returns."""
     assert tool.check(arguments) == ""
-    context = context or context_for(tool)
+    context = within or context_for(tool)
 
     async def body():
         result = tool.run(context, arguments)

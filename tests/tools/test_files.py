@@ -165,7 +165,7 @@ def test_a_stop_ends_a_long_read(root):
     (root / "a.txt").write_text("x\n" * 10, encoding="utf-8")
     tool = files(root).get("read_file")
     with pytest.raises(TurnInterrupted):
-        run(tool, context=context_for(tool, stop=stopped()), path="a.txt")
+        run(tool, within=context_for(tool, stop=stopped()), path="a.txt")
 
 
 # where paths may lead

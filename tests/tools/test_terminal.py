@@ -187,7 +187,7 @@ def test_a_second_cancellation_is_quicker(shell):
 def test_the_stop_event_ends_it(shell):
     context = context_for(shell.tool, stop=stopped())
     with pytest.raises(TurnInterrupted):
-        run(shell.tool, context=context, command="sleep 1000")
+        run(shell.tool, within=context, command="sleep 1000")
 
 
 def test_a_gigabyte_neither_grows_memory_nor_takes_for_ever(shell):
@@ -219,7 +219,7 @@ def test_signs_of_life_are_few(shell):
     events = []
     context = context_for(shell.tool, emit=events.append)
     command = "for i in $(seq 60); do echo line $i; sleep 0.02; done"
-    run(shell.tool, context=context, command=command)
+    run(shell.tool, within=context, command=command)
     assert 1 <= len(events) <= 8
     assert all(isinstance(event, ToolProgress) for event in events)
     assert events[-1].text.startswith("line ")

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hermes_nb.core.tools import Risk, Tool
+from hermes_nb.safety.guard import Guard, shape_of, shown
+from hermes_nb.safety.visible import visible
+
+
+def make(name="t", risk=Risk.READ, toolset="", paths=()):
+    return Tool(
+        name=name,
+        description="",
+        parameters={},
+        run=lambda context, arguments: "",
+        toolset=toolset,
+        risk=risk,
+        paths=paths,
+    )
+
+
+READ = make("peek")
+WRITE = make("write_file", Risk.WRITE, "files", ("path",))
+CODE = make("run_python", Risk.EXECUTE, "kernel")
+NETWORK = make("mcp__web__fetch", Risk.NETWORK, "mcp")
+SHELL = make("terminal", Risk.EXECUTE, "terminal")
+
+CALLS = {
+    "read": (READ, {"path": "a"}),
+    "write": (WRITE, {"path": "a", "content": "b"}),
+    "code": (CODE, {"code": "1"}),
+    "network": (NETWORK, {"url": "x"}),
+    "reading command": (SHELL, {"command": "ls"}),
+    "command": (SHELL, {"command": "make"}),
+    "destruction": (SHELL, {"command": "rm -rf /"}),
+}
+TABLE = {
+    "ask": "allow ask ask ask allow ask deny",
+    "edits": "allow allow ask ask allow ask deny",
+    "all": "allow allow allow allow allow allow deny",
+    "never": "allow deny deny deny deny deny deny",
+}
+
+
+@pytest.mark.parametrize("mode", TABLE)
+def test_the_modes(mode):
+    verdicts = [Guard(mode).decide(*call).verdict for call in CALLS.values()]
+    assert verdicts == TABLE[mode].split()
+
+
+@pytest.mark.parametrize("mode", TABLE)
+def test_what_may_ask_is_known_before(mode):
+    guard = Guard(mode)
+    for tool, arguments in CALLS.values():
+        if guard.decide(tool, arguments).verdict == "ask":
+            assert guard.may_ask(tool)
+            assert guard.watches(tool)
+    assert not guard.watches(READ)
+
+
+def test_every_refusal_and_question_has_a_reason():
+    for mode in TABLE:
+        for call in CALLS.values():
+            decision = Guard(mode).decide(*call)
+            assert bool(decision.why) == (decision.verdict != "allow")
+
+
+def test_shapes_are_as_narrow_as_makes_sense():
+    assert shape_of(*CALLS["command"]) == json.dumps(["terminal", "make", "."])
+    assert shape_of(SHELL, {"command": "make", "workdir": "x"}) != shape_of(*CALLS["command"])
+    assert shape_of(*CALLS["code"]) == "run_python"
+    assert shape_of(*CALLS["write"]) == json.dumps(["write_file", "a"])
+    assert shape_of(*CALLS["network"]) == "mcp__web__fetch"
+
+
+def test_always_is_remembered_in_the_callers_set_but_never_for_destruction():
+    remembered = set()
+    guard = Guard("ask", remembered)
+    for call in ("code", "destruction"):
+        guard.remember(guard.decide(*CALLS[call]).shape)
+    assert "run_python" in remembered
+    assert guard.decide(CODE, {"code": "2"}).verdict == "allow"
+    assert guard.decide(*CALLS["destruction"]).verdict == "deny"
+    assert Guard("never", remembered).decide(CODE, {"code": "2"}).verdict == "deny"
+
+
+def test_what_is_shown_is_what_would_run():
+    long = "x = 1\n" * 3_000
+    assert shown(CODE, {"code": long}) == long
+    assert shown(SHELL, {"command": "ls \x1b[1A\u202etxt\nrm x"}) == "ls \\x1b[1A\\u202etxt\nrm x"
+    text = shown(WRITE, {"path": "a\nb", "content": "c\nd"})
+    assert text == "path: a\\nb\ncontent:\n+c\n+d"
+    assert shown(WRITE, {"path": "a", "old": "c\nd", "new": "e"}) == "path: a\nold:\n-c\n-d\nnew: e"
+    assert "characters dropped" in shown(WRITE, {"path": "a", "content": "x" * 9_000})
+    assert shown(NETWORK, {"n": [1, "\u200b"]}) == 'n: [1, "\\u200b"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("plain ASCII", "plain ASCII"),
+        ("größer 漢字 🚀", "größer 漢字 🚀"),
+        ("a\tb\nc\rd\0", "a\\tb\\nc\\rd\\x00"),
+        ("\x1b[31m\x9b", "\\x1b[31m\\x9b"),
+        ("\u202e\u200b\u2028\ufeff", "\\u202e\\u200b\\u2028\\ufeff"),
+        ("\U000e0041\ud800", "\\U000e0041\\ud800"),
+    ],
+)
+def test_visible(text, seen):
+    assert visible(text) == seen
+    assert visible("a\n\tb\r", lines=True) == "a\n\tb\\r"
