@@ -3,7 +3,7 @@
 `calls`: 20 one-step prompts over three tools, scored strictly: the tool and its argument, code by
 what it prints; and small talk, which wants no call. `penguins`, `shop`, `rides`: whole questions
 through the agent's loop with a real namespace; the answer's text is checked against pandas. `later`
-asks those about the penguins in a conversation that began before the table was there. The examples
+asks some of those in a conversation that began before the table was there. The examples
 in the prompt are made from the table's columns: one of them, on rows with a missing value, is close
 to a question asked here, the others are not. Needs the weights, which
 `python -m hermes_nb.models.weights` fetches.
@@ -276,13 +276,17 @@ async def questions(
 ) -> None:
     """Ask each question in a conversation of its own; `later`: the table came after the start."""
     known = variables(namespace)
-    model = EmbeddedModel(lambda: [] if later else known)
+    there: list[Variable] = []
+    model = EmbeddedModel(lambda: there)
     right, seconds = 0, 0.0
     try:
         for text, check in asked:
             agent = Agent(model, toolset(namespace), system="The agent's own long prompt.")
             prompt = Message.user(text)
+            there[:] = [] if later else known
             if later:
+                await ask(agent, Message.user("Hello!"))
+                there[:] = known
                 lines = ["[Notebook context]", "Variables:", *map(_line, known)]
                 prompt = Message.user(text + "\n" + "\n".join(lines))
             started = time.perf_counter()
@@ -408,7 +412,7 @@ async def main(chosen: list[str]) -> None:
                 await questions(part, {"pd": pd, "rides": rides}, rides_questions(rides))
             case "later":
                 namespace = {"pd": pd, "df": penguins}
-                await questions(part, namespace, penguin_questions(penguins), later=True)
+                await questions(part, namespace, penguin_questions(penguins)[:8], later=True)
 
 
 if __name__ == "__main__":

@@ -51,9 +51,13 @@ class Kernel:
         answers: tuple[str, ...] = (),
         allow_stdin: bool = False,
         stop_on: str = "",
+        stop_delay: float = 0.0,
         timeout: float = 60,
     ) -> Result:
-        """Run a cell; `answers` go to `input()`, `stop_on` presses stop once that text is shown."""
+        """Run a cell; `answers` go to `input()`, `stop_on` presses stop once that text is shown.
+
+        `stop_delay` waits a moment before that, in seconds.
+        """
         result, waiting = Result(), list(answers)
         sent = self.client.execute(code, allow_stdin=allow_stdin or bool(answers))
         deadline = time.monotonic() + timeout
@@ -72,6 +76,7 @@ class Kernel:
             if self._take(message, result):
                 break
             if stop_on and stopped is None and stop_on in result.text + result.markdown:
+                time.sleep(stop_delay)
                 self.manager.interrupt_kernel()
                 stopped = time.monotonic()
         if stopped is not None:

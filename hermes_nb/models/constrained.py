@@ -62,9 +62,9 @@ class _Conversation:
 class Constrained:
     """The strategy for a model with a context of `window` tokens.
 
-    `variables` is asked at the first request of a conversation; what it says is kept, so that the
-    prompt only grows and the server's cache of it holds. Requests without tools are sent as they
-    are, but for their length.
+    `variables` is asked at the first request of a conversation; once it named a table, what it says
+    is kept, so that the prompt only grows and the server's cache of it holds. Requests without
+    tools are sent as they are, but for their length.
     """
 
     def __init__(
@@ -106,22 +106,35 @@ class Constrained:
         return ObjectReader(self._arguments, f"call_{self._replies}")
 
     def _conversation(self, request: Request) -> _Conversation:
+        """Return what the request's conversation was told first, making it for a new one.
+
+        One that began without a table is told anew, once, when a question comes and there is one:
+        reading the prompt again costs seconds, examples without the user's columns the answer
+        ("the heaviest species is the blue whale").
+        """
         begin = request.messages[0] if request.messages else request
         key = id(begin), len(request.tools) > 0
         found = self._conversations.get(key)
-        if found is not None:
+        if found is not None and (found[1].columns or not _asks(request)):
             return found[1]
         tools = small_tools(request.tools)
-        self._arguments.update((tool.name, tool.argument) for tool in tools)
         variables = shown_variables(self._variables()) if tools else []
+        columns = "\n".join(described(variable) for variable in variables if variable.columns)
+        if found is not None and not columns:
+            return found[1]
+        self._arguments.update((tool.name, tool.argument) for tool in tools)
         known = frozenset(_head(described(variable)) for variable in variables)
         first = prefix(tools, variables) if len(request.tools) else _own_system(request)
-        columns = "\n".join(described(variable) for variable in variables if variable.columns)
         made = _Conversation(tools, known, columns, first)
+        self._conversations.pop(key, None)
         while len(self._conversations) >= CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
         self._conversations[key] = begin, made  # holding it keeps its id from another object
         return made
+
+
+def _asks(request: Request) -> bool:
+    return bool(request.messages) and request.messages[-1].role == "user"
 
 
 def _once(conversation: _Conversation, message: Message) -> Message:

@@ -7,11 +7,17 @@ without it: a logging handler keeps the stream it was given.
 from __future__ import annotations
 
 import io
+import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hermes_nb.notebook.collector import Collector
 from hermes_nb.notebook.kinds import Foreign
+
+_DRAIN = 0.2
+"""Seconds to wait for what subprocesses wrote; it is there within one or two milliseconds."""
 
 
 class Stream(io.TextIOBase):
@@ -104,3 +110,30 @@ class Publisher:
             self._collector.clear(wait=wait)
         else:
             self._outer.clear_output(wait)
+
+
+def drain(stream: Foreign) -> None:
+    """Wait for what subprocesses wrote: a thread of ipykernel's reads it from a pipe."""
+    pipe, reader = getattr(stream, "_fid", None), getattr(stream, "watch_fd_thread", None)
+    if not isinstance(pipe, int) or reader is None:
+        return
+    until = time.monotonic() + _DRAIN
+    while time.monotonic() < until and not _all_read(pipe, reader):
+        time.sleep(0.0005)
+
+
+def _all_read(pipe: int, reader: threading.Thread) -> bool:
+    """Say whether the pipe is empty and its reader, done with what it read, waits for more."""
+    import fcntl
+    import termios
+
+    waiting = bytearray(4)
+    try:
+        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+        if any(waiting):
+            return False
+        call = Path(f"/proc/self/task/{reader.native_id}/syscall").read_text(encoding="ascii")
+    except OSError:  # no such system, or it does not tell: two milliseconds are usually enough
+        time.sleep(0.002)
+        return True
+    return call.split()[1:2] == [hex(pipe)]

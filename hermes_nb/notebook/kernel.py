@@ -8,11 +8,8 @@ this; `capture.py` knows what an output is, `interrupt.py` what a signal does.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
-import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,15 +17,14 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from hermes_nb.notebook.collector import Collector, Output
-from hermes_nb.notebook.figures import UserFigures
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.nested import NestedCell
 from hermes_nb.notebook.outputs import strip_ansi
 from hermes_nb.notebook.shellstate import captured, text_of, undisturbed
 
 GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""
-
 
 _POLL = 0.02
 _running: WeakKeyDictionary[Any, object] = WeakKeyDictionary()
@@ -78,13 +74,17 @@ async def execute(
     collector = Collector(on_output)
     async with _its_turn(shell):
         with undisturbed(shell), captured(shell, collector, code):
-            result, signals = await _run(shell, code, timeout)
+            cell = NestedCell(shell, code)
+            if cell.waits:
+                result, signals = await _run_async(cell, timeout)
+            else:
+                result, signals = _run_sync(cell, timeout)
     error = _verdict(result, signals, collector, timeout)
+    interrupted = signals.interrupted or (error is not None and error.ename == "KeyboardInterrupt")
     return Execution(
         outputs=collector.outputs(),
         error=error,
-        interrupted=signals.interrupted
-        or (error is not None and error.ename == "KeyboardInterrupt"),
+        interrupted=interrupted,
         timed_out=signals.timed_out,
         seconds=time.monotonic() - started,
     )
@@ -110,21 +110,9 @@ async def _its_turn(shell: Foreign) -> AsyncIterator[None]:
             _running[shell] = outer
 
 
-async def _run(shell: Foreign, code: str, timeout: float | None) -> tuple[Foreign, Signals]:
-    problem = None
-    try:
-        transformed = shell.transform_cell(code)
-    except Exception:  # noqa: BLE001 - an input transformer may raise anything; IPython shows it
-        transformed, problem = code, sys.exc_info()
-    cell = _Cell(shell, code, transformed, problem)
-    if shell.should_run_async(code, transformed_cell=transformed, preprocessing_exc_tuple=problem):
-        return await _run_async(cell, timeout)
-    return _run_sync(cell, timeout)
-
-
-def _run_sync(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signals]:
+def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
     """Run to the end without giving the event loop a turn."""
-    with user_code(timeout, inside=cell.runs_below) as signals:
+    with user_code(timeout, inside=cell.may_raise_in) as signals:
         run = cell.run(signals)
         try:
             run.send(None)
@@ -135,7 +123,7 @@ def _run_sync(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signals]:
     raise RuntimeError(message)
 
 
-async def _run_async(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signals]:
+async def _run_async(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
     """Run as a task of its own, so that stopping it does not cancel the turn it runs in."""
     loop = asyncio.get_running_loop()
     halted = loop.create_future()
@@ -145,12 +133,17 @@ async def _run_async(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signa
         if not halted.done():
             halted.set_result(None)
 
+    def halt_soon() -> None:
+        with suppress(RuntimeError):  # unlike `call_soon` this wakes the loop
+            loop.call_soon_threadsafe(halt)
+
     def time_is_up() -> None:
         signals.timed_out = True
         halt()
 
-    clock = None
-    with user_code(timeout, inside=inside, elsewhere=lambda: _soon(loop, halt)) as signals:
+    with user_code(timeout, inside=cell.may_raise_in, elsewhere=halt_soon) as signals:
+        inner = loop.create_task(cell.run(signals))
+        clock = None
         if timeout is not None and not has_time_limit():
             clock = loop.call_later(timeout, time_is_up)
         try:
@@ -169,94 +162,12 @@ async def _run_async(cell: _Cell, timeout: float | None) -> tuple[Foreign, Signa
     return inner.result(), signals
 
 
-def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Call back from the loop; unlike `call_soon` this wakes it from a signal handler."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(callback)
-
-
-async def _settled(task: asyncio.Task[Any]) -> None:
+async def _settled(task: asyncio.Task[Foreign]) -> None:
     """Wait until a task that was told to end has ended, or leave it behind."""
     if not task.done():
         await asyncio.wait({task}, timeout=GRACE)
     if not task.done():
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-async def _drive(shell: Foreign, code: str, transformed: str, problem: Foreign) -> Foreign:
-    """Run the cell; this frame also marks where the agent's own frames end."""
-    pid = os.getpid()
-    figures = UserFigures()
-    result = None
-    try:
-        cell = shell.run_cell_async(
-            code,
-            store_history=False,
-            transformed_cell=transformed,
-            preprocessing_exc_tuple=problem,
-        )
-        result = await _in_this_process(cell, pid)
-        with figures.hidden():
-            _show_figures(shell)
-        return result
-    finally:
-        if os.getpid() != pid:
-            _leave_child(result)
-        figures.put_back()
-
-
-@types.coroutine
-def _in_this_process(run: Coroutine[Any, Any, Any], pid: int) -> Generator[object, object, Foreign]:
-    """Step a coroutine, and end a forked child that waits: the loop it waits on is the parent's."""
-    sent: object = None
-    thrown: BaseException | None = None
-    while True:
-        try:
-            awaited = run.throw(thrown) if thrown is not None else run.send(sent)
-        except StopIteration as end:
-            return end.value
-        if os.getpid() != pid:
-            os._exit(1)
-        sent = thrown = None
-        try:
-            sent = yield awaited
-        except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
-            thrown = error
-
-
-def _show_figures(shell: Foreign) -> None:
-    """Give the callbacks that nested code keeps their end-of-cell event."""
-    shell.events.trigger("post_execute")
-
-
-def _leave_child(result: Foreign) -> None:
-    """End a forked child whose code has come to its end, as its own script would end."""
-    with suppress(BaseException):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    error = result.error_in_exec if result is not None else None
-    status = error.code if isinstance(error, SystemExit) else int(error is not None)
-    os._exit(status if isinstance(status, int) else int(status is not None))
-
-
-def _in_user_code(frame: types.FrameType | None, run_code: types.CodeType) -> bool:
-    """Say whether a signal may be raised in `frame`: below IPython's own `try`, inside our run.
-
-    Anywhere else (IPython's bookkeeping, the event loop, the agent) an exception would leave
-    things half done.
-    """
-    below: types.FrameType | None = None
-    found = False
-    while frame is not None:
-        code = frame.f_code
-        if code is run_code:
-            found = below is not None and below.f_code.co_filename != code.co_filename
-        elif code is _show_figures.__code__:
-            found = True
-        elif code is _drive.__code__:
-            return found
-        below, frame = frame, frame.f_back
-    return False
 
 
 def _verdict(

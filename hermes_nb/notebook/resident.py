@@ -160,8 +160,9 @@ class Resident:
             self.choose_model(options.model)
             settings = self.settings()
         if self._model is None:
-            self._model = await in_thread(lambda: build_model(settings, variables=self.variables))
-            await have_weights(self._model, self.shell, settings, self._note)
+            model = await in_thread(lambda: build_model(settings, variables=self.variables))
+            await have_weights(model, self.shell, settings, self._note)
+            self._model = model
         if options.new:
             self.new()
         if options.session and not self._is_current(options.session):

@@ -7,16 +7,14 @@ output would reach the front end.
 from __future__ import annotations
 
 import inspect
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.text import head_tail
-from hermes_nb.notebook.capture import Publisher, Stream
+from hermes_nb.notebook.capture import Publisher, Stream, drain
 from hermes_nb.notebook.collector import Collector
 from hermes_nb.notebook.kinds import Foreign
 
@@ -27,7 +25,6 @@ edited are reloaded. All others belong to the user's own cells (timers, checkers
 _LINE_LIMIT = 20_000
 _HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
 """Where a traceback names the frame of our signal handler, which raised the exception."""
-_DRAIN = 0.05
 
 
 @contextmanager
@@ -48,6 +45,9 @@ def undisturbed(shell: Foreign) -> Iterator[None]:
             call_pdb=False,  # nobody is there to answer a debugger's prompt
         )
         _swap(stack, shell.displayhook, exec_result=...)
+        # A signal between two of its bytecodes can leave a trap's count wrong.
+        _swap(stack, shell.display_trap, _nested_level=..., old_hook=...)
+        _swap(stack, shell.builtin_trap, _nested_level=...)
         _swap(stack, shell.InteractiveTB, tb=...)  # what `%debug` would enter
         _swap(stack, shell.payload_manager, _payload=[])
         _swap(stack, sys, last_type=..., last_value=..., last_traceback=..., last_exc=...)
@@ -88,7 +88,7 @@ def captured(shell: Foreign, collector: Collector, code: str) -> Iterator[None]:
                 # ipykernel's stream: logging set up earlier holds it, and what subprocesses write
                 # to descriptors 1 and 2 arrives through it.
                 _swap(stack, outer, write=stream.write)
-                stack.callback(_drain, outer)
+                stack.callback(drain, outer)
         stack.callback(collector.close)
         yield
 
@@ -164,24 +164,3 @@ def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
 def _swap_item(stack: ExitStack, target: Foreign, key: str, value: Foreign) -> None:
     stack.callback(target.__setitem__, key, target[key])
     target[key] = value
-
-
-def _drain(stream: Foreign) -> None:
-    """Wait for what subprocesses wrote: a thread of ipykernel's reads it from a pipe."""
-    pipe = getattr(stream, "_fid", None)
-    if not isinstance(pipe, int) or os.name != "posix":
-        return
-    import fcntl
-    import termios
-
-    until = time.monotonic() + _DRAIN
-    waiting = bytearray(4)
-    try:
-        while time.monotonic() < until:
-            fcntl.ioctl(pipe, termios.FIONREAD, waiting)
-            if not any(waiting):
-                break
-            time.sleep(0.001)
-    except OSError:
-        return
-    time.sleep(0.0005)  # lets the thread that has just read hand over what it read

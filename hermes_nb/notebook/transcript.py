@@ -178,9 +178,11 @@ class Transcript:
         blocks.append(f"<sub>{self._status('◌ running')}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
 
-    def finished(self) -> str:
-        """Return the view of a finished turn, as Markdown."""
-        blocks = [*self.notes, safe_markdown(redact(self.answer)), self._outcome()]
+    def finished(self, *, failure: bool = True) -> str:
+        """Return the view of a finished turn, as Markdown; `failure` includes why one failed."""
+        shown = failure or (self.ending is not None and self.ending.reason != "failed")
+        outcome = self._outcome() if shown else ""
+        blocks = [*self.notes, safe_markdown(redact(self.answer)), outcome]
         blocks += [self._details(), f"<sub>{self._status(self._mark())}</sub>"]
         return "\n\n".join(block for block in blocks if block.strip())
 

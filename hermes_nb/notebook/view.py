@@ -31,7 +31,7 @@ INTERVAL = 0.12
 CHARACTERS_PER_SECOND = 40_000
 """So many characters of text stretch the interval by a second."""
 TICK = 1.0
-"""Seconds between updates of a quiet turn, for the clock of a running call."""
+"""Seconds between updates of a quiet turn, so that its clock runs."""
 
 
 class View(Protocol):
@@ -78,7 +78,8 @@ def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
     """Return the MIME bundle of a turn's view."""
     if running:
         return {"text/markdown": transcript.running(), "text/plain": transcript.answer}
-    return {"text/markdown": transcript.finished(), "text/plain": transcript.plain()}
+    # A failure's text follows as the cell's error; saying it twice would not make it clearer.
+    return {"text/markdown": transcript.finished(failure=False), "text/plain": transcript.plain()}
 
 
 class FinalView:
@@ -113,6 +114,7 @@ class CellView:
         self._handle: Any = None
         self._shown = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._due = False
         self._closed = False
 
     def __call__(self, event: Event) -> None:
@@ -143,8 +145,10 @@ class CellView:
         self._update(running=False)
 
     def _schedule(self) -> None:
-        if self._closed or self._timer is not None:
+        if self._closed or self._due:
             return
+        self._cancel()
+        self._due = True
         interval = INTERVAL + len(self.transcript.answer) / CHARACTERS_PER_SECOND
         wait = self._shown + interval - time.monotonic()
         self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._tick)
@@ -154,10 +158,10 @@ class CellView:
         if self._closed:
             return
         self._update(running=True)
-        if self.transcript.running_call:
-            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def _cancel(self) -> None:
+        self._due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

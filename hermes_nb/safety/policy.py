@@ -101,6 +101,8 @@ class _Judge:
             message = "it forks without end"
             raise _RefusedError(message)
         for command in script.commands:
+            if time.monotonic() > self.deadline:
+                raise TooLongError
             self._command(command)
         self.doubts += script.unsure
 

@@ -140,13 +140,14 @@ class _Reader:
     def _follow(self, command: Simple) -> None:
         """Let a plain assignment or `cd` have its effect on what comes after."""
         if not command.words or command.name in ("export", "declare", "typeset", "readonly"):
-            self._scope.variables.update(command.assigned)
+            for name, value in command.assigned:
+                self._scope.set(name, value)
         elif command.name in ("cd", "pushd"):
             targets = [word for word in command.words[1:] if not word.text.startswith("-")]
             self._scope.directory = _directory(self._scope.directory, targets)
         elif command.name in ("read", "unset", "mapfile", "readarray"):
             for word in command.words[1:]:
-                self._scope.variables[word.text] = Word(UNKNOWN, tame=False)
+                self._scope.set(word.text, Word(UNKNOWN, tame=False))
 
     def _redirected(self, node: Node, feed: Simple | None) -> Simple | None:
         body = node.child_by_field_name("body")
@@ -234,10 +235,10 @@ class _Reader:
         constant = 0 < len(values) <= _UNROLLED and all(word.known for word in values)
         last: Simple | None = None
         for value in values if constant else [wild]:
-            self._scope.variables[name] = value
+            self._scope.set(name, value)
             last = self.statement(body, None) if body else None
         if not all(word.glob is False for word in values):
-            self._scope.variables[name] = wild
+            self._scope.set(name, wild)
         return last
 
     def _function(self, node: Node, _feed: Simple | None) -> None:

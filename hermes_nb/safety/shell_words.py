@@ -21,6 +21,7 @@ UNKNOWN = "\ufffc"
 HOME = "/~"
 """Stands for the home directory of whoever runs the command."""
 _ALTERNATIVES = 64
+_VALUE_LIMIT = 2_000
 _GLOB = "*?["
 _SPLIT = "\0"
 """Stands for white space out of an unquoted expansion: there the shell starts a new word."""
@@ -60,6 +61,11 @@ class Scope:
     def copy(self) -> Scope:
         """Return the scope of a subshell."""
         return Scope(dict(self.variables), self.directory)
+
+    def set(self, name: str, value: Word) -> None:
+        """Remember a variable; one that grows without end (`a=$a$a`) is forgotten."""
+        short = len(value.text) <= _VALUE_LIMIT
+        self.variables[name] = value if short else Word(UNKNOWN, tame=False)
 
     def value(self, name: str) -> Word:
         """Return a variable's value; one that the script does not set is unknown but tame."""

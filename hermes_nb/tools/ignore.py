@@ -3,13 +3,14 @@
 The rules are git's as ripgrep applies them: the nearest `.gitignore` that says anything decides,
 those above a repository's top do not count, and there need not be a repository. Only `.gitignore`
 is read, neither `.ignore` nor the user's global file, so that every machine sees the same files.
+Known difference: ripgrep reads `{a,b}` in a rule as a choice, which git and this do not.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,23 +24,48 @@ _STARS_IN_A_RULE = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a `.gitignore`: what it names is left out, or kept.
+
+    pathspec's expressions also match whatever lies below what a line names. Git looks at each path
+    by itself, which makes a difference for what is kept (`!sub` keeps nothing inside of `sub`), so
+    a name is matched alone and a path must not match because of a directory above it.
+    """
+
+    leaves_out: bool
+    regex: re.Pattern[str]
+    is_name: bool
+    goes_deep: bool
+
+    def names(self, path: str, name: str) -> bool:
+        """Say whether this is about `path` (from the rule's directory) with that last `name`."""
+        if self.is_name:
+            return self.regex.match(name) is not None
+        if self.regex.match(path) is None:
+            return False
+        above = path[: len(path) - len(name)]
+        return self.goes_deep or not above or self.regex.match(above) is None
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that hold in `directory` (absolute, `/` as separator), its own first."""
+    """The rules that hold in `directory` (absolute, `/` as separator), the last line first."""
 
     directory: str
-    spec: GitIgnoreSpec | None
+    own: tuple[Rule, ...]
     is_top: bool
     parent: Rules | None = None
 
     def verdict(self, path: str, *, is_directory: bool) -> bool | None:
         """Return True if `path` is left out, False if a rule keeps it, None if none names it."""
+        end = "/" if is_directory else ""
+        name = path.rpartition("/")[2] + end
         rules: Rules | None = self
         while rules is not None:
-            if rules.spec is not None:
-                inside = path[len(rules.directory.rstrip("/")) + 1 :]
-                found = rules.spec.check_file(inside + "/" if is_directory else inside).include
-                if found is not None:
-                    return found
+            inside = path[len(rules.directory.rstrip("/")) + 1 :] + end
+            for rule in rules.own:
+                if rule.names(inside, name):
+                    return rule.leaves_out
             if rules.is_top:
                 return None
             rules = rules.parent
@@ -74,11 +100,11 @@ def _rules_above(directory: Path) -> Rules | None:
 
 def rules_in(directory: str, parent: Rules | None) -> Rules:
     """Return the rules of one directory in front of its parent's."""
-    spec = _read(f"{directory.rstrip('/')}/.gitignore")
+    own = _read(f"{directory.rstrip('/')}/.gitignore")
     is_top = os.path.lexists(f"{directory}/.git")
-    if spec is None and not is_top and parent is not None:
+    if not own and not is_top and parent is not None:
         return parent  # nothing of its own: the chain stays short in deep trees
-    return Rules(directory, spec, is_top, parent)
+    return Rules(directory, own, is_top, parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,40 +157,53 @@ def walk(directory: Path) -> Iterator[str]:
                 pending.append((entry.path, rules_in(entry.path, rules)))
 
 
-def spec_of(lines: list[str]) -> GitIgnoreSpec | None:
-    """Return git's patterns as one matcher, without those that are invalid; None if none is left.
-
-    pathspec makes regular expressions of them, and one with many stars can take for ever on a long
-    name (each star multiplies): such a pattern comes from no honest file and is left out.
-    """
+def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
+    """Return git's patterns as one matcher, without the unusable ones; None if none is left."""
     from pathspec import GitIgnoreSpec
 
-    valid: list[str] = []
-    for line in lines:
-        text = line.rstrip("\r\n")
-        if not text.strip() or text.startswith("#") or is_hostile(text):
-            continue
-        try:
-            GitIgnoreSpec.from_lines([text])
-        except ValueError:
-            continue
-        valid.append(text)
+    valid = [pattern for pattern in patterns if _rule(pattern) is not None]
     return GitIgnoreSpec.from_lines(valid) if valid else None
 
 
+def _rule(line: str) -> Rule | None:
+    """Return a line's rule, None if it has none, is invalid, or hostile."""
+    from pathspec import GitIgnoreSpec
+
+    text = line.rstrip("\r\n")
+    if not text.strip() or text.startswith("#") or is_hostile(text):
+        return None
+    goes_deep = text.endswith(("/**", "/**/*"))
+    if text.endswith("/**"):  # all that is inside, but for pathspec the directory as well
+        text = text[:-1]
+    try:
+        pattern = next(iter(GitIgnoreSpec.from_lines([text]).patterns))
+    except ValueError:
+        return None
+    regex = getattr(pattern, "regex", None)
+    if regex is None or pattern.include is None:
+        return None
+    is_name = "/" not in text.rstrip().removesuffix("/")
+    return Rule(pattern.include, regex, is_name, goes_deep)
+
+
 def is_hostile(pattern: str) -> bool:
-    """Say whether matching a pattern could take time out of all proportion."""
+    """Say whether matching a pattern could take time out of all proportion.
+
+    pathspec makes a regular expression of it, in which each star multiplies the time that a long
+    name takes: one with many stars comes from no honest file.
+    """
     if pattern.count("*") > _STARS_IN_A_RULE:
         return True
     names = pattern.split("/")
     return any(len(re.findall(r"\*+", name)) > _STARS_IN_A_NAME for name in names)
 
 
-def _read(path: str) -> GitIgnoreSpec | None:
+def _read(path: str) -> tuple[Rule, ...]:
     try:
         if not Path(path).is_file():  # opening a FIFO of that name would never return
-            return None
+            return ()
         with open(path, encoding="utf-8-sig", errors="replace") as file:  # noqa: PTH123 - a string
-            return spec_of(file.read(_RULES_LIMIT).splitlines())
+            rules = [_rule(line) for line in file.read(_RULES_LIMIT).splitlines()]
     except OSError:
-        return None
+        return ()
+    return tuple(rule for rule in reversed(rules) if rule is not None)

@@ -63,7 +63,11 @@ async def run_group(
     """
     started = time.monotonic()
     output, child_end = os.pipe()
-    reader, transport = await _reader(output)  # before there is a child that could be lost
+    try:  # our end first, before there is a child that could be lost
+        reader, transport = await _reader(output)
+    except BaseException:
+        os.close(child_end)
+        raise
     try:
         process = await _start(command, cwd, env, child_end)
     except BaseException:

@@ -127,6 +127,20 @@ def test_variables_are_asked_once_a_conversation():
     assert len(asked) == 2
 
 
+def test_a_table_that_comes_later_is_told_with_the_next_question():
+    there = []
+    strategy = Constrained(lambda: list(there))
+    said = [Message.user("Hi"), Message.assistant("Hello!"), Message.user("How many?")]
+    before = strategy.messages(request(said[0]))
+    there.append(TABLE)
+    running = strategy.messages(request(said[0], *exchange()))
+    assert before[0] is running[0]  # never within a turn
+    after = strategy.messages(request(*said))
+    assert LINE in after[0].text
+    there.append(Variable(name="more", type="DataFrame", shape="1 x 1", columns={"a": "int64"}))
+    assert strategy.messages(request(*said, Message.assistant("3"), said[2]))[0] is after[0]
+
+
 def test_many_variables_and_columns_stay_short():
     wide = Variable(
         name="wide",

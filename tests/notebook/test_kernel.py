@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.kernel import execute
 
 pytestmark = [
@@ -321,6 +322,44 @@ def test_a_stop_that_code_handles_is_still_a_stop(run):
     done = run("import time\ntry: time.sleep(20)\nexcept KeyboardInterrupt: print('saved')")
     assert done.interrupted and done.error is None
     assert text(done) == "saved\n"
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import asyncio\nawait asyncio.sleep(20)"])
+def test_a_stop_from_just_before_is_not_lost(shell, code):
+    """It has only asked for a cancellation, and code that never waits would hold that up."""
+
+    async def main():
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGINT)
+            return await execute(shell, code)
+
+    done = asyncio.run(main())
+    assert done is None or done.interrupted  # None: the block ended by the stop itself
+    assert "_showtraceback" not in vars(shell)
+
+
+@pytest.mark.parametrize("wait", [n / 5000 for n in range(40)])
+def test_a_stop_at_any_moment_leaves_the_shell_whole(shell, wait):
+    before = (sys.stdout, sys.stderr, sys.displayhook, shell.display_pub, shell.display_trap.hook)
+
+    async def main():
+        with stoppable() as stop:
+            press = threading.Timer(0.01 + wait, os.kill, (os.getpid(), signal.SIGINT))
+            press.start()
+            await asyncio.sleep(0.01)
+            while not stop.stopped:
+                done = await execute(shell, "x = 1\nx")
+                if done.interrupted:
+                    break
+        press.join()
+        return True
+
+    assert asyncio.run(main())
+    after = (sys.stdout, sys.stderr, sys.displayhook, shell.display_pub, shell.display_trap.hook)
+    assert after == before
+    assert not vars(shell).keys() & {"_showtraceback", "ask_exit"}
+    assert shell.display_trap._nested_level == shell.builtin_trap._nested_level == 0
+    assert asyncio.run(execute(shell, "2")).outputs[0]["data"]["text/plain"] == "2"
 
 
 def test_a_foreign_cancellation_stops_the_code_and_passes_through(shell):

@@ -172,7 +172,9 @@ def test_stop_while_the_answer_streams(shared, plays):
 def test_stop_while_code_runs(shared, plays, code):
     code = f"print('begun')\n{code}"
     server = plays(stream(tool_chunks(("run_python", {"code": code}))), stream(text_chunks("no")))
-    result = ask(shared, "run it", "--approve all", allow_stdin=True, stop_on="run_python")
+    result = ask(
+        shared, "run it", "--approve all", allow_stdin=True, stop_on="run_python", stop_delay=0.5
+    )
     assert result.status == "error", result.text
     assert result.stop_seconds < 2
     assert len(server.exchanges) == 1
@@ -350,6 +352,20 @@ def test_the_conversation_survives_a_kernel_restart(server, plays, tmp_path):
         plays(stream(text_chunks("Who?")))
         second.run("%hermes --new who am I?")
         assert [message["role"] for message in sent(server)] == ["system", "user"]
+
+
+def test_without_weights_and_without_a_yes_the_cell_fails_with_the_ways_out(server, tmp_path):
+    env = environment(server, tmp_path, HERMES_NB_MODEL="embedded", XDG_CACHE_HOME=str(tmp_path))
+    env.pop("HERMES_NB_GGUF", None)
+    with kernel(env, cwd=str(tmp_path)) as running:
+        running.run("%load_ext hermes_nb")
+        for how in ({}, {"answers": ("n",)}):
+            result = running.run("%hermes hello", **how)
+            assert result.status == "error"
+            assert "HERMES_NB_FETCH_WEIGHTS=1" in result.error["evalue"]
+            assert len(result.error["traceback"]) == 1
+        assert "491 MB" in result.prompts[0]
+    assert not list(tmp_path.rglob("*.gguf*"))
 
 
 def test_a_deleted_working_directory_is_said(server, plays, tmp_path):

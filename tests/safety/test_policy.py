@@ -381,7 +381,6 @@ yes
 ls) ; rm x
 if then
 echo 'unterminated
-ls rm -rf /
 ｌｓ
 """
 

@@ -101,6 +101,19 @@ def test_what_is_skipped(find):
         find("foo", path="id_rsa")
 
 
+def test_what_is_inside_may_be_kept_where_the_directory_is_not_left_out(find):
+    make(find.root, {"a/x": "foo", "a/keep": "foo", "b/keep": "foo"})
+    (find.root / ".gitignore").write_text("a/**\n!a/keep\nb/\n!b/keep\n", encoding="utf-8")
+    assert find("foo") == "a/keep:1: foo"
+
+
+def test_a_kept_directory_keeps_nothing_inside(find):
+    make(find.root, {"sub/keep/x.log": "foo", "sub/keep/.h": "foo", "sub/keep/y": "foo"})
+    (find.root / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    (find.root / "sub" / ".gitignore").write_text("!keep\n", encoding="utf-8")
+    assert find("foo") == "sub/keep/y:1: foo"
+
+
 def test_rules_above_the_directory_and_nested_repositories(find):
     make(
         find.root.parent,
@@ -222,8 +235,8 @@ LINES = st.text(st.sampled_from("abAB .-{é\t"), max_size=8)
 CONTENTS = st.tuples(
     st.lists(LINES, max_size=4), st.sampled_from(["\n", "\r\n"]), st.booleans()
 ).map(lambda parts: parts[1].join(parts[0]) + parts[1] * parts[2])
-RULE = """*.log !c.log build/ /a a/ !a b.* **/c.log a/** !.h .h a/b.py #x * !*/ !b.py [ab]* ? é*
-x{1} \\!a build"""
+RULE = """*.log !c.log build/ /a a/ !a b.* **/c.log a/** !.h .h a/b.py #x * !*/ !b.py [ab]* ?
+é* \\!a build"""
 RULES = st.lists(st.sampled_from([*RULE.split(), ""]), max_size=4).map("\n".join)
 TREES = st.dictionaries(PATHS, CONTENTS, min_size=1, max_size=8)
 PATTERN = r"""a ^a b$ a.b [^a] A|b (a)(b) a* a+b? \. \bab \w+ \d \s x{1} é ^$ (?i)ab a{2} \{ -"""

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -281,3 +283,45 @@ def test_a_capture_keeps_head_and_tail(chunks):
 def test_a_relative_root(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert run(terminal(Path()).get("terminal"), command="pwd").startswith(f"{tmp_path}\n")
+
+
+def test_no_descriptors_left_is_an_error_not_a_crash(tmp_path):
+    code = f"""
+import contextlib, resource
+from pathlib import Path
+from hermes_nb.core.errors import ToolError
+from hermes_nb.tools.terminal import terminal
+from tests.tools.support import context_for, asyncio
+tool = terminal(Path({str(tmp_path)!r})).get("terminal")
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+async def try_with(spare):
+    held = []
+    with contextlib.suppress(OSError):
+        while True:
+            held.append(open("/dev/null"))
+    for file in held[:spare]:
+        file.close()
+    try:
+        return await tool.run(context_for(tool), {{"command": "echo fine"}})
+    except ToolError as error:
+        return "ToolError"
+    finally:
+        for file in held:
+            file.close()
+
+async def main():
+    print(await tool.run(context_for(tool), {{"command": "echo warm"}}))
+    for spare in range(16):
+        print(await try_with(spare))
+
+asyncio.run(main())
+"""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    lines = [line for line in out.stdout.splitlines() if line in ("fine", "ToolError")]
+    assert lines[0] == "ToolError"
+    assert lines[-1] == "fine"
+    assert len(lines) == 16
+    assert out.stderr == ""
