@@ -90,7 +90,7 @@ class EmbeddedModel:
                 async for item in items:
                     yield replace(item, model=NAME) if isinstance(item, Reply) else item
         except ModelError as error:
-            if end := server.end():
+            if error.kind is FailureKind.NETWORK and (end := await server.ending()):
                 message = f"the embedded model stopped ({end}); the next request starts it again"
                 raise ModelError(message, kind=FailureKind.NETWORK) from error
             raise

@@ -196,6 +196,17 @@ class EmbeddedServer:
         running = self._running
         return running.end() if running else ""
 
+    async def ending(self) -> str:
+        """Return how the process ended after it broke a connection, "" if it did not end.
+
+        Its connections close a little before the system can tell its exit status.
+        """
+        for _ in range(10):
+            if end := self.end():
+                return end
+            await asyncio.sleep(0.05)
+        return ""
+
     def stop(self) -> None:
         """End the child; the next `start` starts another one."""
         with self._lock:

@@ -174,7 +174,8 @@ def _verdict(
     result: Foreign, signals: Signals, collector: Collector, timeout: float | None
 ) -> CellError | None:
     """Say how the code failed, and bring the error output in line with that."""
-    raised = result and (result.error_before_exec or result.error_in_exec)
+    errors = () if result is None else (result.error_before_exec, result.error_in_exec)
+    raised = next((error for error in errors if error is not None), None)
     shown = collector.last_error()
     cut_short = result is None or isinstance(raised, asyncio.CancelledError | TimeLimit)
     if signals.timed_out and (cut_short or raised is None):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,18 +33,18 @@ class Rule:
     """
 
     leaves_out: bool
-    regex: re.Pattern[str]
+    matches: Callable[[str], object]
     is_name: bool
     goes_deep: bool
 
     def names(self, path: str, name: str) -> bool:
         """Say whether this is about `path` (from the rule's directory) with that last `name`."""
         if self.is_name:
-            return self.regex.match(name) is not None
-        if self.regex.match(path) is None:
+            return self.matches(name) is not None
+        if self.matches(path) is None:
             return False
         above = path[: len(path) - len(name)]
-        return self.goes_deep or not above or self.regex.match(above) is None
+        return self.goes_deep or not above or self.matches(above) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +179,10 @@ def _rule(line: str) -> Rule | None:
         pattern = next(iter(GitIgnoreSpec.from_lines([text]).patterns))
     except ValueError:
         return None
-    regex = getattr(pattern, "regex", None)
-    if regex is None or pattern.include is None:
+    if pattern.include is None:
         return None
     is_name = "/" not in text.rstrip().removesuffix("/")
-    return Rule(pattern.include, regex, is_name, goes_deep)
+    return Rule(pattern.include, pattern.match_file, is_name, goes_deep)
 
 
 def is_hostile(pattern: str) -> bool:

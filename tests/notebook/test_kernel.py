@@ -150,6 +150,10 @@ def test_an_exception_whose_text_fails(run):
     assert done.error.ename == "E"
 
 
+def test_an_exception_that_is_false_is_an_error(run):
+    assert run("class E(Exception):\n    def __len__(self): return 0\nraise E").error.ename == "E"
+
+
 def test_a_repr_that_fails_is_an_error(run):
     done = run("class R:\n    def __repr__(self): raise ValueError('no')\nR()")
     assert done.error is not None and done.error.ename == "ValueError"
