@@ -51,9 +51,10 @@ class Outcome:
 async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outcome:
     """Run one call; raise `TurnInterrupted` or `CancelledError` when the user stopped it."""
     tool = tools.get(call.name)
-    if problem := _problem(call, tool, tools):
+    # Off the loop: the first check may have to import a validator.
+    problem = await in_thread(lambda: _problem(call, tool, tools), name="hermes-check")
+    if problem or tool is None:
         return _failed(call, problem)
-    assert tool is not None  # noqa: S101 - an unknown tool is a problem
     try:
         result = await invoke(tool, context, call.arguments)
     except (TurnInterrupted, asyncio.CancelledError):

@@ -31,7 +31,7 @@ Step = (
 reply, an exception to raise, or a function of the request that returns one of these."""
 
 
-def call(name: str, **arguments: Any) -> ToolCall:  # noqa: ANN401 - any JSON value
+def call(name: str, /, **arguments: Any) -> ToolCall:  # noqa: ANN401 - any JSON value
     """Return a tool call for a script; its id is given when it is played."""
     return ToolCall(id="", name=name, arguments=arguments)
 

@@ -47,7 +47,7 @@ class NotebookDocument(Protocol):
 
     @property
     def way(self) -> str:
-        """How it is reached, for the tool's result: "the open notebook", "the file x.ipynb", …"""
+        """How it is reached, as a result says it: "the open notebook", "the file x.ipynb"."""
         ...
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:

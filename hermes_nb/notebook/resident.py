@@ -84,6 +84,7 @@ class Resident:
         self._say = say
         self._view: View | None = None
         self._model: ChatModel | None = None
+        self._retired: list[ChatModel] = []
         self._tools: Toolset | None = None
         self._tool_names: tuple[str, ...] = ()
         self._store: SessionStore | None = None
@@ -159,6 +160,8 @@ class Resident:
         if options.model:
             self.choose_model(options.model)
             settings = self.settings()
+        while self._retired:  # its connections, or its child process
+            await self._retired.pop().aclose()
         if self._model is None:
             model = await in_thread(lambda: build_model(settings, variables=self.variables))
             await have_weights(model, self.shell, settings, self._note)
@@ -199,6 +202,8 @@ class Resident:
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
         self._chosen["model"] = name
+        if self._model is not None:
+            self._retired.append(self._model)
         self._model = None
 
     def choose_approval(self, mode: str) -> None:

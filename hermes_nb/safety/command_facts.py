@@ -46,7 +46,8 @@ WRAPPERS: dict[str, frozenset[str]] = {
 OPERANDS_FIRST = {"timeout": 1, "chroot": 1, "flock": 1, "taskset": 1, "setarch": 1, "chrt": 1}
 """How many operands a wrapper has before the command."""
 HARMLESS_WRAPPERS = frozenset({"command", "builtin", "env", "nice", "time", "timeout", "stdbuf"})
-"""Those that change nothing about what a reading command may do."""
+"""Those that change nothing about what a reading command may do, with plain options."""
+PLAIN_OPTIONS = re.compile(r"-[iupnskoe0v]|-\d+|-[oei]L|--(signal|kill-after|adjustment|unset)=\w+")
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "mksh", "rbash"})
 STRING_RUNNERS = {"su": "-c", "runuser": "-c", "script": "-c", "sg": "-c", "env": "-S"}
 """Commands that run the string behind an option as a shell would."""
@@ -93,14 +94,25 @@ DESTROYS_STORAGE = {
 DESTROYS_STORAGE_ALONE = frozenset({"lvremove", "vgremove", "pvremove"})
 DELETERS = frozenset({"rm", "unlink", "shred", "srm", "rmdir", "del", "trash", "gio"})
 
+_DIGESTS = ("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum")
 METADATA = frozenset(
     {
         *("ls", "stat", "du", "basename", "dirname", "realpath", "readlink", "echo", "printf"),
         *("pwd", "which", "type", "whereis", "file", "test", "[", "true", "false", ":", "wc"),
         *("hash", "sleep", "exit", "break", "continue", "return", "df", "whoami", "id", "groups"),
         *("uname", "arch", "nproc", "uptime", "free", "lscpu", "lsblk", "tty", "locale", "seq"),
-        *("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "cksum"),
-        *("b2sum", "sum", "expr", "getconf", "cal", "factor", "dircolors", "shift", "ps"),
+        *(
+            *_DIGESTS,
+            "cksum",
+            "sum",
+            "expr",
+            "getconf",
+            "cal",
+            "factor",
+            "dircolors",
+            "shift",
+            "ps",
+        ),
         *("pushd", "popd", "dirs", "cd", "unset", "namei"),
     }
 )
@@ -115,8 +127,9 @@ CONTENT = frozenset(
 )
 """Commands that show content and, whatever their arguments, write nothing."""
 BITING: dict[str, re.Pattern[str]] = {
-    "date": re.compile(r"-[^-]*s|--s|[^-+]"),
-    "file": re.compile(r"-[^-]*C|--c"),
+    "date": re.compile(r"-[^-]*[sf]|--[sf]|[^-+]"),
+    "du": re.compile(r"--f"),
+    "file": re.compile(r"-[^-]*[Cfm]|--[cfm]"),
     "hash": re.compile(r"-"),
     "iconv": re.compile(r"-[^-]*o|--o"),
     "nm": re.compile(r"--pl"),
@@ -125,7 +138,9 @@ BITING: dict[str, re.Pattern[str]] = {
     "rg": re.compile(r"--pre|--hostname-bin|-[^-]*[z.u]|--search-zip|--hid|--unr"),
     "shuf": re.compile(r"-[^-]*o|--o"),
     "sort": re.compile(r"-[^-]*[oT]|--o|--co|--te"),
-    "tree": re.compile(r"-[^-]*[oR]|--output"),
+    "tree": re.compile(r"-[^-]*[oR]|--output|--from"),
+    "wc": re.compile(r"--f"),
+    **dict.fromkeys(_DIGESTS, re.compile(r"-[^-]*c|--c")),
 }
 """Arguments that make a reading command write, run or reveal something else."""
 CAREFUL = frozenset({"sort", "tree", "rg", "shuf", "date"})
@@ -160,7 +175,11 @@ VERBS: dict[str, tuple[tuple[str, ...], ...]] = {
     "nvidia-smi": (("-L",), ("-q",)),
     "hostname": (("-f",), ("-i",), ("-I",), ("-s",)),
 }
-"""Subcommands that only read. None of them has an option that writes or runs something."""
+"""Subcommands that only read, given nothing but names and `VERB_OPTIONS`."""
+VERB_OPTIONS = re.compile(
+    r"-[vlqan]|--(outdated|uptodate|user|local|not-required|all|json|format=\w+|depth=\d+|export"
+    r"|explicit|files|verbose|name|quiet)|\w[\w.<>=-]*"
+)
 
 TAINTED_VARIABLES = re.compile(
     r"PATH|.*_PATH|LD_.*|DYLD_.*|IFS|(BASH_)?ENV|BASH_.*|SHELLOPTS|BASHOPTS|PS\d|PROMPT_.*|GIT_.*"

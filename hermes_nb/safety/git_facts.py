@@ -15,10 +15,10 @@ _READS = frozenset(
     }
 )
 _BITES = re.compile(
-    r"--output|-O|--open-files-in-pager|--ext-diff|--textconv|--exec|--upload-pack|--receive-pack"
-    r"|--contents|-f$|--filters"
+    r"--ou|-O|--op|--ext|--textc|--exe|--upl|--rec|--conte|--filt|--untr|--no-in|--no-exc|-f$"
 )
-"""Options that write a file, or run a program that the repository's configuration names."""
+"""Options, as short as git takes them, that write a file, run a program that the repository's
+configuration names, or read files that the repository does not hold."""
 _LISTS = {
     "branch": re.compile(
         r"-[arvil]+|--(all|remotes|list|verbose|show-current|contains|no-contains|merged|no-merged"

@@ -80,10 +80,17 @@ def _judged(name: str, arguments: Sequence[Word], directory: str | None, *, appe
         return _content(name, arguments, directory)
     if rule := _RULES.get(name):
         return rule(arguments, directory)
-    reads = any(tuple(texts[: len(verb)]) == verb for verb in facts.VERBS.get(name, ()))
-    if reads or (name in facts.BARE and not texts):
+    if _is_reading_verb(name, texts) or (name in facts.BARE and not texts):
         return ""
     return f"{name!r} is not known to only read"
+
+
+def _is_reading_verb(name: str, texts: list[str]) -> bool:
+    for verb in facts.VERBS.get(name, ()):
+        rest = texts[len(verb) :]
+        if tuple(texts[: len(verb)]) == verb:
+            return all(facts.VERB_OPTIONS.fullmatch(text) for text in rest)
+    return False
 
 
 def _metadata(name: str, arguments: Sequence[Word]) -> str:
@@ -157,7 +164,7 @@ def _find(arguments: Sequence[Word], _: str | None) -> str:
             inner = arguments[at + 1].text if at + 1 < len(arguments) else ""
             if inner not in facts.METADATA or inner in facts.BITING:
                 return f"find would run {inner!r}"
-        elif re.match(r"-(delete|ok|fprint|fls|exec)", word.text):
+        elif re.match(r"-(delete|ok|fprint|fls|exec|files0)", word.text):
             return f"find {word.text} does more than read"
     return ""
 

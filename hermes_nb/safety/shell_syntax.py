@@ -8,13 +8,12 @@ read like everything else. A branch counts as taken.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import cache
-from posixpath import join, normpath
 from typing import TYPE_CHECKING, cast
 
 from hermes_nb.safety.shell_script import Redirect, Script, Simple, output_of
 from hermes_nb.safety.shell_words import HOME, UNKNOWN, Expansion, Scope, Word
+from hermes_nb.safety.vital import absolute
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -265,8 +264,7 @@ class _Reader:
                 self._words_within(child)
 
     def _words(self, node: Node) -> list[Word]:
-        expansion = self._expansion()
-        return expansion.words(node)
+        return self._expansion().words(node)
 
     def _expansion(self) -> Expansion:
         return Expansion(self._scope, self._substitute, self.script.unsure)
@@ -285,27 +283,19 @@ def _directory(current: str | None, targets: list[Word]) -> str | None:
     """Return where `cd` leads, None if that cannot be told."""
     if not targets:
         return HOME
-    target = targets[0].text
     if not targets[0].known or targets[0].glob:
         return None
-    if target.startswith("/"):
-        return normpath(target)
-    return normpath(join(current, target)) if current else None
+    return absolute(targets[0].text, current)
 
 
 def _calls(node: Node, name: bytes) -> tuple[int, bool]:
     """Return how often a function's body calls it, and whether calls go on beside each other."""
     calls, parallel = 0, False
-    for each in _descendants(node):
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        pending += each.children
         if each.type == "command_name" and each.text == name:
             calls += 1
         parallel |= each.type in ("&", "|")
     return calls, parallel
-
-
-def _descendants(node: Node) -> Iterator[Node]:
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        yield current
-        pending += current.children

@@ -9,6 +9,7 @@ from posixpath import basename
 from hermes_nb.safety.command_facts import (
     HARMLESS_WRAPPERS,
     OPERANDS_FIRST,
+    PLAIN_OPTIONS,
     STRING_RUNNERS,
     WRAPPERS,
 )
@@ -46,7 +47,8 @@ def unwrap(words: list[Word]) -> Unwrapped:
         rest = _inside(result.words[1:], name)
         if not rest:
             break
-        _note(result, name)
+        own = result.words[1 : len(result.words) - len(rest)]
+        _note(result, name, [word.text for word in own if word.text.startswith("-")])
         result.words = rest
         while result.words and _ASSIGNMENT.match(result.words[0].text):
             result.assigned.append(result.words.pop(0).text.split("=")[0])
@@ -58,11 +60,15 @@ def tool_name(word: Word) -> str:
     return basename(word.text.lstrip("\\")).removesuffix(".exe")
 
 
-def _note(result: Unwrapped, name: str) -> None:
+def _note(result: Unwrapped, name: str, options: list[str]) -> None:
     if name in ("xargs", "parallel"):
         result.appended = True
-    elif name not in HARMLESS_WRAPPERS:
+        from_file = any(option.startswith(("-a", "--a")) for option in options)
+        result.serious += [name] if from_file or name == "parallel" else []
+    elif name not in HARMLESS_WRAPPERS or (name == "time" and options):
         result.serious.append(name)
+    elif not all(PLAIN_OPTIONS.fullmatch(option) for option in options):
+        result.serious.append(name)  # `env -C` would change what the arguments mean
 
 
 def _inside(words: list[Word], name: str) -> list[Word]:

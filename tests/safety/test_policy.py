@@ -262,6 +262,25 @@ find . -exec rm {} \;
 find . -exec cat {} \;
 find . -fprint x
 find . -name x $y
+time -o x ls
+command time -o x ls
+env -C ~/.ssh cat config
+xargs -a .env echo
+parallel ls
+pip list --log x
+pip list --python ./x
+python3 -m pip list -v --log x
+nvidia-smi -q -f x
+wc --files0-from=.env
+file -f .env
+du --files0-from=.env
+md5sum -c .env
+find -files0-from .env
+git log --outp=x
+git grep --untracked KEY
+git grep --no-index KEY
+git -C ~/.password-store show
+tree --fromfile .env
 sort -o x y
 sort --output=x y
 sort --o=x y
@@ -430,6 +449,8 @@ python --version
 python3 -V
 pip list
 pip show pandas
+pip list --outdated
+conda list -n base
 pip freeze | grep pandas
 python -m pip list
 nvidia-smi
@@ -470,7 +491,11 @@ md5sum x
 file x
 tree -L 2
 nice ls
+nice -n 5 cat x
 timeout 5 ls
+timeout -k 5 10 ls
+env -i ls
+stdbuf -oL ls
 time ls
 A=1 ls
 cat .gitignore

@@ -229,11 +229,13 @@ def test_signs_of_life_are_few(shell):
 
 def test_no_descriptor_and_no_process_stays(shell):
     shell("true")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    others = set(psutil.Process().children())
     for _ in range(20):
         shell("echo x")
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
-    assert [child for child in psutil.Process().children() if child.status() != "zombie"] == []
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    left = set(psutil.Process().children()) - others
+    assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_it_works_on_a_loop_of_another_thread(shell):
