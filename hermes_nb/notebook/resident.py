@@ -321,10 +321,8 @@ class Resident:
     def _find(self, wanted: str) -> StoredSession | None:
         """Return the session with that id or title, else, for "", the latest one."""
         if not wanted:
-            for notebook in {self.notebook or None, None}:
-                if found := self.store.sessions(notebook=notebook, limit=1):
-                    return found[0]
-            return None
+            here = self.store.sessions(notebook=self.notebook, limit=1) if self.notebook else []
+            return next(iter(here or self.store.sessions(limit=1)), None)
         recent = self.store.sessions(limit=500)
         exact = [each for each in recent if wanted in (each.id, each.title)]
         started = [each for each in recent if each.id.startswith(wanted)]
