@@ -413,7 +413,8 @@ def test_a_patch_changes_nothing_but_the_passage(text, old, new, replace_all):
         assert count == 0 or old == wanted or (count > 1 and not replace_all)
         return
     assert result.count == count
-    assert result.text.replace("\r\n", "\n") == unix.replace(old, wanted).replace("\r\n", "\n")
+    # A lone CR may end up in front of an LF, so the comparison leaves CRs out.
+    assert result.text.replace("\r", "") == unix.replace(old, wanted).replace("\r", "")
     if "\r" not in text + new:
         assert "\r" not in result.text
     at = unix.index(old)

@@ -1,0 +1,290 @@
+/* The front end's half of hermes_nb: the agent in the kernel edits the notebook that is open here.
+ *
+ * A module-federation container written by hand: no node, no bundler. JupyterLab hands it the share
+ * scope, from which it takes the application's own copies of the libraries.
+ *
+ * Kernel and page talk over comms of one target. The kernel opens one, every page that shows the
+ * kernel's notebook says hello on it, once for each such notebook, and the kernel addresses its
+ * requests (`{id, to, op, args}`) to one of them; the others keep silent. The answer is
+ * `{id, result}` or `{id, error: {kind, message, ...}}`.
+ */
+(() => {
+  const TARGET = 'hermes_nb';
+  const PROTOCOL = 1; // the same number as in hermes_nb/notebook/frontend.py
+  const PAGE = Math.random().toString(36).slice(2);
+  let scope;
+
+  const shared = async name => {
+    const versions = Object.values(scope[name] ?? {});
+    if (!versions.length) throw new Error(`hermes-nb: ${name} is not shared by this application`);
+    return (await (versions.find(v => v.loaded) ?? versions[0]).get())();
+  };
+
+  class Refusal extends Error {
+    constructor(kind, message, more) {
+      super(message);
+      this.answer = { kind, message, ...more };
+    }
+  }
+
+  // djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/document.py
+  const hash = text => {
+    let h = 5381;
+    for (let i = 0; i < text.length; i++) h = ((h * 33) ^ text.charCodeAt(i)) >>> 0;
+    return h.toString(16);
+  };
+
+  // Cut a value to about `room.left` characters: long texts keep head and tail, lists their head.
+  const cut = (value, room) => {
+    if (typeof value === 'string') {
+      const left = Math.max(room.left, 0);
+      room.left -= value.length;
+      if (value.length <= left) return value;
+      room.cut += value.length - left;
+      const head = Math.ceil(left / 2);
+      const gone = `\n… ${value.length - left} characters left out …\n`;
+      return value.slice(0, head) + gone + value.slice(value.length - (left - head));
+    }
+    if (value === null || typeof value !== 'object') {
+      room.left -= 8;
+      return value;
+    }
+    if (!Array.isArray(value))
+      return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, cut(v, room)]));
+    const kept = [];
+    for (const v of value) {
+      if (room.left <= 0) {
+        room.cut += 1;
+        break;
+      }
+      kept.push(cut(v, room));
+    }
+    return kept;
+  };
+
+  const clipped = (output, cap) => {
+    const room = { left: cap, cut: 0 };
+    const copy = cut(output, room);
+    return room.cut ? { ...copy, hermes_clipped: room.cut } : copy;
+  };
+
+  const describe = (panel, index, outputs, cap) => {
+    const cell = panel.content.model.sharedModel.cells[index];
+    const source = cell.getSource();
+    const about = { index, id: cell.id, type: cell.cell_type, source, hash: hash(source) };
+    about.metadata = cell.getMetadata();
+    if (cell.cell_type !== 'code') return about;
+    about.execution_count = cell.execution_count;
+    about.output_count = panel.content.model.cells.get(index).outputs.length;
+    if (outputs) about.outputs = cell.getOutputs().map(o => (cap ? clipped(o, cap) : o));
+    return about;
+  };
+
+  const find = (panel, id) => {
+    const index = panel.content.model.sharedModel.cells.findIndex(cell => cell.id === id);
+    if (index < 0) throw new Refusal('missing', `there is no cell ${id}`);
+    return index;
+  };
+
+  // The cell to change, if it is what the agent saw and may be changed at all.
+  const claim = (panel, { id, hash: seen }, forbidden, still) => {
+    const index = find(panel, id);
+    const cell = panel.content.model.sharedModel.cells[index];
+    const source = cell.getSource();
+    if (seen != null && hash(source) !== seen)
+      throw new Refusal('conflict', `cell ${id} was changed`, { source, hash: hash(source) });
+    if (forbidden && cell.getMetadata()[forbidden] === false)
+      throw new Refusal('invalid', `cell ${id} is marked as not ${forbidden}`);
+    if (still && cell.executionState === 'running')
+      throw new Refusal('invalid', `cell ${id} is running`);
+    return [index, cell];
+  };
+
+  // Run an edit as an undo step of its own: typing just before or after it is not part of it.
+  const step = (managers, edit) => {
+    for (const manager of managers) manager?.stopCapturing();
+    const result = edit();
+    for (const manager of managers) manager?.stopCapturing();
+    return result;
+  };
+
+  const operations = app => {
+    let side;
+    return {
+      info: panel => ({
+        path: panel.context.localPath ?? panel.context.path,
+        dirty: panel.context.model.dirty,
+        cells: panel.content.model.sharedModel.cells.length,
+        active: panel.content.activeCell?.model.id ?? null,
+        app: app.name,
+        version: app.version,
+        protocol: PROTOCOL
+      }),
+      list: (panel, { outputs, cap }) =>
+        panel.content.model.sharedModel.cells.map((_, i) => describe(panel, i, outputs, cap)),
+      get: (panel, { id, cap }) => describe(panel, find(panel, id), true, cap),
+      insert: (panel, { after, index, type, source, metadata }) => {
+        const model = panel.content.model.sharedModel;
+        const end = model.cells.length;
+        const at = after ? find(panel, after) + 1 : Math.min(Math.max(index ?? end, 0), end);
+        const cell = { cell_type: type ?? 'code', source, metadata: metadata ?? {} };
+        step([model.undoManager], () => model.insertCell(at, cell));
+        return describe(panel, at);
+      },
+      replace: (panel, args) => {
+        const [index, cell] = claim(panel, args, 'editable');
+        const [old, text] = [cell.getSource(), args.source];
+        // Only what differs is written, so that the user's cursor stays where it is.
+        const most = Math.min(old.length, text.length);
+        let head = 0;
+        while (head < most && old[head] === text[head]) head++;
+        let tail = 0;
+        while (tail < most - head && old[old.length - 1 - tail] === text[text.length - 1 - tail])
+          tail++;
+        const middle = text.slice(head, text.length - tail);
+        step([cell.undoManager], () => cell.updateSource(head, old.length - tail, middle));
+        return describe(panel, index);
+      },
+      delete: (panel, args) => {
+        const model = panel.content.model.sharedModel;
+        const [index] = claim(panel, args, 'deletable', true);
+        step([model.undoManager], () => model.deleteCell(index));
+        return { deleted: args.id };
+      },
+      move: (panel, args) => {
+        const model = panel.content.model.sharedModel;
+        const [from] = claim(panel, args, null, true);
+        const behind = args.after ? find(panel, args.after) : -1;
+        const to = from <= behind ? behind : behind + 1;
+        // The widget's own way: a rendered Markdown cell stays rendered, the selection goes along.
+        if (to !== from) step([model.undoManager], () => panel.content.moveCell(from, to));
+        return describe(panel, to);
+      },
+      outputs: (panel, args) => {
+        const [index, cell] = claim(panel, args, null, true);
+        if (cell.cell_type !== 'code')
+          throw new Refusal('invalid', `cell ${args.id} is not a code cell`);
+        cell.setOutputs(args.outputs);
+        cell.execution_count = args.execution_count ?? null;
+        // As after a run: what the user's own kernel made is trusted.
+        panel.content.model.cells.get(index).trusted = true;
+        return describe(panel, index);
+      },
+      save: async panel => {
+        if (panel.context.contentsModel?.writable === false)
+          throw new Refusal('invalid', 'the notebook is read-only');
+        await panel.context.save();
+        return { dirty: panel.context.model.dirty };
+      },
+      panel: async (panel, { model_id, title, area }) => {
+        const [lumino, rendermime] = await Promise.all(
+          ['@lumino/widgets', '@jupyterlab/rendermime'].map(shared)
+        );
+        const mime = 'application/vnd.jupyter.widget-view+json';
+        const view = panel.content.rendermime.createRenderer(mime);
+        const data = { [mime]: { version_major: 2, version_minor: 0, model_id } };
+        await view.renderModel(new rendermime.MimeModel({ data, trusted: true }));
+        side?.dispose();
+        side = new lumino.Panel();
+        side.id = 'hermes-nb-panel';
+        Object.assign(side.title, { label: title ?? 'Hermes', caption: 'Hermes', closable: true });
+        side.node.style.cssText =
+          'overflow:auto;padding:4px;background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)';
+        side.addWidget(view);
+        app.shell.add(side, area ?? 'right', { rank: 900 });
+        app.shell.activateById(side.id);
+        return { id: side.id };
+      }
+    };
+  };
+
+  const connect = (app, tracker) => {
+    const ops = operations(app);
+    const names = new WeakMap();
+    let count = 0;
+    const name = panel => {
+      if (!names.has(panel)) names.set(panel, `${PAGE}.${++count}`);
+      return names.get(panel);
+    };
+
+    // A kernel's comms arrive on one of the page's connections to it; the notebooks may be several.
+    const panels = kernel =>
+      tracker.filter(
+        p => p.sessionContext.session?.kernel?.id === kernel.id && p.context.isReady && p.content.model
+      );
+
+    const hello = (panel, cell) => ({
+      hello: {
+        ...ops.info(panel),
+        name: name(panel),
+        client: panel.sessionContext.session.kernel.clientId,
+        holds: panel.content.model.sharedModel.cells.some(c => c.id === cell)
+      }
+    });
+
+    const answer = async (kernel, { to, op, args }) => {
+      try {
+        const panel = panels(kernel).find(p => name(p) === to);
+        if (!panel) throw new Refusal('gone', 'the notebook was closed');
+        if (!Object.hasOwn(ops, op)) throw new Refusal('unknown_op', `there is no operation ${op}`);
+        return { result: await ops[op](panel, args ?? {}) };
+      } catch (error) {
+        if (error instanceof Refusal) return { error: error.answer };
+        return { error: { kind: 'failed', message: String(error?.message ?? error) } };
+      }
+    };
+
+    const serve = (kernel, comm, cell) => {
+      comm.onMsg = ({ content: { data } }) => {
+        if (!String(data.to).startsWith(`${PAGE}.`)) return; // meant for another page
+        // Not awaited: the kernel's other messages (a save takes a while) go on meanwhile.
+        void answer(kernel, data).then(reply => {
+          if (!comm.isDisposed) comm.send({ id: data.id, ...reply });
+        });
+      };
+      // Kernels with subshells answer there while a cell runs: say nothing before it exists.
+      const late = new Promise(resolve => setTimeout(resolve, 500));
+      const started = Promise.resolve(comm.subshellStarted).catch(() => null);
+      void Promise.race([started, late]).then(() => {
+        if (comm.isDisposed) return;
+        for (const panel of panels(kernel)) comm.send(hello(panel, cell));
+      });
+    };
+
+    const attached = new WeakSet();
+    const attach = async kernel => {
+      if (!kernel?.handleComms || attached.has(kernel)) return;
+      attached.add(kernel);
+      kernel.registerCommTarget(TARGET, (comm, open) => serve(kernel, comm, open.content.data.cell));
+      // After a reload of the page the kernel still has its comm open: say hello on it again.
+      const { content } = await kernel.requestCommInfo({ target_name: TARGET });
+      for (const id of Object.keys(content.comms ?? {}))
+        if (!kernel.isDisposed && !kernel.hasComm(id)) serve(kernel, kernel.createComm(TARGET, id));
+    };
+
+    const watch = panel => {
+      const now = () => void attach(panel.sessionContext.session?.kernel).catch(console.warn);
+      panel.sessionContext.kernelChanged.connect(now);
+      void panel.context.ready.then(now);
+      now();
+    };
+    tracker.forEach(watch);
+    tracker.widgetAdded.connect((_, panel) => watch(panel));
+  };
+
+  (window._JUPYTERLAB ??= {})['hermes-nb'] = {
+    init: given => {
+      scope = given;
+    },
+    get: async () => {
+      const { INotebookTracker } = await shared('@jupyterlab/notebook');
+      const plugin = {
+        id: 'hermes-nb:plugin',
+        autoStart: true,
+        requires: [INotebookTracker],
+        activate: connect
+      };
+      return () => ({ __esModule: true, default: plugin });
+    }
+  };
+})();

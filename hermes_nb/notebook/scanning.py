@@ -1,0 +1,226 @@
+"""JSON in a file, walked from value to value without holding more than a piece of it.
+
+A value that nobody wants is skipped at the speed of a regular expression, and where it stood is
+remembered: a span can be read, or copied to another file byte for byte, later.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+PIECE = 1_000_000
+"""Bytes held at a time."""
+LONGEST_KEY = 100_000
+
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_SCALAR = re.compile(rb"[-+.\w]*")
+# Possessive throughout: nothing is tried twice, so it is linear and its stack does not grow.
+_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_FLAT = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+
+
+class Malformed(ValueError):  # noqa: N818 - what the bytes are
+    """The bytes are not JSON from `offset` on; the text says what was expected there."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class Span(NamedTuple):
+    """Where a value stands in its file, in bytes."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self.end - self.start
+
+
+class Scanner:
+    """A cursor on the values of a JSON file; every method raises `Malformed`.
+
+    A byte order mark at the beginning is passed over.
+    """
+
+    def __init__(self, file: BinaryIO, start: int = 0) -> None:
+        self._file = file
+        self._buffer = b""
+        self._base = start
+        self._at = 0
+        self._file.seek(start)
+        if start == 0 and self._have(3) and self._buffer.startswith(b"\xef\xbb\xbf"):
+            self._at = 3
+
+    @property
+    def offset(self) -> int:
+        """How many bytes of the file lie behind."""
+        return self._base + self._at
+
+    def peek(self) -> bytes:
+        """Return the first byte of what comes next, b"" at the end of the file."""
+        while True:
+            match = _SPACE.match(self._buffer, self._at)
+            assert match is not None  # noqa: S101 - it matches nothing, too
+            self._at = match.end()
+            if self._at < len(self._buffer):
+                return self._buffer[self._at : self._at + 1]
+            if not self._more():
+                return b""
+
+    def members(self) -> Iterator[str]:
+        """Yield the keys of an object; whoever asks takes or skips the value before the next."""
+        self._take(b"{", "an object")
+        if self._takes(b"}"):
+            return
+        while True:
+            if self.peek() != b'"':
+                raise self._unexpected("a name in quotes")
+            key = self.skip()
+            if key.size > LONGEST_KEY:
+                message = "a name without an end"
+                raise Malformed(message, key.start)
+            yield str(self.load(key))
+            if self._takes(b"}"):
+                return
+            self._take(b",", "a comma or a closing brace")
+
+    def value(self) -> bytes:
+        """Go to the value behind a key that `members` gave, and return its first byte."""
+        self._take(b":", "a colon")
+        return self.peek()
+
+    def items(self) -> Iterator[None]:
+        """Stop before each item of a list; whoever asks takes or skips it."""
+        self._take(b"[", "a list")
+        if self._takes(b"]"):
+            return
+        while True:
+            yield
+            if self._takes(b"]"):
+                return
+            self._take(b",", "a comma or a closing bracket")
+
+    def skip(self) -> Span:
+        """Pass over a value and return where it stands; inside, only brackets are looked at."""
+        first = self.peek()
+        start = self.offset
+        if first == b'"':
+            self._string()
+        elif first in (b"{", b"["):
+            self._nested()
+        else:
+            self._scalar()
+        return Span(start, self.offset)
+
+    def load(self, span: Span) -> Any:  # noqa: ANN401 - JSON
+        """Return the value that stands at a span; the cursor stays where it is."""
+        data = self.raw(span)
+        try:
+            return json.loads(data.decode("utf-8", "surrogatepass"))
+        except json.JSONDecodeError as error:
+            text = data.decode("utf-8", "surrogatepass")[: error.pos]
+            before = len(text.encode("utf-8", "surrogatepass"))
+            raise Malformed(error.msg, span.start + before) from error
+        except UnicodeDecodeError as error:
+            message = "text that is not UTF-8"
+            raise Malformed(message, span.start + error.start) from error
+        except RecursionError as error:
+            message = "values nested too deeply"
+            raise Malformed(message, span.start) from error
+
+    def raw(self, span: Span) -> bytes:
+        """Return the bytes of a span; the cursor stays where it is."""
+        start = span.start - self._base
+        if start >= 0 and span.end - self._base <= len(self._buffer):
+            return self._buffer[start : span.end - self._base]
+        there = self._file.tell()
+        self._file.seek(span.start)
+        data = self._file.read(span.size)
+        self._file.seek(there)
+        return data
+
+    def finish(self) -> None:
+        """Check that nothing but white space is left."""
+        if self.peek():
+            raise self._unexpected("the end of the file")
+
+    def _string(self) -> None:
+        self._at += 1
+        while True:
+            match = _STRING.match(self._buffer, self._at)
+            assert match is not None  # noqa: S101 - it matches nothing, too
+            self._at = match.end()
+            if self._buffer[self._at : self._at + 1] == b'"':
+                self._at += 1
+                return
+            if not self._more():  # half an escape sequence stays for the next piece
+                raise self._ended("a string")
+
+    def _nested(self) -> None:
+        depth = 0
+        while True:
+            match = _FLAT.match(self._buffer, self._at)
+            assert match is not None  # noqa: S101 - it matches nothing, too
+            self._at = match.end()
+            byte = self._buffer[self._at : self._at + 1]
+            if not byte:
+                if not self._more():
+                    raise self._ended("a list or an object")
+                continue
+            if byte == b'"':  # it goes on beyond this piece
+                self._string()
+                continue
+            self._at += 1
+            depth += 1 if byte in b"[{" else -1
+            if depth == 0:
+                return
+
+    def _scalar(self) -> None:
+        start = self.offset
+        while True:
+            match = _SCALAR.match(self._buffer, self._at)
+            assert match is not None  # noqa: S101 - it matches nothing, too
+            self._at = match.end()
+            if self._at < len(self._buffer) or not self._more():
+                break
+        if self.offset == start:
+            raise self._unexpected("a value")
+
+    def _take(self, byte: bytes, expected: str) -> None:
+        if not self._takes(byte):
+            raise self._unexpected(expected)
+
+    def _takes(self, byte: bytes) -> bool:
+        if self.peek() != byte:
+            return False
+        self._at += 1
+        return True
+
+    def _have(self, count: int) -> bool:
+        while len(self._buffer) - self._at < count:
+            if not self._more():
+                return False
+        return True
+
+    def _more(self) -> bool:
+        """Read the next piece behind what is not used yet; say whether there was any."""
+        piece = self._file.read(PIECE)
+        self._base += self._at
+        self._buffer = self._buffer[self._at :] + piece
+        self._at = 0
+        return bool(piece)
+
+    def _unexpected(self, expected: str) -> Malformed:
+        found = self.peek()
+        if not found:
+            return self._ended(expected)
+        return Malformed(f"{expected} expected, found {found!r}", self.offset)
+
+    def _ended(self, expected: str) -> Malformed:
+        return Malformed(f"the file ends inside {expected}", self.offset)
