@@ -15,15 +15,16 @@ from typing import Any
 
 from hermes_nb.app.build import build_model, build_tools, open_store
 from hermes_nb.app.config import Settings, load_settings
-from hermes_nb.app.session import Identity, Session
+from hermes_nb.app.session import Session
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Message, Text
-from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
+from hermes_nb.core.protocols import ChatModel, SessionStore, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.consent import have_weights
+from hermes_nb.notebook.conversations import Conversations, Equipment
 from hermes_nb.notebook.identity import notebook_path
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.kernel_tools import kernel_tools
@@ -76,7 +77,6 @@ class Resident:
         say: Callable[[str], None],
     ) -> None:
         self.shell = shell
-        self.session: Session | None = None
         self.last: Transcript | None = None
         self.guard = Guard()
         self._overrides = overrides
@@ -84,12 +84,25 @@ class Resident:
         self._say = say
         self._view: View | None = None
         self._model: ChatModel | None = None
+        self._ready: ChatModel | None = None
         self._retired: list[ChatModel] = []
         self._tools: Toolset | None = None
         self._tool_names: tuple[str, ...] = ()
         self._store: SessionStore | None = None
         self._notebook: str | None = None
         self._told: dict[str, Variable] = {}
+        self._told_to = ""
+        self._conversations = Conversations(
+            store=lambda: self.store,
+            notebook=lambda: self.notebook,
+            source="notebook" if has_kernel(shell) else "terminal",
+            note=self._note,
+        )
+
+    @property
+    def session(self) -> Session | None:
+        """The session that the next turn goes on with, None before the first one."""
+        return self._conversations.current
 
     def settings(self) -> Settings:
         """Return the settings as they are now."""
@@ -163,41 +176,36 @@ class Resident:
         while self._retired:  # its connections, or its child process
             await self._retired.pop().aclose()
         if self._model is None:
-            model = await in_thread(lambda: build_model(settings, variables=self.variables))
-            await have_weights(model, self.shell, settings, self._note)
-            self._model = model
+            self._model = await in_thread(lambda: build_model(settings, variables=self.variables))
+        if self._ready is not self._model:
+            await have_weights(self._model, self.shell, settings, self._note)
+            self._ready = self._model
         if options.new:
             self.new()
-        if options.session and not self._is_current(options.session):
-            self._join(options.session, settings)
-        if self.session is None and not options.new:
-            self._resume_notebook(settings)
-        if self.session is None:
-            title = options.session or one_line(prompt, 60)
-            self.session = self._start(title, settings)
-        self.session.agent.model = self._model
-        return self.session
+        equipment = self._equipment(settings)
+        if options.session:
+            session = self._conversations.join(options.session, equipment)
+        else:
+            found = None if options.new else self.session or self._conversations.pick_up(equipment)
+            session = found or self._conversations.start(one_line(prompt, 60), equipment)
+        session.agent.model = equipment.model
+        return session
 
     def new(self) -> None:
         """End the running session; the next turn begins another."""
-        if self.session is not None:
-            self.session.end()
-        self.session = None
-        self._told = {}
+        self._conversations.end()
 
     def resume(self, wanted: str = "") -> Session:
         """Go on with a session by id or title, or with the notebook's (or any) latest one.
 
         Raises `ConfigError` when there is none.
         """
+        return self._conversations.resume(wanted, self._equipment(self.settings()))
+
+    def _equipment(self, settings: Settings) -> Equipment:
         if self._model is None:
-            self._model = build_model(self.settings(), variables=self.variables)
-        stored = self._find(wanted)
-        if stored is None:
-            message = f"there is no session {wanted!r}; %hermes sessions lists them"
-            raise ConfigError(message if wanted else "there is no session to resume yet")
-        self.session = self._resumed(stored, self.settings())
-        return self.session
+            self._model = build_model(settings, variables=self.variables)
+        return Equipment(model=self._model, tools=self.tools(), max_requests=settings.max_requests)
 
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
@@ -253,6 +261,9 @@ class Resident:
 
     def _context_note(self) -> str:
         """Return the variables that are new or different since the agent was last told."""
+        session_id = self.session.id if self.session else ""
+        if session_id != self._told_to:  # another conversation has not been told anything yet
+            self._told, self._told_to = {}, session_id
         now = {variable.name: variable for variable in self.variables()}
         fresh = [v for name, v in now.items() if self._told.get(name) != v]
         gone = [name for name in self._told if name not in now]
@@ -263,70 +274,6 @@ class Resident:
         if gone:
             lines.append(f"deleted: {', '.join(gone[:SHOWN_VARIABLES])}")
         return "\n".join(["[Notebook context]", "Variables:", *lines]) if lines else ""
-
-    def _start(self, title: str, settings: Settings) -> Session:
-        source = "notebook" if has_kernel(self.shell) else "terminal"
-        assert self._model is not None  # noqa: S101 - _prepare built it
-        return Session.start(
-            store=self.store,
-            model=self._model,
-            tools=self.tools(),
-            identity=Identity(source=source, notebook=self.notebook, title=title),
-            max_requests=settings.max_requests,
-            warn=self._note,
-        )
-
-    def _resume_notebook(self, settings: Settings) -> None:
-        """Go on where this notebook's last session stopped, after a kernel restart."""
-        if not self.notebook:
-            return
-        try:
-            latest = next(iter(self.store.sessions(notebook=self.notebook, limit=1)), None)
-        except HermesError as error:
-            self._note(f"earlier sessions cannot be read: {error}")
-            return
-        if latest is None or latest.ended is not None or not latest.messages:
-            return
-        self.session = self._resumed(latest, settings)
-        self._note(
-            f"Resumed this notebook's session ({latest.messages} messages, "
-            f"“{latest.title}”). `%hermes new` starts afresh."
-        )
-
-    def _resumed(self, stored: StoredSession, settings: Settings) -> Session:
-        self._told = {}
-        assert self._model is not None  # noqa: S101 - both callers built it
-        return Session.resume(
-            stored,
-            store=self.store,
-            model=self._model,
-            tools=self.tools(),
-            max_requests=settings.max_requests,
-            warn=self._note,
-        )
-
-    def _join(self, name: str, settings: Settings) -> None:
-        """Make the named session the current one; it is started with that name if it is new."""
-        stored = self._find(name)
-        self.session = self._resumed(stored, settings) if stored else None
-        if stored is None:
-            self.session = self._start(name, settings)
-
-    def _is_current(self, name: str) -> bool:
-        if self.session is None:
-            return False
-        stored = self.store.get(self.session.id)
-        return self.session.id == name or (stored is not None and stored.title == name)
-
-    def _find(self, wanted: str) -> StoredSession | None:
-        """Return the session with that id or title, else, for "", the latest one."""
-        if not wanted:
-            here = self.store.sessions(notebook=self.notebook, limit=1) if self.notebook else []
-            return next(iter(here or self.store.sessions(limit=1)), None)
-        recent = self.store.sessions(limit=500)
-        exact = [each for each in recent if wanted in (each.id, each.title)]
-        started = [each for each in recent if each.id.startswith(wanted)]
-        return next(iter([*exact, *started]), None)
 
     def _note(self, markdown: str) -> None:
         if self._view is not None:

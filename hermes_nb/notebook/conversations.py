@@ -1,0 +1,124 @@
+"""Which conversation a kernel is in: started, resumed after a restart, joined by name, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hermes_nb.app.session import Identity, Session
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession
+from hermes_nb.core.tools import Toolset
+
+LOOKED_AT = 500
+"""So many of the latest sessions are searched for a title."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a session is given: its model, its tools and its budget a turn."""
+
+    model: ChatModel
+    tools: Toolset
+    max_requests: int
+
+
+class Conversations:
+    """The current session, and the ways to another one.
+
+    `store` is opened and `notebook` looked up on first use; `note` shows a line to the user.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Callable[[], SessionStore],
+        notebook: Callable[[], str],
+        source: str,
+        note: Callable[[str], None],
+    ) -> None:
+        self.current: Session | None = None
+        self._store = store
+        self._notebook = notebook
+        self._source = source
+        self._note = note
+
+    def end(self) -> None:
+        """End the current session; the next turn begins another."""
+        if self.current is not None:
+            self.current.end()
+        self.current = None
+
+    def start(self, title: str, equipment: Equipment) -> Session:
+        """Begin a session and make it the current one."""
+        self.current = Session.start(
+            store=self._store(),
+            model=equipment.model,
+            tools=equipment.tools,
+            identity=Identity(source=self._source, notebook=self._notebook(), title=title),
+            max_requests=equipment.max_requests,
+            warn=self._note,
+        )
+        return self.current
+
+    def join(self, name: str, equipment: Equipment) -> Session:
+        """Go on with the session of that id or title, or start one with that title."""
+        if self.current is not None and self._is(self.current, name):
+            return self.current
+        stored = self._find(name)
+        return self._resumed(stored, equipment) if stored else self.start(name, equipment)
+
+    def resume(self, wanted: str, equipment: Equipment) -> Session:
+        """Go on with the session of that id or title; "" is the latest, of this notebook if any.
+
+        Raises `ConfigError` when there is none.
+        """
+        stored = self._find(wanted) if wanted else self._latest()
+        if stored is None:
+            message = f"there is no session {wanted!r}; %hermes sessions lists them"
+            raise ConfigError(message if wanted else "there is no session to resume yet")
+        return self._resumed(stored, equipment)
+
+    def pick_up(self, equipment: Equipment) -> Session | None:
+        """Go on where this notebook's last session stopped, if it was not ended."""
+        notebook = self._notebook()
+        if not notebook:
+            return None
+        try:
+            latest = next(iter(self._store().sessions(notebook=notebook, limit=1)), None)
+        except HermesError as error:
+            self._note(f"earlier sessions cannot be read: {error}")
+            return None
+        if latest is None or latest.ended is not None or not latest.messages:
+            return None
+        self._note(
+            f"Resumed this notebook's session ({latest.messages} messages, "
+            f"“{latest.title}”). `%hermes new` starts afresh."
+        )
+        return self._resumed(latest, equipment)
+
+    def _resumed(self, stored: StoredSession, equipment: Equipment) -> Session:
+        self.current = Session.resume(
+            stored,
+            store=self._store(),
+            model=equipment.model,
+            tools=equipment.tools,
+            max_requests=equipment.max_requests,
+            warn=self._note,
+        )
+        return self.current
+
+    def _is(self, session: Session, name: str) -> bool:
+        stored = self._store().get(session.id)
+        return name == session.id or (stored is not None and name == stored.title)
+
+    def _latest(self) -> StoredSession | None:
+        notebook = self._notebook()
+        here = self._store().sessions(notebook=notebook, limit=1) if notebook else []
+        return next(iter(here or self._store().sessions(limit=1)), None)
+
+    def _find(self, wanted: str) -> StoredSession | None:
+        recent = self._store().sessions(limit=LOOKED_AT)
+        exact = [each for each in recent if wanted in (each.id, each.title)]
+        begun = [each for each in recent if each.id.startswith(wanted)]
+        return next(iter([*exact, *begun]), None)
