@@ -1,0 +1,64 @@
+"""Which model the settings lead to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hermes_nb.app.build import build_model, embedded_notice
+from hermes_nb.app.config import load_settings
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.models import servers
+
+from tests.conftest import take_turn
+from tests.loopback import Loopback, document, failure, stream, text_chunks
+
+
+def model_for(env=None, **overrides):
+    return build_model(load_settings(environ=env or {}, overrides=overrides))
+
+
+def test_a_server_without_a_model_name_is_asked_for_one():
+    with Loopback(document({"data": [{"id": "the-first"}, {"id": "second"}]})) as server:
+        assert model_for(base_url=server.url).name == "the-first"
+    with (
+        Loopback(failure(404, {"error": {}})) as server,
+        pytest.raises(ConfigError, match="lists no models; set HERMES_NB_MODEL"),
+    ):
+        model_for(base_url=server.url)
+
+
+def test_a_key_without_a_model_says_what_is_missing():
+    with pytest.raises(ConfigError, match="HERMES_NB_MODEL"):
+        model_for({"OPENAI_API_KEY": "sk-x"})
+
+
+def test_a_local_server_is_found_by_itself(monkeypatch):
+    with Loopback(document({"data": [{"id": "local-model"}]})) as server:
+        monkeypatch.setattr(servers, "LOCAL_SERVERS", {"Ollama": server.url})
+        assert model_for().name == "local-model"
+
+
+def test_without_anything_it_is_the_embedded_model():
+    pytest.importorskip("xllamacpp")
+    model = model_for({"HERMES_NB_LOCAL_SERVERS": "off"})
+    assert "qwen2.5-coder" in model.name
+    assert "often wrong" in embedded_notice(model)
+    assert embedded_notice(model_for(model="gpt-x", api_key="k")) is None
+
+
+def test_a_fallback_answers_when_the_first_provider_is_down(make_agent, home):
+    with Loopback(stream(text_chunks("from the second"))) as second:
+        home.mkdir()
+        (home / "config.yaml").write_text(
+            f"fallback_providers:\n  - {{base_url: '{second.url}', model: second}}\n",
+            encoding="utf-8",
+        )
+        with Loopback(failure(401, {"error": {"message": "no"}})) as first:
+            model = model_for(base_url=first.url, model="first")
+            agent = make_agent()
+            agent.model = model
+            events = take_turn(agent)
+    assert events[-1].reason == "answered"
+    assert agent.messages[-1].text == "from the second"
+    asyncio.run(model.aclose())
