@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from hermes_nb.core.events import Answer, Delta, Event
@@ -175,3 +176,19 @@ class Variable:
     type: str
     shape: str = ""
     columns: Mapping[str, str] | None = None
+
+
+class Keeper(Protocol):
+    """Saves what a turn changes, so that it can be undone. It never raises, and may block."""
+
+    def before(self, turn: int, paths: Sequence[Path]) -> None:
+        """Save files, by their absolute paths without links, that a call is about to change."""
+        ...
+
+    def after(self, turn: int, paths: Sequence[Path]) -> None:
+        """Note what these files have become, however the call ended."""
+        ...
+
+    def note(self, turn: int, text: str) -> None:
+        """Note what a call did that cannot be undone."""
+        ...

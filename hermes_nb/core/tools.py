@@ -7,7 +7,7 @@ across tools (output caps, hints, approval) is a wrapper that maps one toolset t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -64,7 +64,9 @@ class Tool:
     loop's own. It raises `ToolError` for what the model should read. `check(arguments)` says what
     is wrong with them, or nothing. `paths` names the arguments that are paths below `root`.
     `exclusive` tools never run beside another call. `available()` says why the tool cannot be used
-    now, or nothing. `describe(arguments)` is the gist that the user sees.
+    now, or nothing. `describe(arguments)` is the gist that the user sees. `await
+    preview(arguments)` is what the user approves where the arguments alone do not tell, as a diff
+    does; a `ToolError` from it ends the call unasked.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Tool:
     check: Callable[[Mapping[str, Any]], str] = lambda _: ""
     available: Callable[[], str] = lambda: ""
     describe: Callable[[Mapping[str, Any]], str] | None = None
+    preview: Callable[[Mapping[str, Any]], Awaitable[str]] | None = None
 
 
 class Toolset:
@@ -122,6 +125,16 @@ class Toolset:
     def without(self, *names: str) -> Toolset:
         """Return the tools whose name and toolset are not among `names`."""
         return Toolset(t for t in self if t.name not in names and t.toolset not in names)
+
+    def describe(self, call: ToolCall) -> str:
+        """Return the gist of a call in its tool's own words, "" where it has none."""
+        tool = self.get(call.name)
+        if tool is None or tool.describe is None:
+            return ""
+        try:
+            return tool.describe(call.arguments)
+        except (KeyError, TypeError, ValueError, AttributeError):  # the arguments may be anything
+            return ""
 
     def usable(self) -> Toolset:
         """Return the tools that are available now."""

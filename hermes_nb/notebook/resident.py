@@ -157,6 +157,7 @@ class Resident:
             view.transcript.model = session.agent.model.name
             self.guard.mode = options.approve or settings.approve
             session.agent.tools = self._selected(options)
+            view.transcript.describe = session.agent.tools.describe
             message = self._message(prompt, options)
             budget = options.max_requests or settings.max_requests
             async with aclosing(session.turn(message, sinks=[view], max_requests=budget)) as events:

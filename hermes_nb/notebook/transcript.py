@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hermes_nb.core.events import (
@@ -49,18 +50,11 @@ class CallView:
 
     call: ToolCall
     started: float
+    gist: str = ""
     status: str = ""
     seconds: float = 0.0
     progress: str = ""
     result: str = ""
-
-    @property
-    def gist(self) -> str:
-        """The argument that says most, on one line."""
-        arguments = self.call.arguments
-        named = [arguments[key] for key in GIST_ARGUMENTS if arguments.get(key)]
-        value = named[0] if named else next(iter(arguments.values()), "")
-        return one_line(visible(redact(str(value))), 90)
 
     def line(self) -> str:
         """Return the call as one Markdown line."""
@@ -92,10 +86,14 @@ class Step:
 
 
 class Transcript:
-    """Everything there is to show about a turn."""
+    """Everything there is to show about a turn.
+
+    `describe(call)` may say what a call is about, better than its arguments do.
+    """
 
     def __init__(self, *, model: str = "") -> None:
         self.model = model
+        self.describe: Callable[[ToolCall], str] = lambda _: ""
         self.usage = Usage()
         self.ending: TurnEnded | None = None
         self.notes: list[str] = []
@@ -206,11 +204,19 @@ class Transcript:
             self._calls[message.call_id].result = message.text
 
     def _start(self, call: ToolCall) -> None:
-        view = CallView(call, time.monotonic())
+        view = CallView(call, time.monotonic(), self._gist(call))
         self._calls[call.id] = view
         if not self._steps:
             self._steps.append(Step())
         self._steps[-1].calls.append(view)
+
+    def _gist(self, call: ToolCall) -> str:
+        """Return what a call is about on one line: in the tool's words, or its main argument."""
+        gist = self.describe(call)
+        if not gist:
+            named = [call.arguments[key] for key in GIST_ARGUMENTS if call.arguments.get(key)]
+            gist = str(named[0] if named else next(iter(call.arguments.values()), ""))
+        return one_line(visible(redact(gist)), 90)
 
     def _outcome(self) -> str:
         """Return the line that says why a turn ended other than by an answer."""

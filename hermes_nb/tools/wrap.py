@@ -24,6 +24,7 @@ from hermes_nb.core.text import head_tail
 from hermes_nb.core.tools import Run, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
 
 CAP = 50_000
 TURN_CAP = 200_000
@@ -80,6 +81,9 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
             if decision.verdict == "deny":
                 raise ToolDenied(_refusal(tool, decision.why))
             if decision.verdict == "ask":
+                if tool.preview is not None:
+                    shown = visible(await tool.preview(arguments), lines=True)
+                    decision = replace(decision, shown=shown)
                 await _approval(tool, context, decision, guard, approver)
             return await invoke(tool, context, arguments)
 
