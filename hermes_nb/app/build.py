@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hermes_nb.app.config import Endpoint, Settings
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.protocols import Approver, ChatModel, SessionStore, Variable
+from hermes_nb.core.protocols import Approver, ChatModel, Keeper, SessionStore, Variable
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.guard import Guard
@@ -47,14 +47,16 @@ def build_tools(
     extra: Toolset | None = None,
     guard: Guard,
     approver: Approver,
+    keeper: Keeper | None = None,
     spill: Path | None = None,
 ) -> Toolset:
-    """Return the tools for a working directory, guarded and limited.
+    """Return the tools for a working directory: undoable, guarded and limited.
 
-    `extra` are tools from a higher layer (the kernel's); `spill` is where output over the cap is
-    kept in full.
+    `extra` are tools from a higher layer (the kernel's); `keeper` saves what a call changes;
+    `spill` is where output over the cap is kept in full.
     """
     from hermes_nb.tools.files import files
+    from hermes_nb.tools.keep import checkpointed
     from hermes_nb.tools.terminal import terminal
     from hermes_nb.tools.wrap import asking, limited
 
@@ -62,7 +64,9 @@ def build_tools(
     everything = files(root, also_readable=readable) + terminal(root)
     if extra is not None:
         everything = extra + everything
-    return limited(asking(everything.usable(), guard, approver), spill=spill)
+    usable = everything.usable()
+    kept = usable if keeper is None else checkpointed(usable, keeper, root)
+    return limited(asking(kept, guard, approver), spill=spill)
 
 
 def embedded_notice(model: ChatModel) -> str | None:

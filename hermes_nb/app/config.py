@@ -34,7 +34,8 @@ class Endpoint:
 class Settings:
     """What a session runs with.
 
-    An empty endpoint means: look for a local server, else use the embedded model. `sources` says
+    An empty endpoint means: look for a local server, else use the embedded model. `notebook` is the
+    path that the user named, where finding it out would fail. `sources` says
     for every setting that is not a default where it came from.
     """
 
@@ -46,6 +47,7 @@ class Settings:
     window: int | None = None
     local_servers: bool = True
     fetch_weights: bool = False
+    notebook: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -78,6 +80,7 @@ def load_settings(
         window=picked.number("window", ("model", "context_length"), None),
         local_servers=picked.flag("local_servers", default=True),
         fetch_weights=picked.flag("fetch_weights", default=False),
+        notebook=str(picked("notebook")),
     )
     return replace(settings, sources=dict(picked.sources))
 

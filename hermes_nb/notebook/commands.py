@@ -17,8 +17,10 @@ from hermes_nb.app.config import APPROVE_MODES
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import StoredSession
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.repair import explain_prompt, fix_prompt
 from hermes_nb.notebook.resident import Resident
 from hermes_nb.notebook.transcript import amount
+from hermes_nb.notebook.undoing import diff_command, undo_command
 from hermes_nb.notebook.view import can_ask, has_kernel
 from hermes_nb.safety.markup import code_span, escape
 
@@ -148,13 +150,26 @@ def approve(resident: Resident, words: str) -> str:
     return f"Approvals: **{resident.settings().approve}** (of {', '.join(APPROVE_MODES)})."
 
 
-def doctor(resident: Resident, _words: str) -> str:
+async def fix(resident: Resident, words: str) -> str:
+    """Take a turn that mends the cell which failed last."""
+    await resident.ask(fix_prompt(resident.shell, words))
+    return ""
+
+
+async def explain(resident: Resident, words: str) -> str:
+    """Take a turn that explains the last error, or else the last cell."""
+    await resident.ask(explain_prompt(resident.shell, wish=words))
+    return ""
+
+
+async def doctor(resident: Resident, _words: str) -> str:
     """Check what a turn needs and say what to do about what is missing."""
     checks = (_check_versions, _check_model, _check_home, _check_front_end, _check_sandbox)
     rows = []
     for check in checks:
         try:
-            rows.append(check(resident))
+            row = check(resident)
+            rows.append(await row if inspect.isawaitable(row) else row)
         except HermesError as error:
             rows.append((check.__name__.removeprefix("_check_"), f"✗ {error}"))
     return _table(rows)
@@ -181,6 +196,10 @@ COMMANDS = {
     "model": Command("[NAME]", "show or choose the model; `embedded` is the built-in one", model),
     "tools": Command("[NAMES or all]", "show the tools, or switch to some of them", tools),
     "approve": Command("[ask, edits, all or never]", "what runs without a question", approve),
+    "fix": Command("[WISH]", "mend the cell that failed last and run it again", fix),
+    "explain": Command("[WISH]", "explain the last error, or else the last cell", explain),
+    "undo": Command("[TURN] [--force]", "take back what a turn changed", undo_command),
+    "diff": Command("[TURN]", "what a turn changed, in cells and files", diff_command),
     "doctor": Command("", "check model, home, front end and sandbox", doctor),
     "help": Command("", "this list", help_),
 }
@@ -220,7 +239,12 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _check_front_end(resident: Resident) -> tuple[str, str]:
+async def _check_front_end(resident: Resident) -> tuple[str, str]:
+    page = await resident.desk.frontend.probe()
+    if page is not None:
+        return "front end", f"✓ {page.app} shows {page.path}; cells can be read and edited"
+    if resident.desk.frontend.problem:
+        return "front end", f"✗ {resident.desk.frontend.problem}"
     kind = "a Jupyter kernel" if has_kernel(resident.shell) else "a terminal"
     if can_ask(resident.shell):
         return "front end", f"✓ {kind}; risky calls ask below the cell"

@@ -1,8 +1,8 @@
 """Which notebook this kernel belongs to.
 
-In this order: what the caller says > the server's session list, right even after a rename (24 ms)
-> VS Code's variable > `JPY_SESSION_NAME`, stale after a rename > unknown. jupyter_server is not
-imported: in a kernel that takes 15 s.
+In this order: what the caller says > what the open page says, below the server's root > the
+server's session list, right even after a rename (24 ms) > VS Code's variable > `JPY_SESSION_NAME`,
+stale after a rename > unknown. jupyter_server is not imported: in a kernel that takes 15 s.
 """
 
 from __future__ import annotations
@@ -20,12 +20,30 @@ FRESH = 8
 """At most this many of the newest server files are asked."""
 
 
-def notebook_path(namespace: Mapping[str, Any], *, explicit: str = "") -> str:
-    """Return the absolute path of the notebook, or "" when there is none to be found."""
+def notebook_path(namespace: Mapping[str, Any], *, explicit: str = "", open_path: str = "") -> str:
+    """Return the absolute path of the notebook, or "" when there is none to be found.
+
+    `open_path` is `Info.path`, what the page calls the notebook that it shows. It is relative to
+    the server's root; where nothing on this machine tells that root, it is returned as it is.
+    """
     if explicit:
         return str(Path(explicit).expanduser().absolute())
-    found = _from_server() or namespace.get("__vsc_ipynb_file__") or _from_environment()
+    found = _from_server(open_path)
+    if not found and open_path:
+        return _below_a_root(open_path)
+    found = found or namespace.get("__vsc_ipynb_file__") or _from_environment()
     return str(Path(found).absolute()) if found else ""
+
+
+def is_open(path: str) -> bool:
+    """Say whether any server of this machine has a session for the notebook at that path."""
+    wanted = os.path.realpath(path)
+    return any(
+        os.path.realpath(Path(server.get("root_dir") or "") / str(session.get("path"))) == wanted
+        for server in _servers()
+        for session in _sessions(server)
+        if session.get("path")
+    )
 
 
 def kernel_id() -> str:
@@ -39,16 +57,35 @@ def kernel_id() -> str:
     return name.removeprefix("kernel-")
 
 
-def _from_server() -> str:
-    """Ask the servers of this machine which notebook runs this kernel."""
+def _from_server(open_path: str = "") -> str:
+    """Ask the servers of this machine which notebook runs this kernel.
+
+    With `open_path`, only the root of the server that runs it is in question: of several notebooks
+    on one kernel the page knows which one it shows.
+    """
     mine = kernel_id()
     if not mine:
         return ""
     for server in _servers():
         for session in _sessions(server):
             if (session.get("kernel") or {}).get("id") == mine and session.get("path"):
-                return str(Path(server.get("root_dir") or "") / session["path"])
+                return str(Path(server.get("root_dir") or "") / (open_path or session["path"]))
     return ""
+
+
+def _below_a_root(open_path: str) -> str:
+    """Complete a page's path by the kernel's own places: its directory, or what it was started for.
+
+    A kernel starts in its notebook's directory, so that the directory ends as the path does.
+    """
+    started_for = Path(_from_environment())
+    for place in (started_for, Path.cwd() / Path(open_path).name):
+        if (
+            place.is_absolute()
+            and place.parts[-len(Path(open_path).parts) :] == Path(open_path).parts
+        ):
+            return str(place)
+    return open_path
 
 
 def _from_environment() -> str:

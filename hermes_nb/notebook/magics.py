@@ -127,7 +127,8 @@ class HermesMagics(Magics):
         if found is None:
             return False
         command, words = found
-        self._show(await perform(command, self.resident, words))
+        if shown := await perform(command, self.resident, words):
+            self._show(shown)
         return True
 
     def _parse(self, line: str) -> tuple[argparse.Namespace, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.app.build import build_model, build_tools, open_store
+from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.app.config import Settings, load_settings
 from hermes_nb.app.session import Session
 from hermes_nb.core.calls import in_thread
@@ -24,17 +25,19 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.consent import have_weights
+from hermes_nb.notebook.context import turn_context
 from hermes_nb.notebook.conversations import Conversations, Equipment
-from hermes_nb.notebook.identity import notebook_path
+from hermes_nb.notebook.desk import Desk
+from hermes_nb.notebook.document import NotebookDocument
+from hermes_nb.notebook.failed import last_error
+from hermes_nb.notebook.interpolate import interpolate
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.kernel_tools import kernel_tools
+from hermes_nb.notebook.notebook_tools import notebook_tools
 from hermes_nb.notebook.transcript import Transcript
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.notebook.view import View, has_kernel, make_view
 from hermes_nb.safety.guard import Guard, Mode
-
-SHOWN_VARIABLES = 30
-"""A turn's message lists at most this many variables; list_variables has the rest."""
 
 
 class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
@@ -89,7 +92,13 @@ class Resident:
         self._tools: Toolset | None = None
         self._tool_names: tuple[str, ...] = ()
         self._store: SessionStore | None = None
-        self._notebook: str | None = None
+        self.desk = Desk(
+            shell,
+            home=lambda: self.settings().home,
+            explicit=lambda: self.settings().notebook,
+            session=lambda: self.session.id if self.session else "",
+            turn=lambda: self.session.agent.turns if self.session else 0,
+        )
         self._told: dict[str, Variable] = {}
         self._told_to = ""
         self._conversations = Conversations(
@@ -123,9 +132,16 @@ class Resident:
     @property
     def notebook(self) -> str:
         """The absolute path of this kernel's notebook, or ""."""
-        if self._notebook is None:
-            self._notebook = notebook_path(self.shell.user_ns) if has_kernel(self.shell) else ""
-        return self._notebook
+        return self.desk.path
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """What the agent's changes can be undone with."""
+        return self.desk.checkpoints
+
+    async def document(self) -> NotebookDocument:
+        """Return this kernel's notebook; raise `ToolError` where it cannot be reached."""
+        return await self.desk.document()
 
     async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
         """Take a turn, show it, and return the answer.
@@ -158,7 +174,7 @@ class Resident:
             self.guard.mode = options.approve or settings.approve
             session.agent.tools = self._selected(options)
             view.transcript.describe = session.agent.tools.describe
-            message = self._message(prompt, options)
+            message = await self._message(prompt, options)
             budget = options.max_requests or settings.max_requests
             async with aclosing(session.turn(message, sinks=[view], max_requests=budget)) as events:
                 async for _ in events:
@@ -232,12 +248,32 @@ class Resident:
             settings = self.settings()
             self._tools = build_tools(
                 working_directory(),
-                extra=kernel_tools(self.shell),
+                extra=self._own_tools(),
                 guard=self.guard,
-                approver=CellApprover(self.shell),
+                approver=CellApprover(self.shell, self.desk.frontend),
+                keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
                 spill=settings.home / "outputs",
             )
         return self._tools
+
+    def _own_tools(self) -> Toolset:
+        """Return the kernel's tools, and the notebook's where there is one."""
+        tools = kernel_tools(self.shell)
+        if not has_kernel(self.shell):
+            return tools
+        return tools + notebook_tools(
+            self.shell,
+            self.desk.document,
+            turn_mark=self._mark,
+            seen=self.desk.seen,
+            path=lambda: self.notebook,
+            root=working_directory,
+        )
+
+    def _mark(self) -> dict[str, Any]:
+        """Return the metadata of cells that the agent makes now."""
+        session = self.session
+        return {"session": session.id, "turn": session.agent.turns} if session else {}
 
     def variables(self) -> list[Variable]:
         """Return the user's variables as a prompt needs them."""
@@ -254,14 +290,15 @@ class Resident:
             raise ConfigError(message)
         return everything.only(*names)
 
-    def _message(self, prompt: str, options: TurnOptions) -> Message:
-        """Return the user's message: the prompt, and in a part of its own what changed."""
-        note = self._context_note() if options.context else ""
-        parts = (Text(prompt), Text(note)) if note else (Text(prompt),)
+    async def _message(self, prompt: str, options: TurnOptions) -> Message:
+        """Return the user's message: the prompt, and in a part of its own what is new here."""
+        text = interpolate(prompt, self.shell)
+        note = await self._context() if options.context else ""
+        parts = (Text(text), Text(note)) if note else (Text(text),)
         return Message(role="user", parts=parts)
 
-    def _context_note(self) -> str:
-        """Return the variables that are new or different since the agent was last told."""
+    async def _context(self) -> str:
+        """Return the notebook above the running cell, and the variables that are new or other."""
         session_id = self.session.id if self.session else ""
         if session_id != self._told_to:  # another conversation has not been told anything yet
             self._told, self._told_to = {}, session_id
@@ -269,12 +306,15 @@ class Resident:
         fresh = [v for name, v in now.items() if self._told.get(name) != v]
         gone = [name for name in self._told if name not in now]
         self._told = now
-        lines = [_variable_line(variable) for variable in fresh[:SHOWN_VARIABLES]]
-        if len(fresh) > SHOWN_VARIABLES:
-            lines.append(f"… and {len(fresh) - SHOWN_VARIABLES} more; list_variables shows them")
-        if gone:
-            lines.append(f"deleted: {', '.join(gone[:SHOWN_VARIABLES])}")
-        return "\n".join(["[Notebook context]", "Variables:", *lines]) if lines else ""
+        outline, running = await self.desk.above()
+        return turn_context(
+            notebook=Path(self.notebook).name if outline else "",
+            outline=outline,
+            running_cell=running or None,
+            variables=fresh,
+            gone=gone,
+            error=last_error(self.shell),
+        )
 
     def _note(self, markdown: str) -> None:
         if self._view is not None:
@@ -290,11 +330,3 @@ def working_directory() -> Path:
     except OSError as error:
         message = "the working directory has been deleted; `%cd` to another one"
         raise ConfigError(message) from error
-
-
-def _variable_line(variable: Variable) -> str:
-    shape = f" {variable.shape}" if variable.shape else ""
-    columns = variable.columns or {}
-    listed = ", ".join(f"{name} {dtype}" for name, dtype in list(columns.items())[:20])
-    more = ", …" if len(columns) > 20 else ""  # noqa: PLR2004 - as above
-    return f"- {variable.name}: {variable.type}{shape}" + (f" ({listed}{more})" if listed else "")

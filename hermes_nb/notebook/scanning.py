@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 PIECE = 1_000_000
 """Bytes held at a time."""
@@ -53,7 +53,6 @@ class Scanner:
         self._buffer = b""
         self._base = start
         self._at = 0
-        self._file.seek(start)
         if start == 0 and self._have(3) and self._buffer.startswith(b"\xef\xbb\xbf"):
             self._at = 3
 
@@ -61,6 +60,10 @@ class Scanner:
     def offset(self) -> int:
         """How many bytes of the file lie behind."""
         return self._base + self._at
+
+    def at(self, start: int) -> Scanner:
+        """Return another cursor on the same file."""
+        return Scanner(self._file, start)
 
     def peek(self) -> bytes:
         """Return the first byte of what comes next, b"" at the end of the file."""
@@ -74,29 +77,25 @@ class Scanner:
                 return b""
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of an object; whoever asks takes or skips the value before the next."""
+        """Yield the keys of an object; whoever asks passes over the value before the next."""
         self._take(b"{", "an object")
         if self._takes(b"}"):
             return
         while True:
             if self.peek() != b'"':
-                raise self._unexpected("a name in quotes")
+                self._expected("a name in quotes")
             key = self.skip()
             if key.size > LONGEST_KEY:
                 message = "a name without an end"
                 raise Malformed(message, key.start)
+            self._take(b":", "a colon")
             yield str(self.load(key))
             if self._takes(b"}"):
                 return
             self._take(b",", "a comma or a closing brace")
 
-    def value(self) -> bytes:
-        """Go to the value behind a key that `members` gave, and return its first byte."""
-        self._take(b":", "a colon")
-        return self.peek()
-
     def items(self) -> Iterator[None]:
-        """Stop before each item of a list; whoever asks takes or skips it."""
+        """Stop before each item of a list; whoever asks passes over it."""
         self._take(b"[", "a list")
         if self._takes(b"]"):
             return
@@ -139,16 +138,18 @@ class Scanner:
         start = span.start - self._base
         if start >= 0 and span.end - self._base <= len(self._buffer):
             return self._buffer[start : span.end - self._base]
-        there = self._file.tell()
         self._file.seek(span.start)
-        data = self._file.read(span.size)
-        self._file.seek(there)
-        return data
+        return self._file.read(span.size)
+
+    def everything(self) -> bytes:
+        """Return all the bytes of the file."""
+        self._file.seek(0)
+        return self._file.read()
 
     def finish(self) -> None:
         """Check that nothing but white space is left."""
         if self.peek():
-            raise self._unexpected("the end of the file")
+            self._expected("the end of the file")
 
     def _string(self) -> None:
         self._at += 1
@@ -160,7 +161,7 @@ class Scanner:
                 self._at += 1
                 return
             if not self._more():  # half an escape sequence stays for the next piece
-                raise self._ended("a string")
+                self._ended("the end of a string")
 
     def _nested(self) -> None:
         depth = 0
@@ -171,7 +172,7 @@ class Scanner:
             byte = self._buffer[self._at : self._at + 1]
             if not byte:
                 if not self._more():
-                    raise self._ended("a list or an object")
+                    self._ended("a closing bracket or brace")
                 continue
             if byte == b'"':  # it goes on beyond this piece
                 self._string()
@@ -190,11 +191,11 @@ class Scanner:
             if self._at < len(self._buffer) or not self._more():
                 break
         if self.offset == start:
-            raise self._unexpected("a value")
+            self._expected("a value")
 
     def _take(self, byte: bytes, expected: str) -> None:
         if not self._takes(byte):
-            raise self._unexpected(expected)
+            self._expected(expected)
 
     def _takes(self, byte: bytes) -> bool:
         if self.peek() != byte:
@@ -210,17 +211,19 @@ class Scanner:
 
     def _more(self) -> bool:
         """Read the next piece behind what is not used yet; say whether there was any."""
+        self._file.seek(self._base + len(self._buffer))  # there may be other cursors
         piece = self._file.read(PIECE)
         self._base += self._at
         self._buffer = self._buffer[self._at :] + piece
         self._at = 0
         return bool(piece)
 
-    def _unexpected(self, expected: str) -> Malformed:
-        found = self.peek()
-        if not found:
-            return self._ended(expected)
-        return Malformed(f"{expected} expected, found {found!r}", self.offset)
+    def _expected(self, what: str) -> NoReturn:
+        if not (found := self.peek()):
+            self._ended(what)
+        message = f"{what} expected, found {found!r}"
+        raise Malformed(message, self.offset)
 
-    def _ended(self, expected: str) -> Malformed:
-        return Malformed(f"the file ends inside {expected}", self.offset)
+    def _ended(self, what: str) -> NoReturn:
+        message = f"the file ends, and {what} is missing"
+        raise Malformed(message, self.offset)

@@ -11,6 +11,7 @@
 (() => {
   const TARGET = 'hermes_nb';
   const PROTOCOL = 1; // the same number as in hermes_nb/notebook/frontend.py
+  const WIDGET = 'application/vnd.jupyter.widget-view+json';
   const PAGE = Math.random().toString(36).slice(2);
   let scope;
 
@@ -116,6 +117,7 @@
         dirty: panel.context.model.dirty,
         cells: panel.content.model.sharedModel.cells.length,
         active: panel.content.activeCell?.model.id ?? null,
+        widgets: panel.content.rendermime.mimeTypes.includes(WIDGET),
         app: app.name,
         version: app.version,
         protocol: PROTOCOL
@@ -180,9 +182,8 @@
         const [lumino, rendermime] = await Promise.all(
           ['@lumino/widgets', '@jupyterlab/rendermime'].map(shared)
         );
-        const mime = 'application/vnd.jupyter.widget-view+json';
-        const view = panel.content.rendermime.createRenderer(mime);
-        const data = { [mime]: { version_major: 2, version_minor: 0, model_id } };
+        const view = panel.content.rendermime.createRenderer(WIDGET);
+        const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id } };
         await view.renderModel(new rendermime.MimeModel({ data, trusted: true }));
         side?.dispose();
         side = new lumino.Panel();
@@ -208,10 +209,7 @@
     };
 
     // A kernel's comms arrive on one of the page's connections to it; the notebooks may be several.
-    const panels = kernel =>
-      tracker.filter(
-        p => p.sessionContext.session?.kernel?.id === kernel.id && p.context.isReady && p.content.model
-      );
+    const panels = kernel => tracker.filter(p => p.sessionContext.session?.kernel?.id === kernel.id);
 
     const hello = (panel, cell) => ({
       hello: {
@@ -246,8 +244,8 @@
       const late = new Promise(resolve => setTimeout(resolve, 500));
       const started = Promise.resolve(comm.subshellStarted).catch(() => null);
       void Promise.race([started, late]).then(() => {
-        if (comm.isDisposed) return;
-        for (const panel of panels(kernel)) comm.send(hello(panel, cell));
+        for (const panel of panels(kernel))
+          void panel.context.ready.then(() => comm.isDisposed || comm.send(hello(panel, cell)));
       });
     };
 
@@ -265,9 +263,12 @@
     const watch = panel => {
       const now = () => void attach(panel.sessionContext.session?.kernel).catch(console.warn);
       panel.sessionContext.kernelChanged.connect(now);
-      void panel.context.ready.then(now);
       now();
     };
+    // Enter on a focused button is the button's, not the shortcut that edits the cell.
+    document.addEventListener('focusin', ({ target }) =>
+      target.closest?.('.hermes-ask')?.setAttribute('data-lm-suppress-shortcuts', 'true')
+    );
     tracker.forEach(watch);
     tracker.widgetAdded.connect((_, panel) => watch(panel));
   };

@@ -1,0 +1,185 @@
+"""Where checkpoints are kept: compressed blobs by digest, an index a session, within a size.
+
+Everything happens under one lock among threads and kernels. An index is written after the blobs it
+names and before the blobs it no longer names are removed, so a process that is killed anywhere
+leaves every index readable and complete; at worst an unused blob waits for the next sweep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_nb.app.checkpoint_records import Index, TurnRecord, dumps, loads
+from hermes_nb.core.atomic import TEMPORARY, locked, write_atomic
+from hermes_nb.core.errors import HermesError
+
+_PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
+_LEVEL = 3
+"""zlib's level: text shrinks nearly as far as at 6, in a third of the time."""
+
+
+class SavedCopyLost(HermesError):  # noqa: N818 - what happened to the copy
+    """What was saved is no longer there, or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """The turn that is being written: its record, within the index of its session."""
+
+    session: str
+    index: Index
+    record: TurnRecord
+
+
+class CheckpointStore:
+    """The folder of the checkpoints; nothing is created before something is stored.
+
+    `limit` is in bytes and counts what is on the disk, compressed. Every method but `lock` is to
+    be called with the lock held.
+    """
+
+    def __init__(self, folder: Path, *, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self._blobs = folder / "blobs"
+        self._used = 0
+        self._fresh: set[str] = set()
+        self._mutex = threading.Lock()
+
+    @contextmanager
+    def lock(self, *, create: bool = False) -> Iterator[None]:
+        """Hold the folder against other threads and kernels; raise TimeoutError or OSError."""
+        with self._mutex:
+            if create:
+                _private(self._blobs)
+            if not self.folder.is_dir():
+                yield
+                return
+            with locked(self.folder / "checkpoints"):
+                self._fresh.clear()
+                yield
+
+    def load(self, session: str) -> Index:
+        """Return a session's index, an empty one where there is none."""
+        return _read(self._path(session))
+
+    def save(self, session: str, index: Index) -> None:
+        """Write a session's index."""
+        write_atomic(self._path(session), dumps(index), mode=0o600)
+
+    def put(self, data: bytes, turn: OpenTurn) -> str:
+        """Keep `data` and return its digest, "" when there is no room for it.
+
+        The oldest turns of all sessions make room, never `turn` itself.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._blobs / digest
+        if not path.exists():
+            packed = zlib.compress(data, _LEVEL)
+            if self._used + len(packed) > self.limit:
+                self.sweep(turn, room=len(packed))
+            if self._used + len(packed) > self.limit:
+                return ""
+            write_atomic(path, packed, mode=0o600)
+            self._used += len(packed)
+        self._fresh.add(digest)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """Return what was kept under a digest; raise `SavedCopyLost`."""
+        try:
+            data = zlib.decompress((self._blobs / digest).read_bytes())
+        except (OSError, zlib.error) as error:
+            message = "its saved copy is gone or damaged"
+            raise SavedCopyLost(message) from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            message = "its saved copy is damaged"
+            raise SavedCopyLost(message)
+        return data
+
+    def sweep(self, turn: OpenTurn, *, room: int = 0) -> None:
+        """Remove what no turn needs, and the oldest turns until `room` bytes are free.
+
+        The index of `turn` stands for what is on disk; it is saved if turns of it had to go.
+        """
+        sizes = self._sizes()
+        indexes = {path: _read(path) for path in self.folder.glob("*.json")}
+        indexes[self._path(turn.session)] = turn.index
+        uses = Counter(self._fresh)
+        for index in indexes.values():
+            uses.update(digest for each in index.turns for digest in each.digests())
+        used = sum(size for digest, size in sizes.items() if digest in uses)
+        changed: set[Path] = set()
+        for path, record in _oldest_first(indexes):
+            if used + room <= self.limit:
+                break
+            if record is turn.record:
+                continue
+            indexes[path].turns.remove(record)
+            changed.add(path)
+            for digest in record.digests():
+                uses[digest] -= 1
+                if uses[digest] == 0:
+                    used -= sizes.get(digest, 0)
+        for path in changed:
+            _write(path, indexes[path])
+        for digest in sizes:
+            if uses[digest] <= 0:
+                with suppress(OSError):
+                    (self._blobs / digest).unlink()
+        self._used = used
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the size of every blob; what killed writers left behind is removed."""
+        sizes: dict[str, int] = {}
+        for folder in (self.folder, self._blobs):
+            for path in folder.iterdir():
+                if path.name.endswith(TEMPORARY):  # writers hold the lock: nobody writes it now
+                    with suppress(OSError):
+                        path.unlink()
+                elif folder is self._blobs:
+                    with suppress(OSError):
+                        sizes[path.name] = path.stat().st_size
+        return sizes
+
+    def _path(self, session: str) -> Path:
+        if _PLAIN_NAME.fullmatch(session):
+            return self.folder / f"{session}.json"
+        digest = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.folder / f"{digest[:32]}.json"
+
+
+def _oldest_first(indexes: Mapping[Path, Index]) -> list[tuple[Path, TurnRecord]]:
+    turns = [(path, record) for path, index in indexes.items() for record in index.turns]
+    return sorted(turns, key=lambda entry: (entry[1].when, entry[1].number))
+
+
+def _read(path: Path) -> Index:
+    try:
+        return loads(path.read_bytes())
+    except OSError:
+        return Index()
+
+
+def _write(path: Path, index: Index) -> None:
+    if index.turns:
+        write_atomic(path, dumps(index), mode=0o600)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _private(folder: Path) -> None:
+    """Make a directory and its missing parents, for their owner only."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        with suppress(FileExistsError):
+            each.mkdir(mode=0o700)

@@ -1,0 +1,138 @@
+"""The notebook around the agent: how it is reached, what the agent has seen, what can be undone.
+
+An open notebook is edited through its page and no other way; its file is left alone as long as any
+session has it open. A notebook that was named and that nobody has open is edited on disk. Where
+neither is possible, cells are offered below the running one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.app.checkpoints import Checkpoints
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.below import Below
+from hermes_nb.notebook.document import Cell, NotebookDocument
+from hermes_nb.notebook.filedoc import FileDocument
+from hermes_nb.notebook.frontend import FrontEnd
+from hermes_nb.notebook.identity import is_open, notebook_path
+from hermes_nb.notebook.kept import CellKeeper
+from hermes_nb.notebook.live import LiveDocument
+from hermes_nb.notebook.outline import Seen, outline
+from hermes_nb.notebook.view import has_kernel
+from hermes_nb.notebook.workbench import running_cell
+
+OUTLINE = 4_000
+"""Characters of the outline that a turn's message carries; notebook_outline has the whole."""
+
+
+class Desk:
+    """One kernel's notebook.
+
+    `home` is the Hermes home, `explicit` the path the user named, if any; `session` and `turn` say
+    whose edits are saved for undo. All four are asked when they are needed.
+    """
+
+    def __init__(
+        self,
+        shell: Any,  # noqa: ANN401 - IPython's shell
+        *,
+        home: Callable[[], Path],
+        explicit: Callable[[], str],
+        session: Callable[[], str],
+        turn: Callable[[], int],
+    ) -> None:
+        self.frontend = FrontEnd(shell)
+        self.seen = Seen()
+        self._shell = shell
+        self._home = home
+        self._explicit = explicit
+        self._session = session
+        self._turn = turn
+        self._checkpoints: Checkpoints | None = None
+        self._keeper: CellKeeper | None = None
+        self._path: str | None = None
+        self._probed: tuple[str, int] | None = None
+
+    @property
+    def path(self) -> str:
+        """The notebook's absolute path, "" where there is none to be found."""
+        if self._path is None:
+            self._path = self._find()
+        return self._path
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """What can be undone, in this session and others."""
+        if self._checkpoints is None:
+            self._checkpoints = Checkpoints(self._home() / "checkpoints")
+        return self._checkpoints
+
+    async def document(self) -> NotebookDocument:
+        """Return the notebook, every edit of it saved for undo.
+
+        Who shows it is asked once a turn; a page that goes away meanwhile is noticed by the call
+        that it does not answer.
+        """
+        document = await self._reach()
+        if isinstance(document, Below):
+            return document
+        if self._keeper is None:
+            self._keeper = CellKeeper(self.checkpoints, session=self._session, turn=self._turn)
+        return self._keeper.kept(document, self.path or document.way)
+
+    async def above(self) -> tuple[str, str]:
+        """Return the outline of the cells above the running one, and that cell's id.
+
+        Both are "" where the notebook cannot be read or the running cell is not in it.
+        """
+        running = running_cell(self._shell)
+        if not running:
+            return "", ""
+        try:
+            document = await self._reach()
+            cells = [] if isinstance(document, Below) else await document.cells()
+        except ToolError:  # the turn goes on without it; the notebook tools will say why
+            return "", ""
+        before = _before(cells, running)
+        if not before:
+            return "", running if cells else ""
+        changed = self.seen.changes(document.way, cells)
+        text = outline(before, changed=changed, limit=OUTLINE)
+        for gone in changed.deleted:  # it has been told now
+            self.seen.forget(document.way, gone)
+        self.seen.learn(document.way, before)
+        return text, running
+
+    async def _reach(self) -> NotebookDocument:
+        mark = (self._session(), self._turn())
+        page = self.frontend.page if self._probed == mark else None
+        if page is None:
+            page = await self.frontend.probe()
+            self._probed = mark
+            if page is not None:
+                self._path = await in_thread(lambda: self._find(page.path))
+        if page is not None:
+            return LiveDocument(self.frontend, page)
+        if self.frontend.problem:
+            raise ToolError(self.frontend.problem)
+        named = self._explicit()
+        if named and not await in_thread(lambda: is_open(self.path)):
+            return FileDocument(Path(self.path), keep=self._home() / "checkpoints")
+        return Below(self._shell)
+
+    def _find(self, open_path: str = "") -> str:
+        if not has_kernel(self._shell):
+            return ""
+        namespace = self._shell.user_ns
+        return notebook_path(namespace, explicit=self._explicit(), open_path=open_path)
+
+
+def _before(cells: list[Cell], running: str) -> list[Cell]:
+    for position, cell in enumerate(cells):
+        if cell.id == running:
+            return cells[:position]
+    return []

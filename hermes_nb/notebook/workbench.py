@@ -1,0 +1,100 @@
+"""What the notebook tools share: the notebook of the moment, and what the agent knows of it.
+
+An edit, or a run, is for a cell as the agent last saw it. Where the cell is another by now, the
+agent is shown what it holds and asked again; so what was approved is what happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.document import Cell, NotebookDocument
+from hermes_nb.notebook.finding import conflict, find
+from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.outline import Seen
+from hermes_nb.safety.visible import visible
+
+Open = Callable[[], Awaitable[NotebookDocument]]
+Arguments = Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Workbench:
+    """The state behind a set of notebook tools.
+
+    `open` gives the notebook, anew for every call: pages come and go. `turn_mark` is the metadata
+    for cells that the agent makes; `seen` may be shared with whoever else shows cells to the agent.
+    """
+
+    shell: Foreign
+    open: Open
+    turn_mark: Callable[[], Mapping[str, Any]]
+    sees_images: Callable[[], bool]
+    seen: Seen
+    _words: dict[str, str] = field(default_factory=dict)
+    _inserted: tuple[Mapping[str, Any], str] | None = None
+
+    async def cells(self) -> tuple[NotebookDocument, list[Cell]]:
+        """Return the notebook and its cells, without outputs."""
+        document = await self.open()
+        cells = await document.cells()
+        self._words = {cell.id: first_words(cell) for cell in cells}
+        return document, cells
+
+    async def known(self, wanted: Sequence[str]) -> tuple[NotebookDocument, list[Cell]]:
+        """Return cells by id; raise CellConflict for one that the agent does not know as it is."""
+        document, cells = await self.cells()
+        found = [find(cells, each) for each in wanted]
+        for cell in found:
+            if not self.seen.knows(document.way, cell):
+                self.seen.learn(document.way, [cell])  # the error shows it
+                raise conflict(cell)
+        return document, found
+
+    def place(self, cells: Sequence[Cell]) -> str | None:
+        """Return the id behind which a new cell goes: this turn's last one, or the running one."""
+        ids = {cell.id for cell in cells}
+        if self._inserted is not None:
+            mark, last = self._inserted
+            if last in ids and mark == self.turn_mark():
+                return last
+        running = running_cell(self.shell)
+        return running if running in ids else None
+
+    def placed(self, cell: Cell) -> None:
+        """Note where the agent's last new cell is."""
+        self._inserted = (dict(self.turn_mark()), cell.id)
+
+    def gist(self, wanted: str) -> str:
+        """Return an id with the first words of its cell, for whoever watches."""
+        matching = [name for name in self._words if wanted and name.startswith(wanted)]
+        words = self._words[matching[0]] if len(matching) == 1 else ""
+        return f"{visible(wanted)} {words}".rstrip()
+
+
+def first_words(cell: Cell) -> str:
+    """Return how a cell's source begins."""
+    return one_line(visible(cell.source, lines=True), 60) or "(empty)"
+
+
+def running_cell(shell: Foreign) -> str:
+    """Return the id of the cell whose code runs now, "" where the front end does not say it."""
+    kernel = getattr(shell, "kernel", None)
+    parent = kernel.get_parent() if kernel is not None else {}
+    return str((parent.get("metadata") or {}).get("cellId") or "")
+
+
+def runnable(shell: Foreign, cell: Cell) -> Cell:
+    """Return the cell; raise ToolError for one that cannot be run from inside of a turn."""
+    if cell.type != "code":
+        message = f"cell {cell.id} is a {cell.type} cell; only code cells run"
+        raise ToolError(message)
+    first = cell.source.lstrip().partition("\n")[0]
+    if cell.id == running_cell(shell) or first.startswith(("%%hermes", "%hermes")):
+        message = f"cell {cell.id} asks the agent itself; it cannot run inside of a turn"
+        raise ToolError(message)
+    return cell

@@ -1,0 +1,628 @@
+"""What a turn changed comes back, and nothing that somebody else wrote is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hermes_nb.app.checkpoint_records import (
+    CellsItem,
+    FileItem,
+    FileState,
+    Index,
+    TurnRecord,
+    dumps,
+    loads,
+)
+from hermes_nb.app.checkpoint_undo import CellsRestored
+from hermes_nb.app.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.tools import Risk, Toolset
+from hermes_nb.tools.files import files
+from hermes_nb.tools.keep import checkpointed
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.terminal import terminal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tools.support import context_for, run
+
+ROOT = Path(__file__).parents[2]
+S = "20261121-aaaa"
+
+
+@pytest.fixture
+def work(tmp_path):
+    folder = Path(os.path.realpath(tmp_path)) / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def saved(home):
+    return Checkpoints(home / "checkpoints")
+
+
+def undo(saved, turn=None, session=S, **options):
+    return asyncio.run(saved.undo(session, turn, **options))
+
+
+def write(saved, path, data, turn=1, session=S):
+    """Change a file as a tool does; None deletes it."""
+    saved.before(session, turn, [path])
+    if data is None:
+        path.unlink()
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    saved.after(session, turn, [path])
+
+
+def texts(lines):
+    return [(Path(line.name).name, line.text) for line in lines]
+
+
+def test_changed_created_and_deleted_files_come_back(saved, work):
+    (work / "a").write_bytes(b"one\n")
+    (work / "b").write_bytes(bytes(range(256)) * 50)
+    (work / "gone").write_bytes(b"precious")
+    (work / "gone").chmod(0o740)
+    write(saved, work / "a", b"two\n")
+    write(saved, work / "a", b"three\n")
+    write(saved, work / "b", b"\0\1")
+    write(saved, work / "new" / "deep" / "c", b"created")
+    write(saved, work / "gone", None)
+    report = undo(saved)
+    assert (work / "a").read_bytes() == b"one\n"
+    assert (work / "b").read_bytes() == bytes(range(256)) * 50
+    assert (work / "gone").read_bytes() == b"precious"
+    assert stat.S_IMODE((work / "gone").stat().st_mode) == 0o740
+    assert not (work / "new").exists()
+    assert report.conflicts == ()
+    assert texts(report.done) == [
+        ("a", "restored"), ("b", "restored"), ("c", "removed"), ("gone", "brought back"),
+    ]  # fmt: skip
+
+
+def test_modes_stay_and_a_later_chmod_too(saved, work):
+    for name, later in (("script", None), ("other", 0o711)):
+        path = work / name
+        path.write_bytes(b"old")
+        path.chmod(0o750)
+        saved.before(S, 1, [path])
+        path.write_bytes(b"new")
+        path.chmod(0o600)
+        saved.after(S, 1, [path])
+        if later:
+            path.chmod(later)
+    undo(saved)
+    assert stat.S_IMODE((work / "script").stat().st_mode) == 0o750
+    assert stat.S_IMODE((work / "other").stat().st_mode) == 0o711
+    assert (work / "other").read_bytes() == b"old"
+
+
+def test_what_was_changed_since_stays_unless_forced(saved, work):
+    path, other = work / "a", work / "b"
+    path.write_bytes(b"one")
+    other.write_bytes(b"1")
+    write(saved, path, b"two")
+    write(saved, other, b"2")
+    write(saved, work / "new", b"new")
+    path.write_bytes(b"mine")
+    (work / "new").write_bytes(b"mine too")
+    report = undo(saved)
+    assert path.read_bytes() == b"mine"
+    assert (work / "new").read_bytes() == b"mine too"
+    assert other.read_bytes() == b"1"
+    assert [name for name, _ in texts(report.conflicts)] == ["a", "new"]
+    with pytest.raises(NothingToUndo, match="undone already"):
+        undo(saved)
+    report = undo(saved, force=True)
+    assert path.read_bytes() == b"one"
+    assert not (work / "new").exists()
+    assert report.conflicts == ()
+    with pytest.raises(NothingToUndo):
+        undo(saved, force=True)
+
+
+def test_a_change_in_the_middle_of_a_turn_is_what_undo_goes_back_to(saved, work):
+    path = work / "a"
+    path.write_bytes(b"one")
+    write(saved, path, b"two")
+    path.write_bytes(b"mine")
+    write(saved, path, b"three")
+    report = undo(saved)
+    assert path.read_bytes() == b"mine"
+    assert "changed by something else" in report.notes[0]
+
+
+def test_turns_are_undone_one_after_the_other_or_by_number(saved, work):
+    path = work / "a"
+    path.write_bytes(b"0")
+    for turn in (1, 2, 3):
+        write(saved, path, str(turn).encode(), turn)
+        write(saved, work / f"only{turn}", b"x", turn)
+    assert undo(saved).turn == 3
+    assert path.read_bytes() == b"2"
+    report = undo(saved, 1)
+    assert texts(report.done) == [("only1", "removed")]
+    assert texts(report.conflicts)[0][0] == "a"
+    assert undo(saved).turn == 2
+    assert path.read_bytes() == b"1"
+    with pytest.raises(NothingToUndo, match="turn 3 is undone"):
+        undo(saved, 3)
+    with pytest.raises(NothingToUndo, match="nothing is saved of turn 9"):
+        undo(saved, 9)
+    with pytest.raises(NothingToUndo, match="no turn of this session"):
+        undo(saved, session="other")
+
+
+def test_a_turn_with_the_number_of_one_that_is_undone_is_another(saved, work):
+    path = work / "a"
+    path.write_bytes(b"0")
+    write(saved, path, b"1")
+    undo(saved)
+    write(saved, path, b"2")
+    undo(saved)
+    assert path.read_bytes() == b"0"
+
+
+def test_it_survives_a_restart_and_another_process_never_goes_on_with_a_turn(home, work):
+    path = work / "a"
+    path.write_bytes(b"0")
+    write(Checkpoints(home / "checkpoints"), path, b"1", turn=4)
+    again = Checkpoints(home / "checkpoints")
+    write(again, path, b"2", turn=4)
+    undo(Checkpoints(home / "checkpoints"))
+    assert path.read_bytes() == b"1"
+    undo(Checkpoints(home / "checkpoints"))
+    assert path.read_bytes() == b"0"
+
+
+def test_only_the_owner_may_read_it(saved, home, work):
+    write(saved, work / "a", b"secret")
+    for path in (home, *home.rglob("*")):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_links_are_not_followed(saved, work, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"not yours")
+    (work / "d").mkdir()
+    (work / "d" / "a").write_bytes(b"one")
+    write(saved, work / "d" / "a", b"not yours")
+    write(saved, work / "b", b"created")
+    (work / "d" / "a").unlink()
+    (work / "d").rmdir()
+    (work / "d").symlink_to(outside)
+    (work / "b").unlink()
+    (work / "b").symlink_to(outside / "a")
+    for force in (False, True):
+        report = undo(saved, 1, force=force)
+        assert (outside / "a").read_bytes() == b"not yours"
+        assert (work / "b").is_symlink()
+        assert {text for _, text in texts(report.conflicts)} == {
+            "cannot be restored: a link leads to it"
+        }
+
+
+def test_a_directory_or_a_pipe_in_its_place_is_left_alone(saved, work):
+    (work / "a").write_bytes(b"one")
+    write(saved, work / "a", b"two")
+    write(saved, work / "b", b"two")
+    (work / "a").unlink()
+    (work / "a").mkdir()
+    (work / "b").unlink()
+    os.mkfifo(work / "b")
+    report = undo(saved, force=True)
+    assert len(report.conflicts) == 2
+    assert (work / "a").is_dir()
+
+
+def test_a_huge_file_is_not_saved_and_the_report_says_so(home, work):
+    saved = Checkpoints(home / "checkpoints", file_bytes=1000)
+    path = work / "big"
+    path.write_bytes(os.urandom(5000))
+    write(saved, path, b"small now")
+    report = undo(saved, force=True)
+    assert path.read_bytes() == b"small now"
+    assert "was not saved" in report.conflicts[0].text
+    assert sum(p.stat().st_size for p in (home / "checkpoints" / "blobs").iterdir()) < 1000
+
+
+def test_the_oldest_turns_make_room_and_a_turn_alone_may_be_too_much(home, work):
+    folder = home / "checkpoints"
+    saved = Checkpoints(folder, limit_bytes=30_000)
+    path = work / "a"
+    path.write_bytes(b"start")
+    for turn in range(1, 13):
+        write(saved, path, os.urandom(4000), turn, session=f"s{turn % 3}")
+        assert sum(p.stat().st_size for p in (folder / "blobs").iterdir()) <= 30_000
+    assert undo(saved, session="s0").done
+    with pytest.raises(NothingToUndo):
+        undo(saved, 1, session="s1")
+    write(saved, work / "much", os.urandom(40_000), 20)
+    write(saved, work / "much", b"less", 21)
+    report = undo(saved, 21)
+    assert "no room" in report.conflicts[0].text
+    assert (work / "much").read_bytes() == b"less"
+
+
+def test_only_so_many_turns_are_kept_and_nothing_else_is_left(home, work):
+    folder = home / "checkpoints"
+    saved = Checkpoints(folder, keep_turns=3)
+    for turn in range(1, 9):
+        write(saved, work / "a", f"{turn}".encode() * 100, turn)
+    known = json.loads((folder / f"{S}.json").read_bytes())
+    assert [each["turn"] for each in known["turns"]] == [6, 7, 8]
+    assert len(list((folder / "blobs").iterdir())) == 4
+    (folder / "blobs" / ".left.hermes-tmp").write_bytes(b"half")
+    write(saved, work / "a", b"9", 9)
+    assert not list(folder.rglob("*.hermes-tmp"))
+
+
+@pytest.mark.parametrize("name", ["../../escape", "", "a/b", "ü\ud800", "x" * 300, ".hidden"])
+def test_a_session_of_any_name_stays_in_the_folder(saved, home, work, name):
+    (work / "a").write_bytes(b"1")
+    write(saved, work / "a", b"2", session=name)
+    assert {p.parent.name for p in home.rglob("*.json")} == {"checkpoints"}
+    undo(saved, session=name)
+    assert (work / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"[]", b"null", b'{"version": 99}', b'{"version": 1, "turns": [1]}', b"\xff"],
+)
+def test_a_damaged_index_costs_the_undo_and_nothing_more(saved, home, work, damage):
+    write(saved, work / "a", b"1")
+    (home / "checkpoints" / f"{S}.json").write_bytes(damage)
+    with pytest.raises(NothingToUndo):
+        undo(saved)
+    write(saved, work / "a", b"2", 2)
+    undo(saved)
+    assert (work / "a").read_bytes() == b"1"
+
+
+def test_a_damaged_copy_is_said_and_not_written(saved, home, work):
+    path = work / "a"
+    path.write_bytes(b"one")
+    write(saved, path, b"two")
+    for blob in (home / "checkpoints" / "blobs").iterdir():
+        blob.write_bytes(b"rubbish")
+    report = undo(saved)
+    assert path.read_bytes() == b"two"
+    assert "damaged" in report.conflicts[0].text
+    assert "damaged" in saved.diff(S)
+
+
+def test_a_folder_that_cannot_be_used_fails_no_tool(home, work):
+    home.mkdir()
+    (home / "checkpoints").write_text("a file", encoding="utf-8")
+    saved = Checkpoints(home / "checkpoints")
+    write(saved, work / "a", b"1")
+    assert (work / "a").read_bytes() == b"1"
+    with pytest.raises(NothingToUndo, match="nothing could be saved"):
+        undo(saved)
+
+
+def test_the_diff_shows_files_as_they_were_and_became(saved, work):
+    (work / "a.txt").write_bytes(b"one\ntwo\n")
+    (work / "b.bin").write_bytes(b"\0\1")
+    (work / "gone.txt").write_bytes(b"end")
+    write(saved, work / "a.txt", b"one\nzwei\n")
+    write(saved, work / "b.bin", b"\0\2\3")
+    write(saved, work / "new.txt", b"hello\n")
+    write(saved, work / "gone.txt", None)
+    (work / "a.txt").write_bytes(b"mine\n")
+    text = saved.diff(S, root=work)
+    assert "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n" in text
+    assert "binary or large, not compared: 2 bytes → 3 bytes" in text
+    assert "--- /dev/null\n+++ new.txt\n@@ -0,0 +1 @@\n+hello" in text
+    assert "+++ /dev/null\n@@ -1 +0,0 @@\n-end\n\\ No newline" in text
+    assert "mine" not in text
+    undo(saved)
+    assert saved.diff(S, 1, root=work) == text
+
+
+def cell(cell_id, source, **more):
+    fields = {"id": cell_id, "type": "code", "source": source, "metadata": {}, "outputs": []}
+    return {**fields, "execution_count": None, **more}
+
+
+class Recorder:
+    """A restorer that remembers what it was asked, and answers as it is told."""
+
+    def __init__(self, **answer):
+        self.asked = []
+        self.answer = answer
+
+    async def restore_cells(self, document, before, after, *, force=False):
+        self.asked.append((document, before, after, force))
+        return CellsRestored(**self.answer)
+
+
+def test_cells_go_through_the_restorer_with_their_files(saved, work):
+    before = [cell("a", "x = 1"), cell("b", "\ud800é", outputs=[{"output_type": "stream"}])]
+    after = [cell("a", "x = 2"), cell("n", "new"), before[1]]
+    write(saved, work / "f", b"1")
+    saved.save_cells(S, 1, "/w/n.ipynb", before, before)
+    saved.save_cells(S, 1, "/w/n.ipynb", before, after)
+    diff = saved.diff(S, root=Path("/w"))
+    assert "--- n.ipynb cell a\n+++ n.ipynb cell a\n@@ -1 +1 @@\n-x = 1" in diff
+    assert "+++ n.ipynb cell n" in diff
+    refused = Recorder(conflicts=("cell a has been changed",))
+    report = undo(saved, restorer=refused)
+    assert refused.asked == [("/w/n.ipynb", before, after, False)]
+    assert texts(report.conflicts) == [("n.ipynb", "cell a has been changed")]
+    willing = Recorder(done=("cell a restored",))
+    report = undo(saved, restorer=willing, force=True)
+    assert willing.asked[0][3] is True
+    assert texts(report.done) == [("n.ipynb", "cell a restored")]
+    with pytest.raises(NothingToUndo):
+        undo(saved, restorer=willing, force=True)
+
+
+def test_a_cell_that_was_brought_back_is_known_by_its_new_id(saved):
+    first = [cell("a", "1"), cell("b", "2")]
+    saved.save_cells(S, 1, "n", first, [cell("a", "one"), first[1]])
+    saved.save_cells(S, 2, "n", [cell("a", "one"), first[1]], [first[1]])
+    undo(saved, restorer=Recorder(renamed={"a": "z"}))
+    restorer = Recorder()
+    undo(saved, restorer=restorer)
+    _, before, after, _ = restorer.asked[0]
+    assert [each["id"] for each in (*before, *after)] == ["z", "b", "z", "b"]
+
+
+def test_without_a_restorer_or_a_notebook_the_cells_are_a_conflict(saved):
+    class Unreachable:
+        async def restore_cells(self, document, before, after, *, force=False):
+            message = "the notebook is out of reach"
+            raise ToolError(message)
+
+    saved.save_cells(S, 1, "n", [cell("a", "1")], [cell("a", "2")])
+    assert "in a notebook" in undo(saved).conflicts[0].text
+    assert "out of reach" in undo(saved, force=True, restorer=Unreachable()).conflicts[0].text
+
+
+def test_outputs_that_are_too_large_are_left_out_of_a_cell(home):
+    saved = Checkpoints(home / "checkpoints", file_bytes=2000)
+    large = [{"output_type": "stream", "text": "x" * 5000}]
+    saved.save_cells(S, 1, "n", [cell("a", "1", outputs=large)], [cell("a", "2")])
+    restorer = Recorder()
+    undo(saved, restorer=restorer)
+    assert restorer.asked[0][1] == [cell("a", "1", outputs=None)]
+
+
+def test_outputs_are_kept_once_however_often_the_sheet_changes(saved, home):
+    outputs = [{"output_type": "stream", "text": os.urandom(50_000).hex()}]
+    before = [cell("a", "0", outputs=outputs), cell("b", "0", outputs=list(outputs))]
+    for n in range(10):
+        after = [cell("a", str(n), outputs=outputs), before[1]]
+        saved.save_cells(S, 1, "n", before, after)
+    blobs = [p.stat().st_size for p in (home / "checkpoints" / "blobs").iterdir()]
+    assert sum(size > 10_000 for size in blobs) == 1
+    restorer = Recorder()
+    undo(saved, restorer=restorer)
+    assert restorer.asked == [("n", before, after, False)]
+    saved.note(S, 2, "the next turn sweeps")
+    blobs = list((home / "checkpoints" / "blobs").iterdir())
+    assert len(blobs) == 3
+
+
+def test_cells_that_find_no_room_are_named(home):
+    saved = Checkpoints(home / "checkpoints", limit_bytes=20_000)
+    outputs = [{"output_type": "stream", "text": os.urandom(30_000).hex()}]
+    saved.save_cells(S, 1, "/w/n.ipynb", [cell("a", "1")], [cell("a", "2", outputs=outputs)])
+    report = undo(saved)
+    assert report.notes == (
+        "the cells of n.ipynb were not saved: there is no room left among the checkpoints",
+    )
+
+
+def test_two_processes_write_one_session_side_by_side(home, work):
+    code = f"""
+import sys
+from pathlib import Path
+from hermes_nb.app.checkpoints import Checkpoints
+saved = Checkpoints(Path({str(home / "checkpoints")!r}))
+for turn in range(1, 11):
+    path = Path({str(work)!r}) / f"{{sys.argv[1]}}{{turn}}"
+    saved.before("s", turn, [path])
+    path.write_text("x" * turn)
+    saved.after("s", turn, [path])
+"""
+    running = [subprocess.Popen([sys.executable, "-c", code, name], cwd=ROOT) for name in "ab"]
+    assert [each.wait(timeout=60) for each in running] == [0, 0]
+    saved = Checkpoints(home / "checkpoints")
+    for _ in range(20):
+        assert undo(saved, session="s").conflicts == ()
+    assert list(work.iterdir()) == []
+
+
+def test_threads_write_one_turn_side_by_side(saved, work):
+    threads = [threading.Thread(target=write, args=(saved, work / str(n), b"x")) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(undo(saved).done) == 8
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.1, 0.25, 0.4])
+def test_killed_in_the_middle_it_stays_readable(home, work, delay):
+    path = work / "a"
+    path.write_text("start", encoding="utf-8")
+    code = f"""
+from pathlib import Path
+from hermes_nb.app.checkpoints import Checkpoints
+saved = Checkpoints(Path({str(home / "checkpoints")!r}), limit_bytes=20_000)
+path = Path({str(path)!r})
+print("ready", flush=True)
+turn = 0
+while True:
+    turn += 1
+    saved.before("s", turn, [path])
+    path.write_text(f"{{turn}} " * 900)
+    saved.after("s", turn, [path])
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
+    assert child.stdout.readline() == b"ready\n"
+    time.sleep(delay)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    index = loads((home / "checkpoints" / "s.json").read_bytes())
+    assert index.turns
+    blobs = {p.name for p in (home / "checkpoints" / "blobs").iterdir()}
+    assert {digest for turn in index.turns for digest in turn.digests()} <= blobs
+    saved = Checkpoints(home / "checkpoints", limit_bytes=20_000)
+    report = undo(saved, session="s", force=True)
+    number = report.turn
+    assert path.read_text(encoding="utf-8") == ("start" if number == 1 else f"{number - 1} " * 900)
+
+
+def test_a_file_that_was_being_changed_is_restored_only_by_force(saved, work):
+    path = work / "a"
+    path.write_bytes(b"one")
+    saved.before(S, 1, [path])
+    path.write_bytes(b"half")
+    assert "not known" in saved.diff(S)
+    assert "when the process ended" in undo(saved).conflicts[0].text
+    assert undo(saved, force=True).conflicts == ()
+    assert path.read_bytes() == b"one"
+
+
+contents = st.none() | st.binary(max_size=20)
+steps = st.lists(st.tuples(st.sampled_from("abc"), contents, st.booleans()), max_size=12)
+
+
+@given(steps)
+@settings(max_examples=40)
+def test_whatever_happens_undo_gives_the_start_or_what_the_user_wrote(steps):
+    """Each step is a file, its new content, and whether it was the agent.
+
+    Somebody who writes the very bytes that the agent left has, for all one can see, not written.
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(os.path.realpath(name))
+        saved = Checkpoints(root / "checkpoints")
+        files = {letter: root / letter for letter in "abc"}
+        files["a"].write_bytes(b"at the start")
+        base, left = {}, {}
+        for letter, data, agent in steps:
+            path = files[letter]
+            if agent:
+                if letter not in left or left[letter] != content(path):
+                    base[letter] = content(path)
+                left[letter] = data
+                saved.before(S, 1, [path])
+            if data is not None:
+                path.write_bytes(data)
+            elif path.exists():
+                path.unlink()
+            if agent:
+                saved.after(S, 1, [path])
+        now = {letter: content(path) for letter, path in files.items()}
+        agents = {k for k in left if left[k] == now[k]}
+        expected = {k: base[k] if k in agents else now[k] for k in files}
+        try:
+            undo(saved)
+        except NothingToUndo:
+            assert not left
+        assert {letter: content(path) for letter, path in files.items()} == expected
+
+
+def content(path):
+    return path.read_bytes() if path.exists() else None
+
+
+words = st.text(max_size=8)
+states = st.builds(
+    FileState,
+    kind=st.sampled_from(["absent", "file", "large", "odd"]),
+    digest=words,
+    mode=st.integers(0, 0o7777),
+    size=st.integers(0),
+    why=words,
+    saved=st.booleans(),
+)
+items = st.builds(
+    FileItem,
+    before=states,
+    after=st.none() | states,
+    folders=st.lists(words).map(tuple),
+    undone=st.booleans(),
+)
+notebooks = st.builds(
+    CellsItem, before=words, after=words, outputs=st.lists(words).map(tuple), undone=st.booleans()
+)
+turns = st.builds(
+    TurnRecord,
+    number=st.integers(),
+    turn=st.integers(),
+    when=st.floats(allow_nan=False, allow_infinity=False),
+    state=st.sampled_from(["", "undone", "partly"]),
+    files=st.dictionaries(words, items, max_size=3),
+    cells=st.dictionaries(words, notebooks, max_size=3),
+    notes=st.lists(words, max_size=3),
+)
+
+
+@given(st.builds(Index, turns=st.lists(turns, max_size=3), renamed=st.dictionaries(words, words)))
+def test_an_index_is_what_it_was_after_json(index):
+    assert loads(dumps(index)) == index
+
+
+def test_the_tools_save_what_they_change_and_say_what_they_cannot(saved, work):
+    (work / "a.txt").write_text("one\n", encoding="utf-8")
+    (work / "link.txt").symlink_to("a.txt")
+
+    @tool(risk=Risk.WRITE, paths=("path",))
+    async def later(path: str) -> str:
+        """Write asynchronously."""
+        (work / path).write_text("later", encoding="utf-8")
+        return "ok"
+
+    tools = checkpointed(
+        files(work) + terminal(work) + Toolset([later]), saved.keeper(lambda: S), work
+    )
+
+    def call(name, **arguments):
+        return run(tools.get(name), within=context_for(tools.get(name), turn=7), **arguments)
+
+    call("write_file", path="sub/new.txt", content="x")
+    call("patch", path="link.txt", old="one", new="two")
+    call("later", path="async.txt")
+    call("terminal", command="echo hi > shell.txt")
+    call("read_file", path="a.txt")
+    with pytest.raises(ToolError, match="is not there"):
+        call("patch", path="a.txt", old="nonsense", new="x")
+    with pytest.raises(ToolError, match="outside"):
+        call("write_file", path="../outside.txt", content="x")
+    report = undo(saved)
+    assert report.turn == 7
+    assert (work / "a.txt").read_text(encoding="utf-8") == "one\n"
+    assert sorted(p.name for p in work.iterdir()) == ["a.txt", "link.txt", "shell.txt"]
+    assert report.notes == ("terminal was used; what its code did is not undone",)
+    assert report.conflicts == ()
+
+
+def test_reading_without_a_folder_makes_none(saved, home):
+    with pytest.raises(HermesError):
+        saved.diff(S)
+    assert not home.exists()

@@ -1,0 +1,211 @@
+"""A notebook in a fresh kernel: what fails, where, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import psutil
+import pytest
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.events import ToolProgress
+from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.tools import ToolContext
+from hermes_nb.notebook.filedoc import FileDocument
+from hermes_nb.notebook.notebook_tools import notebook_tools
+
+from tests.notebook.test_filedoc import OLD, code, notebook, text, written
+
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def use(shell, tmp_path):
+    """Return a function that runs a notebook below `tmp_path`."""
+    (tmp_path / "sub").mkdir()
+    own = tmp_path / "own.ipynb"
+
+    async def document():
+        return FileDocument(own)
+
+    tools = notebook_tools(shell, document, root=lambda: tmp_path, path=lambda: str(own))
+    tool = tools.get("run_notebook")
+
+    def start(emit=lambda _: None, **arguments):
+        assert tool.check(arguments) == ""
+        context = ToolContext(call=ToolCall(id="1", name="run_notebook"), emit=emit)
+        return tool.run(context, arguments)
+
+    def use(**arguments):
+        return asyncio.run(start(**arguments))
+
+    use.start = start
+    return use
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+def test_a_clean_run(use, tmp_path):
+    path = written(
+        tmp_path / "sub" / "n.ipynb",
+        notebook(
+            text("# T", "t"),
+            code("import os\nassert os.getcwd().endswith('sub')", "a"),
+            code("open('made.txt', 'w').close()", "b"),
+        ),
+    )
+    before = path.read_bytes()
+    events = []
+    said = use(path="sub/n.ipynb", emit=events.append)
+    assert said.startswith("sub/n.ipynb ran without errors: 2 code cells in a fresh kernel, ")
+    assert events[-1] == ToolProgress("1", "cell 3 of 3: open('made.txt', 'w').close()")
+    assert path.read_bytes() == before
+    assert sorted(each.name for each in path.parent.iterdir()) == ["made.txt", "n.ipynb"]
+    assert children() == []
+
+
+def test_failing_cells_are_told_with_their_errors(use, tmp_path):
+    meant = code("1/0", "meant")
+    meant["metadata"]["tags"] = ["raises-exception"]
+    cells = (code("x = 1", "a"), code("nope", "b"), meant, code("d = {}\nd['k']", "c"))
+    written(tmp_path / "n.ipynb", notebook(*cells))
+    said = use(path="n.ipynb")
+    assert said.startswith("n.ipynb: 2 of 4 code cells failed in a fresh kernel, ")
+    assert "--- cell 1 b: nope ---\nNameError: name 'nope' is not defined" in said
+    assert "--- cell 3 c: d = {} d['k'] ---\nKeyError: 'k'" in said
+    assert "ZeroDivisionError" not in said
+
+
+def test_the_kernel_is_told_not_to_recurse(use, tmp_path, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "own.ipynb")
+    monkeypatch.setenv("HERMES_NB_APPROVE", "all")
+    checks = (
+        "import os\nassert os.environ['HERMES_NB_APPROVE'] == 'never'\n"
+        "assert 'own.ipynb' not in os.environ.get('JPY_SESSION_NAME', '')"
+    )
+    written(tmp_path / "n.ipynb", notebook(code(checks, "a")))
+    assert "without errors" in use(path="n.ipynb")
+
+
+def test_the_notebook_in_hand_runs_as_it_is_shown(use, tmp_path):
+    path = written(tmp_path / "own.ipynb", notebook(code("1/0", "a")))
+    asyncio.run(FileDocument(path).insert("2/0"))
+    assert "2 of 2 code cells failed" in use(path="own.ipynb")
+
+
+def test_old_formats_and_unknown_kernels_run(use, tmp_path):
+    written(tmp_path / "old.ipynb", OLD)
+    assert "1 code cells" in use(path="old.ipynb")
+    document = notebook(code("1", "a"))
+    document["metadata"] = {"kernelspec": {"name": "no-such", "language": "python"}}
+    written(tmp_path / "n.ipynb", document)
+    assert "kernel 'no-such' is not installed, so python3" in use(path="n.ipynb")
+    document["metadata"]["kernelspec"]["language"] = "R"
+    written(tmp_path / "n.ipynb", document)
+    with pytest.raises(ToolError, match="No such kernel"):
+        use(path="n.ipynb")
+
+
+def test_what_cannot_be_run(use, tmp_path):
+    (tmp_path / "bad.ipynb").write_text("{", encoding="utf-8")
+    for path, gist in [
+        ("bad.ipynb", "damaged at line 1"), ("none.ipynb", "no file"),
+        ("../x.ipynb", "outside the working directory"), ("sub", "a directory"),
+    ]:  # fmt: skip
+        with pytest.raises(ToolError, match=gist):
+            use(path=path)
+
+
+def test_a_time_limit(use, tmp_path):
+    written(
+        tmp_path / "n.ipynb", notebook(code("import time\ntime.sleep(60)", "a"), code("1", "b"))
+    )
+    said = use(path="n.ipynb", timeout=6)
+    assert "stopped after 6 s at cell 0 a: import time time.sleep(60); the rest was not run" in said
+    assert children() == []
+
+
+def test_a_kernel_that_dies(use, tmp_path):
+    written(tmp_path / "n.ipynb", notebook(code("import os\nos._exit(1)", "a"), code("1", "b")))
+    assert "the kernel died at cell 0 a:" in use(path="n.ipynb")
+
+
+def test_nothing_of_the_kernel_reaches_the_terminal(use, tmp_path, capfd):
+    written(tmp_path / "n.ipynb", notebook(code("import os\nos.system('echo from a shell')", "a")))
+    assert "without errors" in use(path="n.ipynb")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_much_output_stays_small(use, tmp_path):
+    flood = "for i in range(60): print('x' * 1_000_000)"
+    written(tmp_path / "n.ipynb", notebook(code(flood, "a")))
+    before = psutil.Process().memory_info().rss
+    assert "without errors" in use(path="n.ipynb")
+    assert psutil.Process().memory_info().rss - before < 60_000_000
+
+
+def test_a_cancellation_kills_the_kernel_and_its_children(use, tmp_path):
+    child = "import subprocess\nsubprocess.run(['sleep', '60'])"
+    written(tmp_path / "n.ipynb", notebook(code("1", "a"), code(child, "b")))
+
+    async def story():
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def watch(event):
+            if "cell 2" in event.text:
+                loop.call_soon_threadsafe(begun.set)
+
+        running = asyncio.create_task(use.start(path="n.ipynb", emit=watch))
+        await asyncio.wait_for(begun.wait(), 60)
+        while not any(each.name() == "sleep" for each in children()):
+            await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(story())
+    end = time.monotonic() + 10
+    while children() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert children() == []
+    assert os.environ.get("HERMES_NB_APPROVE") is None
+
+
+RUN = """
+from pathlib import Path
+from hermes_nb.notebook.clean_run import clean_run
+from hermes_nb.notebook.ipynb import read_notebook
+async def go(name):
+    path = Path(name)
+    with path.open("rb") as file:
+        notebook = read_notebook(file, path.name).document
+    told = lambda text: print("ready" if "cell 2" in text else "", flush=True)
+    return await clean_run(
+        notebook, name=path.name, directory=path.parent, timeout=60, progress=told
+    )
+"""
+
+
+def test_in_a_real_kernel_stop_ends_it(kernel, tmp_path):
+    path = written(tmp_path / "n.ipynb", notebook(code("1", "a"), code("2", "b")))
+    assert not kernel.run(RUN).error
+    cell = kernel.run(f"print(await go({str(path)!r}))")
+    assert "ran without errors: 2 code cells" in cell.text, cell
+    slow = code("import subprocess\nsubprocess.run(['sleep', '60'])", "b")
+    written(path, notebook(code("1", "a"), slow))
+    cell = kernel.run(
+        f"with stoppable() as stop:\n    await go({str(path)!r})\nprint(stop.stopped)", interrupt=1
+    )
+    assert cell.text.endswith("True\n") and cell.latency < 2, cell
+    left = kernel.run(
+        "import psutil, time\n"
+        "end = time.monotonic() + 10\n"
+        "while (c := psutil.Process().children(recursive=True)) and time.monotonic() < end:\n"
+        "    time.sleep(.05)\n"
+        "print(c)"
+    )
+    assert left.text == "[]\n"
