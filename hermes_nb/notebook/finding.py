@@ -12,6 +12,7 @@ from hermes_nb.notebook.document import Cell, CellConflict
 from hermes_nb.safety.visible import visible
 
 SHORT = 8
+_UUID = 32
 """Characters of an id that are shown where they are enough; as many as git shows of a hash."""
 _NAMED = 5
 _SOURCE_SHOWN = 8_000
@@ -25,6 +26,11 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     return {
         name: name[: max(SHORT, before + 1, behind + 1)] for name, (before, behind) in neighbours
     }
+
+
+def brief_id(cell_id: str) -> str:
+    """Return an id as people and models read it: of a UUID, the first eight digits."""
+    return cell_id[:SHORT] if len(cell_id) >= _UUID else cell_id
 
 
 def find(cells: Sequence[Cell], wanted: str) -> Cell:
@@ -61,7 +67,7 @@ def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
 
 def named(cell: Cell) -> str:
     """Return a cell's id and first words."""
-    return f"{cell.id} [{cell.index}] {one_line(visible(cell.source, lines=True), 40)!r}"
+    return f"{brief_id(cell.id)} [{cell.index}] {one_line(visible(cell.source, lines=True), 40)!r}"
 
 
 def conflict(cell: Cell) -> CellConflict:

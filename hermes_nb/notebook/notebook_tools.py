@@ -16,7 +16,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.document import Cell, CellType
-from hermes_nb.notebook.finding import find, named, short_ids
+from hermes_nb.notebook.finding import brief_id, find, named, short_ids
 from hermes_nb.notebook.kinds import Foreign
 from hermes_nb.notebook.outline import Seen, Sketching, outline
 from hermes_nb.notebook.run_tools import run_tools
@@ -224,4 +224,4 @@ def _diff(before: str, after: str) -> str:
 
 
 def _where(cell: Cell) -> str:
-    return f"cell {cell.id} (index {cell.index})"
+    return f"cell {brief_id(cell.id)} (index {cell.index})"

@@ -16,6 +16,7 @@ from hermes_nb.app.checkpoint_undo import CellsRestored
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import canonical_json, one_line
 from hermes_nb.notebook.document import Cell, NotebookDocument
+from hermes_nb.notebook.finding import brief_id
 
 Open = Callable[[str], Awaitable[NotebookDocument]]
 
@@ -190,7 +191,7 @@ class _Restoring:
 def _named(cell: CellJson) -> str:
     source = str(cell["source"]).strip()
     gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""
-    return f"cell {cell['id']}{gist}"
+    return f"cell {brief_id(str(cell['id']))}{gist}"
 
 
 def _outputs(cell: CellJson) -> str | None:

@@ -18,6 +18,7 @@ from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.clean_run import clean_run
 from hermes_nb.notebook.document import Cell, NotebookDocument
+from hermes_nb.notebook.finding import brief_id
 from hermes_nb.notebook.ipynb import read_notebook
 from hermes_nb.notebook.kernel import Execution, execute
 from hermes_nb.notebook.outputs import IMAGES, render, strip_ansi
@@ -116,7 +117,7 @@ async def _shown(bench: Workbench, ids: Sequence[str]) -> str:
     """Return the code that would run, whole."""
     _, cells = await bench.known(ids)
     sources = [runnable(bench.shell, cell).source for cell in cells]
-    titles = [f"# cell {cell.index} {cell.id}" for cell in cells]
+    titles = [f"# cell {cell.index} {brief_id(cell.id)}" for cell in cells]
     return "\n\n".join(f"{a}\n{b}" for a, b in zip(titles, sources, strict=True))
 
 
@@ -165,7 +166,7 @@ def _report(
     """Return what the model reads of one cell that ran."""
     output = render(execution.outputs, limit=limit, images=IMAGES if bench.sees_images() else 0)
     verb = "failed" if execution.error else "ran"
-    title = f"cell {cell.id} (index {cell.index}) {verb} in {execution.seconds:.1f} s"
+    title = f"cell {brief_id(cell.id)} (index {cell.index}) {verb} in {execution.seconds:.1f} s"
     text = output.text or "(no output)"
     if execution.error is not None and execution.error.ename not in text:
         text = f"{text}\n{execution.error.ename}: {execution.error.evalue}"

@@ -13,7 +13,7 @@ from typing import Any
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document import Cell, NotebookDocument
-from hermes_nb.notebook.finding import conflict, find
+from hermes_nb.notebook.finding import brief_id, conflict, find
 from hermes_nb.notebook.kinds import Foreign
 from hermes_nb.notebook.outline import Seen
 from hermes_nb.safety.visible import visible
@@ -73,7 +73,7 @@ class Workbench:
         """Return an id with the first words of its cell, for whoever watches."""
         matching = [name for name in self._words if wanted and name.startswith(wanted)]
         words = self._words[matching[0]] if len(matching) == 1 else ""
-        return f"{visible(wanted)} {words}".rstrip()
+        return f"{visible(brief_id(wanted))} {words}".rstrip()
 
 
 def first_words(cell: Cell) -> str:

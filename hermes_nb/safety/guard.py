@@ -85,10 +85,17 @@ class Guard:
         if tool.risk in _FREE[self.mode]:
             return "allow", ""
         if self.mode == "never":
-            return "deny", f"{_WHY[tool.risk]}, and approvals are set to never"
+            return "deny", f"{_why(tool)}, and approvals are set to never"
         if assessment:
             return assessment.decision, assessment.reason
-        return "ask", _WHY[tool.risk]
+        return "ask", _why(tool)
+
+
+def _why(tool: Tool) -> str:
+    """Return what makes a tool worth a question."""
+    if tool.toolset == "notebook" and tool.risk is Risk.WRITE:
+        return "it changes the notebook"
+    return _WHY[tool.risk]
 
 
 def shape_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
