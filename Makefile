@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test check lint types imports quick notebooks lab weights wheel clean \
-        bench-loop bench-embedded bench-policy bench-load
+.PHONY: help demo test check lint types imports quick notebooks lab weights wheel clean system \
+        bench-loop bench-embedded bench-policy bench-load bench-bridge
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -29,12 +29,20 @@ weights: $(STAMP)  ## fetch the embedded model's weights once (491 MB, kept in t
 demo: $(STAMP) weights  ## run notebooks/01_first_turn.ipynb on the embedded model
 	@$(BIN)/python notebooks/demo.py
 
-test: check weights  ## all checks, all tests, all notebooks
+# What the tests need of the system: a browser for the front ends, ripgrep for the faster search.
+system:
+	@command -v chromium >/dev/null && command -v rg >/dev/null || { \
+	  command -v apt-get >/dev/null \
+	    || { echo "install chromium and ripgrep to run the tests"; exit 1; }; \
+	  SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium ripgrep >/dev/null; }
+
+test: check weights system  ## all checks, all tests, all notebooks
 	@$(BIN)/python -m pytest -q
 	@$(MAKE) --no-print-directory notebooks
 
 quick: $(STAMP)  ## the tests that need neither the embedded model nor much time
-	@$(BIN)/python -m pytest -q -m 'not embedded and not slow'
+	@$(BIN)/python -m pytest -q -m 'not embedded and not slow and not e2e'
 
 notebooks: $(STAMP) weights  ## run every example notebook
 	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval-lax -p no:cacheprovider \
@@ -59,6 +67,9 @@ bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
 
 bench-load: $(STAMP)  ## what %load_ext costs
 	@$(BIN)/python bench/load.py
+
+bench-bridge: $(STAMP) system  ## how long calls to the open notebook take
+	@$(BIN)/python bench/bridge.py
 
 bench-embedded: $(STAMP) weights  ## how often the embedded model is right
 	@$(BIN)/python bench/embedded.py

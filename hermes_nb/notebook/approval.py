@@ -252,7 +252,8 @@ def _gist(request: ApprovalRequest) -> str:
     arguments = request.call.arguments
     names = ("command", "code", *request.tool.paths)
     found = [str(arguments[name]) for name in names if arguments.get(name)]
-    return " ".join(found) or request.shown or request.tool.name
+    told = request.tool.describe(arguments) if request.tool.describe else ""
+    return " ".join(found) or f"{request.tool.name} {told}".strip()
 
 
 def _outcome(approval: Approval) -> str:

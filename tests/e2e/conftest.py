@@ -1,0 +1,85 @@
+"""One server for each application and one browser for all the tests of this folder."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.e2e.harness import CHROMIUM_ARGUMENTS, Notebook, Server, chromium
+from tests.loopback import Loopback, stream, text_chunks
+
+_numbers = itertools.count()
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call" and report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "tests/e2e/" in item.path.as_posix():
+            item.add_marker(pytest.mark.e2e)
+
+
+# The package's, not the session's: Playwright keeps an event loop running in this thread, which the
+# tests of other packages must not find there.
+@pytest.fixture(scope="package")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=list(CHROMIUM_ARGUMENTS)
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory):
+    server = Server("lab", tmp_path_factory.mktemp("lab"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="package")
+def notebook7(tmp_path_factory):
+    server = Server("notebook", tmp_path_factory.mktemp("notebook7"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(request):
+    """The application that a test is parametrised with, else JupyterLab."""
+    return request.getfixturevalue(getattr(request, "param", "lab"))
+
+
+@pytest.fixture
+def open_notebook(server, browser, request):
+    """Return a function that opens a new notebook with the given cells."""
+    opened: list[Notebook] = []
+
+    def open_one(*cells, name="", **options) -> Notebook:
+        name = name or f"test{next(_numbers)}.ipynb"
+        opened.append(Notebook.open(server, browser, name, cells, **options))
+        return opened[-1]
+
+    yield open_one
+    for number, notebook in enumerate(opened):
+        if request.node.stash.get(_FAILED, False):
+            notebook.shot(f"failed-{request.node.name}-{number}")
+            print(*notebook.log, sep="\n")
+        notebook.close()
+
+
+@pytest.fixture
+def model():
+    """A provider for this test alone; set its `replies`."""
+    with Loopback(stream(text_chunks("ok"))) as provider:
+        yield provider

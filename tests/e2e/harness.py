@@ -1,0 +1,302 @@
+"""JupyterLab and Notebook 7 in a headless Chromium, driven as a user drives them.
+
+A `Server` is a real Jupyter server on 127.0.0.1, a `Notebook` one notebook open in a browser tab.
+Its first cell, the driver, is where tests run code in the kernel; the cells behind it are the
+notebook that a test is about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Page
+
+App = Literal["lab", "notebook"]
+REPOSITORY = Path(__file__).parents[2]
+EXTENSION = REPOSITORY / "hermes_nb" / "notebook" / "labextension"
+TOKEN = "e2e"
+CHROMIUM_ARGUMENTS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+).split()
+PATIENCE = 60_000
+"""Milliseconds for a page to load on a busy machine."""
+
+NOW = "window.jupyterapp.shell.currentWidget"
+MODEL = f"{NOW}.content.model.sharedModel"
+BRIDGE = """\
+import json, time
+from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.document import CellConflict, source_hash
+from hermes_nb.notebook.frontend import FrontEnd
+from hermes_nb.notebook.live import LiveDocument
+frontend = FrontEnd(get_ipython())
+info = await frontend.probe()
+document = LiveDocument(frontend, info)
+def cell_of(c): return {"id": c.id, "source": c.source, "hash": c.hash, "index": c.index}
+"""
+
+
+def chromium() -> str:
+    """Return the browser's path; fail with what to do where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    found = os.environ.get("HERMES_E2E_CHROMIUM") or next(
+        filter(None, map(shutil.which, names)), ""
+    )
+    if not found or not Path(found).exists():
+        pytest.fail(
+            "no Chromium for the browser tests: `apt-get install chromium`, or set "
+            "HERMES_E2E_CHROMIUM to the path of one"
+        )
+    return found
+
+
+class Server:
+    """A Jupyter server of its own, with this checkout's extension."""
+
+    def __init__(self, app: App, folder: Path) -> None:
+        self.app: App = app
+        self.root = folder / "notebooks"
+        self._folder = folder
+        for name in ("notebooks", "home", "share/labextensions", "settings"):
+            (folder / name).mkdir(parents=True)
+        # An installed extension is read from where pip put it; the tests are about this tree's.
+        (folder / "share" / "labextensions" / "hermes-nb").symlink_to(EXTENSION)
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        news = folder / "settings" / "@jupyterlab" / "apputils-extension"
+        news.mkdir(parents=True)
+        (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+        with (folder / "server.log").open("w") as log:
+            self._process = subprocess.Popen(
+                self._command(port), cwd=self.root, env=self._environment(), stdout=log, stderr=log
+            )
+        self._wait()
+
+    def request(self, path: str, method: str = "GET", data: object = None) -> Any:
+        """Call the server's REST interface."""
+        body = None if data is None else json.dumps(data).encode()
+        headers = {"Authorization": f"token {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, body, headers, method=method)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _command(self, port: int) -> list[str]:
+        expose = "LabApp" if self.app == "lab" else "JupyterNotebookApp"
+        return [
+            str(Path(sys.executable).with_name("jupyter")),
+            self.app,
+            "--allow-root",
+            "--no-browser",
+            "--ServerApp.ip=127.0.0.1",
+            f"--ServerApp.port={port}",
+            "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={TOKEN}",
+            f"--ServerApp.root_dir={self.root}",
+            f"--{expose}.expose_app_in_browser=True",
+            f"--{expose}.user_settings_dir={self._folder / 'settings'}",
+            f"--{expose}.workspaces_dir={self._folder / 'settings'}",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        own = {
+            name: str(self._folder / name.lower())
+            for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR")
+        }
+        own["JUPYTER_PATH"] = str(self._folder / "share")
+        own["IPYTHONDIR"] = str(self._folder / "ipython")
+        own["HERMES_HOME"] = str(self._folder / "home")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        return kept | own | {"PYTHONPATH": str(REPOSITORY), "HERMES_NB_MODEL": "loopback-model"}
+
+    def _wait(self) -> None:
+        until = time.monotonic() + 90
+        while time.monotonic() < until and self._process.poll() is None:
+            try:
+                self.request("/api/status")
+            except (OSError, urllib.error.URLError):
+                time.sleep(0.2)
+            else:
+                return
+        pytest.fail(f"Jupyter did not start:\n{(self._folder / 'server.log').read_text()[-3000:]}")
+
+
+@dataclass
+class Notebook:
+    """A notebook open in a tab of its own."""
+
+    server: Server
+    page: Page
+    name: str
+    log: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(
+        cls,
+        server: Server,
+        browser: Browser,
+        name: str,
+        cells: Sequence[str | Mapping[str, Any]] = (),
+        *,
+        size: tuple[int, int] = (1200, 900),
+    ) -> Notebook:
+        """Write a notebook and open it; a cell is a code cell's source, or a whole cell."""
+        write(server.root / name, cells)
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]})
+        notebook = cls(server, context.new_page(), name)
+        notebook.page.on("console", lambda m: notebook.log.append(f"{m.type}: {m.text}"[:400]))
+        notebook.page.on("pageerror", lambda e: notebook.log.append(f"pageerror: {e}"[:400]))
+        notebook.show(name)
+        return notebook
+
+    def show(self, name: str) -> None:
+        """Load a notebook into this tab and wait for its kernel."""
+        self.name = name
+        tree = "lab/tree" if self.server.app == "lab" else "notebooks"
+        reset = "&reset" if self.server.app == "lab" else ""
+        self.page.goto(f"{self.server.url}/{tree}/{name}?token={TOKEN}{reset}")
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait until the notebook is shown and its kernel idle."""
+        self.page.wait_for_function(
+            f"window.jupyterapp && {NOW}?.sessionContext?.session?.kernel?.status === 'idle' "
+            f"&& {NOW}.context.isReady && {NOW}.content.widgets.length",
+            timeout=PATIENCE,
+        )
+
+    def evaluate(self, script: str, argument: object = None) -> Any:
+        """Run JavaScript in the page: an expression in `nb` (the panel), `m` (its model), `a`."""
+        return self.page.evaluate(
+            f"a => {{const nb = {NOW}, m = {MODEL}; return {script}}}", argument
+        )
+
+    def sources(self) -> list[str]:
+        """Return the cells' sources as the page has them, without the driver."""
+        return self.evaluate("m.cells.map(c => c.getSource())")[1:]
+
+    def ids(self) -> list[str]:
+        return self.evaluate("m.cells.map(c => c.id)")[1:]
+
+    def start(self, index: int) -> None:
+        """Run a cell (the driver is 0) and do not wait for it."""
+        self.page.evaluate(
+            f"""i => {{ const nb = {NOW}; nb.content.activeCellIndex = i; nb.content.deselectAll();
+            void window.jupyterapp.commands.execute('notebook:run-cell'); }}""",
+            index,
+        )
+        self.page.wait_for_function(f"{MODEL}.cells[{index}].executionState === 'running'")
+
+    def finish(self, index: int, timeout: float = 30) -> list[dict[str, Any]]:
+        """Wait for a running cell and return its outputs."""
+        self.page.wait_for_function(
+            f"{MODEL}.cells[{index}].executionState === 'idle'", timeout=timeout * 1000
+        )
+        return self.outputs(index)
+
+    def outputs(self, index: int) -> list[dict[str, Any]]:
+        return self.evaluate("m.cells[a].getOutputs()", index)
+
+    def run(self, index: int, timeout: float = 30) -> list[dict[str, Any]]:
+        """Run a cell to its end and return its outputs."""
+        self.page.evaluate(
+            f"""async i => {{ const nb = {NOW}; nb.content.activeCellIndex = i;
+            nb.content.deselectAll();
+            await window.jupyterapp.commands.execute('notebook:run-cell'); }}""",
+            index,
+        )
+        return self.finish(index, timeout)
+
+    def kernel(self, code: str, timeout: float = 30) -> str:
+        """Run code in the driver cell and return what it printed; fail on an error."""
+        self.evaluate("m.cells[0].setSource(a)", code)
+        outputs = self.run(0, timeout)
+        errors = [output for output in outputs if output["output_type"] == "error"]
+        assert not errors, "\n".join(errors[0]["traceback"])
+        return "".join(output.get("text", "") for output in outputs)
+
+    def value(self, code: str) -> Any:
+        """Run code whose last line is an expression, and return that as JSON."""
+        *lines, last = code.strip().splitlines()
+        return json.loads(
+            self.kernel("\n".join(["import json", *lines, f"print(json.dumps({last}))"]))
+        )
+
+    def bridge(self) -> None:
+        """Put `frontend`, `info` and `document` into the kernel."""
+        self.kernel(BRIDGE)
+
+    def command(self, name: str, **arguments: object) -> Any:
+        """Execute a command of the application and wait for it."""
+        script = "async a => { await window.jupyterapp.commands.execute(a[0], a[1]) }"
+        return self.page.evaluate(script, [name, arguments])
+
+    def saved(self) -> nbformat.NotebookNode:
+        """Return the notebook as it is on disk; it must be valid."""
+        notebook = nbformat.read(self.server.root / self.name, as_version=4)
+        nbformat.validate(notebook)
+        return notebook
+
+    def until(self, condition: Callable[[], object], timeout: float = 10) -> None:
+        """Wait for something that only Python can see."""
+        end = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < end, f"not within {timeout} s; the page said: {self.log[-5:]}"
+            self.page.wait_for_timeout(50)
+
+    def shot(self, name: str) -> None:
+        """Keep a picture of the page."""
+        folder = REPOSITORY / "artifacts"
+        folder.mkdir(exist_ok=True)
+        self.page.screenshot(path=folder / f"{name}.png")
+
+    def close(self) -> None:
+        """Close the tab and end its kernels."""
+        self.page.context.close()
+        for session in self.server.request("/api/sessions"):
+            if Path(session["path"]).name == Path(self.name).name:
+                self.server.request(f"/api/sessions/{session['id']}", "DELETE")
+
+
+def write(path: Path, cells: Sequence[str | Mapping[str, Any]]) -> None:
+    """Write a notebook whose first cell is the driver."""
+    made = [
+        {"cell_type": "code", "source": each} if isinstance(each, str) else each for each in cells
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    notebook.cells.append(nbformat.v4.new_code_cell("", id="driver"))
+    for number, cell in enumerate(made, start=1):
+        new = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}
+        more = {key: value for key, value in cell.items() if key != "cell_type"}
+        notebook.cells.append(new[cell["cell_type"]](**({"id": f"cell{number}"} | more)))
+    nbformat.write(notebook, path)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

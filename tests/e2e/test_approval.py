@@ -1,0 +1,131 @@
+"""Asking with buttons, in both applications: by click and by keys, with a reason, and a stop."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.loopback import stream, text_chunks, tool_chunks
+
+BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
+ASK = ".hermes-ask"
+HOSTILE = "<img src=x onerror='window.obeyed=1'></div><b>&amp;"
+
+
+def prepare(notebook, provider, *calls):
+    """Load hermes with a model that makes these calls, one a request, and then says Done."""
+    provider.replies[:] = [stream(tool_chunks(call)) for call in calls]
+    provider.replies.append(stream(text_chunks("Done.")))
+    notebook.kernel(
+        f"import os; os.environ['HERMES_NB_BASE_URL'] = {provider.url!r}\n%load_ext hermes_nb"
+    )
+
+
+def terminal(command):
+    return "terminal", {"command": command}
+
+
+def python(code):
+    return "run_python", {"code": code}
+
+
+def results(provider):
+    messages = provider.bodies[-1]["messages"]
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+def shown(outputs):
+    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
+
+
+def asked(notebook):
+    """Wait for the box and return the text of what it asks about."""
+    notebook.page.wait_for_selector(f"{ASK} button", timeout=15_000)
+    return notebook.page.inner_text(f"{ASK} .hermes-code")
+
+
+def click(notebook, label):
+    notebook.page.click(f"{ASK} button:has-text('{label}')")
+
+
+@BOTH
+def test_a_click_allows_once_and_always_is_remembered(open_notebook, server, model):
+    notebook = open_notebook("%%hermes\nclean up")
+    clean = terminal("rm -rf build; echo cleaned")
+    prepare(notebook, model, clean, clean, clean)
+    notebook.start(1)
+    assert asked(notebook) == "rm -rf build; echo cleaned"
+    notebook.shot(f"approval-command-{server.app}")
+    click(notebook, "Run once")
+    notebook.page.wait_for_selector("text=allowed once")
+    asked(notebook)  # once is once
+    click(notebook, "Always")
+    outputs = notebook.finish(1)
+    assert [text.count("cleaned") > 0 for text in results(model)] == [True] * 3
+    assert shown(outputs).count("`rm -rf build; echo cleaned` · allowed") == 2
+    assert "Done." in shown(outputs)
+    assert not notebook.page.query_selector(ASK)
+    assert "widget-view" not in str(outputs)
+    left = "from ipywidgets.widgets import widget\nlen(widget._instances)"
+    assert notebook.value(left) == 0
+
+
+@BOTH
+def test_a_reason_by_keyboard_and_a_stop(open_notebook, server, model):
+    notebook = open_notebook("%%hermes\nrun it", "%%hermes\nrun it again")
+    prepare(notebook, model, python("made = 1"), python("made = 2"))
+    notebook.start(1)
+    assert asked(notebook) == "made = 1"
+    notebook.page.focus(f"{ASK} button:has-text('Deny')")
+    notebook.page.keyboard.press("Enter")
+    notebook.page.wait_for_selector(f"{ASK} input:focus")
+    notebook.page.keyboard.type("not now,")
+    notebook.page.keyboard.press("Tab")  # leaves the line, which sends what is in it so far
+    notebook.page.keyboard.press("Shift+Tab")
+    notebook.page.keyboard.press("End")
+    notebook.page.keyboard.type(" later")
+    notebook.shot(f"approval-reason-{server.app}")
+    notebook.page.keyboard.press("Enter")
+    notebook.page.wait_for_selector("text=denied: not now, later")
+    asked(notebook)
+    began = time.monotonic()
+    notebook.command("notebook:interrupt-kernel")
+    outputs = notebook.finish(1)
+    assert time.monotonic() - began < 3
+    assert "`made = 2` · stopped" in shown(outputs)
+    assert not notebook.page.query_selector(ASK)
+    assert notebook.value("'made' in globals()") is False
+    model.replies[:] = [stream(text_chunks("Fine."))]
+    model.exchanges.clear()
+    assert "Fine." in shown(notebook.run(2))
+    assert "not now, later" in results(model)[0]
+
+
+def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, model):
+    notebook = open_notebook("%%hermes\nchange it")
+    path = f"{HOSTILE}.txt".replace("/", "")
+    change = {"path": path, "content": f"first {HOSTILE}\nsecond\n"}
+    prepare(notebook, model, ("write_file", change), python(HOSTILE), terminal(f"rm '{HOSTILE}'"))
+    notebook.start(1)
+    assert f"+first {HOSTILE}" in asked(notebook)
+    notebook.shot("approval-diff-light")
+    assert notebook.page.query_selector_all(f"{ASK} .hermes-add")
+    notebook.command("apputils:change-theme", theme="JupyterLab Dark")
+    notebook.page.wait_for_timeout(700)
+    notebook.shot("approval-diff-dark")
+    click(notebook, "Apply")
+    for _ in range(2):
+        notebook.page.wait_for_function(
+            "document.querySelectorAll('.hermes-ask .hermes-add').length === 0"
+        )
+        assert HOSTILE in asked(notebook)
+        click(notebook, "Deny")
+        notebook.page.wait_for_selector(f"{ASK} input:focus")
+        notebook.page.keyboard.press("Enter")
+        notebook.page.wait_for_timeout(900)
+    outputs = notebook.finish(1)
+    lines = shown(outputs).splitlines()
+    assert sum(line.startswith("`") and line.endswith("· denied") for line in lines) == 2
+    assert notebook.page.evaluate("window.obeyed ?? null") is None
+    assert not notebook.page.query_selector(".jp-OutputArea img")

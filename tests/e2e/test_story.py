@@ -1,0 +1,116 @@
+"""Whole turns in the open notebook: insert, run, edit, undo, conflict, mend, restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.test_approval import prepare, results, shown
+from tests.loopback import stream, text_chunks, tool_chunks
+
+BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
+
+
+def next_turn(model, *calls, says="Done."):
+    """Set what the model does in the next turn: these calls, one a request, and then text."""
+    model.exchanges.clear()
+    model.replies[:] = [stream(tool_chunks(call)) for call in calls]
+    model.replies.append(stream(text_chunks(says)))
+
+
+def type_into(notebook, index, text):
+    """Write into a cell as its user does, without saving."""
+    notebook.evaluate("m.cells[a[0]].setSource(a[1])", [index, text])
+
+
+@BOTH
+def test_insert_run_edit_and_undo(open_notebook, server, model):
+    notebook = open_notebook(
+        "# the user's cell",
+        "%%hermes --approve all\nsquare it",
+        "%%hermes --approve all\nrun it, then cube it",
+        "%hermes diff",
+        "%hermes undo",
+    )
+    prepare(notebook, model, ("insert_cell", {"source": "z = x ** 2\nprint('side effect')\nz"}))
+    notebook.kernel("x = 12")
+    type_into(notebook, 1, "# unsaved words of the user")
+    notebook.run(2)
+    assert notebook.sources()[2] == "z = x ** 2\nprint('side effect')\nz"
+    made = notebook.ids()[2]
+    next_turn(
+        model,
+        ("run_cell", {"id": made[:8]}),
+        ("edit_cell", {"id": made[:8], "old": "x ** 2", "new": "x ** 3"}),
+        ("run_cell", {"id": made[:8]}),
+    )
+    assert "Done." in shown(notebook.run(4))
+    squared, _, cubed = results(model)[-3:]
+    assert "144" in squared
+    assert "1728" in cubed
+    assert "side effect" in str(notebook.outputs(3))
+    notebook.command("docmanager:save")
+    notebook.until(lambda: len(notebook.saved().cells) == 7)
+    saved = notebook.saved().cells
+    assert saved[1].source == "# unsaved words of the user"
+    assert saved[3].outputs[-1]["data"]["text/plain"] == "1728"
+    assert saved[3].metadata["hermes"]["turn"] == 1
+    diff = shown(notebook.run(5))
+    assert "-z = x ** 2" in diff
+    assert "+z = x ** 3" in diff
+    undone = shown(notebook.run(6))
+    assert "is undone" in undone
+    assert "namespace is as the turn left it" in undone
+    assert notebook.sources()[2] == "z = x ** 2\nprint('side effect')\nz"
+    assert notebook.sources()[0] == "# unsaved words of the user"
+    notebook.shot(f"undone-{server.app}")
+
+
+def test_what_the_user_typed_meanwhile_is_not_overwritten(open_notebook, model):
+    notebook = open_notebook(
+        "y = 1", "%%hermes --approve all\nlook", "%%hermes --no-context --approve all\nchange it"
+    )
+    prepare(notebook, model, ("notebook_outline", {}))
+    notebook.run(2)
+    type_into(notebook, 1, "y = 1  # and a thought of mine")
+    target = notebook.ids()[0]
+    next_turn(model, ("edit_cell", {"id": target, "new": "y = 2"}))
+    notebook.run(3)
+    assert "not as you last saw it" in results(model)[-1]
+    assert "a thought of mine" in results(model)[-1]
+    assert notebook.sources()[0] == "y = 1  # and a thought of mine"
+
+
+def test_a_failed_cell_is_mended_and_run_again(open_notebook, model):
+    notebook = open_notebook("total = 10 / 0", "%hermes fix")
+    prepare(notebook, model)
+    failed = notebook.ids()[0]
+    notebook.run(1)
+    next_turn(
+        model,
+        ("read_cells", {"ids": [failed]}),
+        ("edit_cell", {"id": failed, "old": "10 / 0", "new": "10 / 4"}),
+        ("run_cell", {"id": failed}),
+    )
+    notebook.start(2)
+    for label in ("Apply", "Run once"):
+        notebook.page.wait_for_selector(f".hermes-ask button:has-text('{label}')", timeout=15_000)
+        notebook.shot(f"fix-{label.split()[0].lower()}")
+        notebook.page.click(f".hermes-ask button:has-text('{label}')")
+    notebook.finish(2)
+    prompt = model.bodies[0]["messages"][-1]["content"]
+    assert "ZeroDivisionError" in prompt
+    assert failed in prompt
+    assert notebook.sources()[0] == "total = 10 / 4"
+    assert notebook.value("total") == 2.5
+
+
+def test_a_restarted_kernel_goes_on_with_the_conversation(open_notebook, model):
+    notebook = open_notebook("%%hermes\nmy colour is blue", "%%hermes\nwhat is my colour?")
+    prepare(notebook, model)
+    notebook.run(1)
+    notebook.evaluate("nb.sessionContext.restartKernel()")
+    notebook.ready()
+    prepare(notebook, model)
+    assert "Resumed" in shown(notebook.run(2))
+    roles = [message["role"] for message in model.bodies[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
