@@ -231,7 +231,8 @@ def _question(request: ApprovalRequest) -> str:
 
 
 def _line(line: str, *, diff: bool) -> str:
-    kind = {"+": "hermes-add", "-": "hermes-del"}.get(line[:1], "") if diff else ""
+    header = line.startswith(("--- ", "+++ "))
+    kind = {"+": "hermes-add", "-": "hermes-del"}.get(line[:1], "") if diff and not header else ""
     return f'<div class="{kind}">{_text(line)}</div>'
 
 

@@ -33,7 +33,7 @@ class Below:
     @property
     def way(self) -> str:
         """How it is reached."""
-        return "one new cell offered below (the notebook itself is out of reach)"
+        return "the input history (the notebook is out of reach; a new cell is offered below)"
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
         """Return the code that ran, as cells `in-1`, `in-2`, …; outputs are not known."""

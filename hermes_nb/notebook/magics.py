@@ -19,6 +19,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, Unicode
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.protocols import ChatModel
 from hermes_nb.notebook.keys import refuse_key
 
 CALL = re.compile(
@@ -158,6 +159,22 @@ class HermesMagics(Magics):
         from hermes_nb.notebook.transcript import plain_text
 
         display({"text/markdown": markdown, "text/plain": plain_text(markdown)}, raw=True)
+
+
+def use_model(model: ChatModel) -> None:
+    """Let the agent of this kernel use a model object, such as a `ScriptedModel`, from now on.
+
+    `%hermes model NAME` goes back to one by name. Raises `ConfigError` where it is not
+    loaded yet.
+    """
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    magics = shell and shell.magics_manager.registry.get("HermesMagics")
+    if not magics:
+        message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
+        raise ConfigError(message)
+    magics.resident.use(model)
 
 
 def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:

@@ -227,9 +227,13 @@ class Resident:
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
         self._chosen["model"] = name
+        self.use(None)
+
+    def use(self, model: ChatModel | None) -> None:
+        """Use this model object from the next turn on; None is the one that the settings name."""
         if self._model is not None:
             self._retired.append(self._model)
-        self._model = None
+        self._model = model
 
     def choose_approval(self, mode: str) -> None:
         """Set the approval mode; raise `ConfigError` for one that does not exist."""
