@@ -17,6 +17,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
+from hermes_nb.notebook.older import comms_heard
 from hermes_nb.notebook.view import can_ask, has_kernel
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
@@ -25,6 +26,10 @@ from hermes_nb.safety.visible import visible
 NOBODY = (
     "nobody can be asked here, so it was not run; "
     "`%hermes approve all` or HERMES_NB_APPROVE=all allows such calls"
+)
+RELOADED = (
+    "the page was reloaded during this turn and cannot show the question; say what you wanted to "
+    "do, so that the user can ask again"
 )
 QUESTION = "Run it? [y]es, [a]lways here, [n]o, or say why not: "
 GIST = 90
@@ -72,6 +77,8 @@ class CellApprover:
         if not can_ask(self._shell):
             return Approval("deny", NOBODY)
         page = await self._frontend.probe()
+        if self._frontend.reloaded:
+            return Approval("deny", RELOADED)
         if page is not None and page.widgets:
             return await ask_with_buttons(request)
         self._show(request)
@@ -102,7 +109,8 @@ async def ask_with_buttons(request: ApprovalRequest) -> Approval:
     handle = display(box.root, display_id=True)
     outcome = "stopped"
     try:
-        approval = await box.answer()
+        async with comms_heard(told=True):
+            approval = await box.answer()
         outcome = _outcome(approval)
         return approval
     finally:

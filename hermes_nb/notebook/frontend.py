@@ -18,6 +18,7 @@ from typing import Any
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.document import CellConflict
+from hermes_nb.notebook.older import comms_heard
 from hermes_nb.notebook.view import can_ask, has_kernel
 
 TARGET = "hermes_nb"
@@ -97,7 +98,7 @@ class Channel:
         self._pending[number] = future
         try:
             self._comm.send({"id": number, "to": to, "op": op, "args": dict(arguments)})
-            async with asyncio.timeout(timeout):
+            async with comms_heard(), asyncio.timeout(timeout):
                 return await future
         finally:
             self._pending.pop(number, None)
@@ -149,6 +150,7 @@ class FrontEnd:
         self._hellos: asyncio.Queue[Info] | None = None
         self._silent: dict[str, str] = {}
         self._gone = ""
+        self._met_in = ""
         self.problem = ""
         self.listeners: list[Callable[[Info], None]] = []
 
@@ -173,7 +175,8 @@ class FrontEnd:
         before, self._hellos = self._channel, asyncio.Queue()
         self._channel = Channel({"cell": cell}, self._hear)
         try:
-            page = await self._choose(self._hellos, cell, client, timeout)
+            async with comms_heard():
+                page = await self._choose(self._hellos, cell, client, timeout)
         finally:
             self._hellos = None
             if before is not None:
@@ -184,7 +187,16 @@ class FrontEnd:
             self._silent[client] = request
         elif page.client != client:
             self._gone = client
+        else:
+            self._met_in = request
         return self._usable(page)
+
+    @property
+    def reloaded(self) -> bool:
+        """Whether the page that ran this cell has been left since: it shows no new output of it."""
+        _, client, request = self._parent()
+        page = self._page
+        return self._met_in == request and page is not None and page.client != client
 
     async def call(self, op: str, timeout: float = 5.0, **arguments: Any) -> Any:  # noqa: ANN401
         """Have the page do something and return what it says.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 
 import psutil
@@ -44,8 +45,21 @@ def use(shell, tmp_path):
     return use
 
 
-def children():
+def everyone():
     return psutil.Process().children(recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def others(monkeypatch):
+    """Note the processes that other tests left to the interpreter, as multiprocessing does."""
+    monkeypatch.setattr(sys.modules[__name__], "_others", everyone())
+
+
+_others = []
+
+
+def children():
+    return [each for each in everyone() if each not in _others]
 
 
 def test_a_clean_run(use, tmp_path):
