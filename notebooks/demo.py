@@ -30,7 +30,11 @@ def run() -> nbformat.NotebookNode:
         os.environ["HERMES_HOME"] = home
         os.environ["HERMES_NB_MODEL"] = "embedded"
         client = NotebookClient(
-            notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": HERE}}
+            notebook,
+            timeout=SECONDS,
+            kernel_name="python3",
+            extra_arguments=["--IPKernelApp.log_level=40"],  # errors; not its warning about TCP
+            resources={"metadata": {"path": HERE}},
         )
         client.execute()
     return notebook

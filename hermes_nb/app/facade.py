@@ -73,8 +73,8 @@ class Hermes:
     `model` is a name, or a `ChatModel` such as `ScriptedModel`. `tools` are toolset names, tools
     of yours, or both; names choose among the built-in ones. `approve` is a mode (`ask`, `edits`,
     `all`, `never`) or an `Approver`; without one, what would ask is refused. `window` is the
-    context window in tokens. Raises `ConfigError` for what cannot be used; nothing is built before
-    the first turn.
+    context window in tokens, `auxiliary` the model for work beside the conversation (there is none
+    yet). Raises `ConfigError` for what cannot be used; nothing is built before the first turn.
     """
 
     def __init__(  # noqa: PLR0913 - a public seam
