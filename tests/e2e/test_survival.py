@@ -18,8 +18,8 @@ from tests.e2e.test_approval import ASK, asked, click, prepare, results, shown, 
 from tests.e2e.test_story import next_turn
 from tests.loopback import Reply, chunk, event, stream, text_chunks, tool_chunks
 
-KERNEL_KILLS = int(os.environ.get("HERMES_E2E_KILLS", "5"))
-SERVER_KILLS = int(os.environ.get("HERMES_E2E_SERVER_KILLS", "3"))
+KERNEL_KILLS = int(os.environ.get("HERMES_E2E_KILLS", "3"))
+SERVER_KILLS = int(os.environ.get("HERMES_E2E_SERVER_KILLS", "2"))
 MINE = "# the user's own cell, unsaved"
 
 
