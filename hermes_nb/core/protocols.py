@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, overload, runtime_checkable
 
-from hermes_nb.core.events import Answer, Delta, Event
-from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.events import Answer, Delta, Event, UsageReported
+from hermes_nb.core.messages import Message, Reply, Role, ToolCall, Usage
 from hermes_nb.core.tools import Tool, Toolset
 
 
@@ -22,6 +22,9 @@ class Request:
     messages: tuple[Message, ...]
     tools: Toolset = field(default_factory=Toolset)
     tool_choice: Literal["auto", "none"] = "auto"
+
+
+MessageState = Literal["active", "compressed", "undone"]
 
 
 @runtime_checkable
@@ -51,8 +54,41 @@ class ChatModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression(Sequence[Message]):
+    """What a compression made of a conversation; as a sequence, its messages.
+
+    `note` belongs at the end of the system prompt from now on. `requests` is what the engine asked
+    of models on the way. The other fields are those of `ContextCompressed`.
+    """
+
+    messages: tuple[Message, ...]
+    note: str = ""
+    phase: str = ""
+    shortened: int = 0
+    dropped: int = 0
+    summary: str = ""
+    warning: str = ""
+    requests: tuple[UsageReported, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        """Return the message at `index`, or those of a slice."""
+        return self.messages[index]
+
+
 class ContextEngine(Protocol):
-    """Keeps the prompt within the window; exactly one is active."""
+    """Keeps the prompt within the window; exactly one is active.
+
+    Subclass it to inherit what an engine need not have: tools, and the ends of a session.
+    """
 
     def observe(self, usage: Usage) -> None:
         """Take note of what a request really used."""
@@ -62,19 +98,37 @@ class ContextEngine(Protocol):
         """Say whether a prompt of that many tokens should be compressed before it is sent."""
         ...
 
-    async def compress(self, messages: Sequence[Message], focus: str = "") -> list[Message]:
-        """Return a shorter conversation; the input is never mutated."""
+    async def compress(self, messages: Sequence[Message], focus: str = "") -> Sequence[Message]:
+        """Return a shorter conversation, best as a `Compression`; the input is never mutated.
+
+        `messages` has no system message, is valid, and may end with a user message or a result that
+        waits for its answer. `focus` is what the user wants kept in the first place.
+        """
         ...
+
+    def tools(self) -> Toolset:
+        """Return the tools that the engine offers to the model."""
+        return Toolset()
+
+    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002
+        """Begin with a session; `live()` is the request that its agent would send now."""
+        return
+
+    def session_ended(self) -> None:
+        """Release what the session needed."""
+        return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
     """A session's row. `notebook` is an absolute path or "", times are seconds since the epoch.
 
-    `messages` counts the active ones; `written` is when the last of them was added.
+    `messages` counts the active ones; `written` is when the last of them was added. `parent` is
+    the session that this one was made from (a review, a child of a fan-out), or "".
     """
 
     id: str
+    parent: str = ""
     title: str = ""
     source: str = "notebook"
     notebook: str = ""
@@ -85,6 +139,36 @@ class StoredSession:
     ended: float | None = None
     messages: int = 0
     usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """A message as it lies in the store.
+
+    `position` counts from 0 in its session and never changes; `at` is in seconds since the epoch.
+    """
+
+    session_id: str
+    position: int
+    message: Message
+    at: float
+    state: MessageState = "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A message that a search found.
+
+    A higher `score` is better; `when` is in seconds since the epoch; `snippet` is the text around
+    the words that matched.
+    """
+
+    session_id: str
+    position: int
+    role: Role
+    snippet: str
+    score: float
+    when: float
 
 
 class SessionStore(Protocol):
@@ -100,16 +184,65 @@ class SessionStore(Protocol):
         model: str = "",
         system_prompt: str = "",
         session_id: str = "",
+        parent: str = "",
     ) -> str:
-        """Create a session and return its id: `session_id`, or else a new one."""
+        """Create a session and return its id: `session_id`, or else a new one.
+
+        A session that is there already stays as it is. A `parent` that is not there is left out.
+        """
         ...
 
     def append(self, session_id: str, message: Message) -> None:
-        """Add a message; it is durable when this returns."""
+        """Add a message; it is durable when this returns.
+
+        A session that the store does not have, or has lost, gets a row first.
+        """
         ...
 
     def messages(self, session_id: str) -> list[Message]:
         """Return a session's active messages in order, as they were written."""
+        ...
+
+    def rows(
+        self, session_id: str, *, first: int = 0, last: int | None = None
+    ) -> list[StoredMessage]:
+        """Return the messages at positions `first` to `last` (inclusive), whatever their state."""
+        ...
+
+    def replace(
+        self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
+    ) -> None:
+        """Make `messages` the active conversation, as a compression does, in one transaction.
+
+        Active messages that are still among them keep their rows; the others stay in the store as
+        `compressed`, searchable. `system_prompt` replaces the stored one where given. Messages
+        that only continue the active conversation are appended: there is nothing to restore.
+        """
+        ...
+
+    def restore(self, session_id: str) -> list[Message] | None:
+        """Undo the last `replace` and return the active messages; None when there was none.
+
+        What was added since stays at the end.
+        """
+        ...
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session_id: str = "",
+        exclude: Collection[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        roles: Collection[Role] = (),
+    ) -> list[Hit]:
+        """Return the messages that fit best, best first; no query ever raises.
+
+        `session_id` searches one session alone, `exclude` leaves sessions out, `since` and `until`
+        are in seconds since the epoch, `roles` keeps only those.
+        """
         ...
 
     def get(self, session_id: str) -> StoredSession | None:
@@ -118,6 +251,21 @@ class SessionStore(Protocol):
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
         """Return sessions, the one written to last first."""
+        ...
+
+    def lineage(self, session_id: str) -> list[str]:
+        """Return the ids of a session's whole family, the eldest first; its own in any case.
+
+        The family is what the session was made from and all that was made from that.
+        """
+        ...
+
+    def rename(self, session_id: str, title: str) -> None:
+        """Give a session another title."""
+        ...
+
+    def delete(self, session_id: str) -> None:
+        """Remove a session and all its messages, so that no search finds them again."""
         ...
 
     def count(self, session_id: str, usage: Usage) -> None:
@@ -130,6 +278,45 @@ class SessionStore(Protocol):
 
     def close(self) -> None:
         """Release the store; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class MemoryProvider(Protocol):
+    """A memory beside the curated one: a service, a vector store, a directory of notes.
+
+    Methods are plain functions that may block; they are called one at a time, from any thread, each
+    under a time limit, and whatever they raise costs the user a line and never a turn. What they
+    return is somebody else's text: it is cleaned and capped before a model sees it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is chosen by."""
+        ...
+
+    def static_block(self) -> str:
+        """Return what belongs into the system prompt, "" for nothing; asked once a session."""
+        ...
+
+    def prefetch(self, query: str) -> str:
+        """Return what is worth knowing about the user's message, "" for nothing."""
+        ...
+
+    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
+        """Take note of a change to the curated memory `target`; an empty side did not exist."""
+        ...
+
+    def before_compress(self, messages: Sequence[Message]) -> None:
+        """Take what is worth keeping from a conversation that is about to be shortened."""
+        ...
+
+    def on_delegation(self, task: str, result: str) -> None:
+        """Take note of what a child agent was asked and what it answered."""
+        ...
+
+    def session_ended(self, messages: Sequence[Message]) -> None:
+        """Take what is worth keeping; no other call follows."""
         ...
 
 

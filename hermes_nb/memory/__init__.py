@@ -1,1 +1,1 @@
-"""What outlives a kernel: the session store."""
+"""What outlives a session: the session store and its search, curated memory, recall, providers."""

@@ -1,84 +1,52 @@
 """The session store on SQLite: every message is a row the moment it happens.
 
 WAL and `synchronous=FULL` make a returned `append` survive a killed process and a lost power
-supply. One connection a process, guarded by a lock and never used across a fork. Any fault of the
-database comes out as `StoreError`, so that a turn can go on without it.
+supply. Damage is repaired on the way; any fault that remains comes out as `StoreError`, so that a
+turn can go on without the store.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import os
-import random
 import secrets
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import StoredSession
+from hermes_nb.core.messages import Message, Role, Usage
+from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
+from hermes_nb.memory import indexing, message_rows, search, session_rows
+from hermes_nb.memory.database import Database
+from hermes_nb.memory.encoding import decode, storable
+from hermes_nb.memory.session_rows import SessionRow
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-BUSY_SECONDS = 5.0
-"""How long a write waits for another process's transaction before it gives up; the turn that waits
-keeps what it could not write and tries again later."""
-JITTER = (0.020, 0.150)
-"""Pause between two attempts, in seconds: random, so that waiting kernels do not march in step."""
-
-MIGRATIONS = (
-    """
-    CREATE TABLE sessions (
-        id TEXT PRIMARY KEY,
-        parent TEXT REFERENCES sessions(id),
-        title TEXT NOT NULL,
-        source TEXT NOT NULL,
-        notebook TEXT NOT NULL,
-        model TEXT NOT NULL,
-        system_prompt TEXT NOT NULL,
-        started REAL NOT NULL,
-        ended REAL,
-        written REAL NOT NULL,
-        tokens_in INTEGER NOT NULL DEFAULT 0,
-        tokens_out INTEGER NOT NULL DEFAULT 0,
-        tokens_cached INTEGER NOT NULL DEFAULT 0,
-        tokens_written INTEGER NOT NULL DEFAULT 0,
-        tokens_reasoning INTEGER NOT NULL DEFAULT 0,
-        requests INTEGER NOT NULL DEFAULT 0,
-        cost REAL
-    );
-    CREATE TABLE messages (
-        id INTEGER PRIMARY KEY,
-        session TEXT NOT NULL REFERENCES sessions(id),
-        position INTEGER NOT NULL,
-        role TEXT NOT NULL,
-        body TEXT NOT NULL,
-        at REAL NOT NULL,
-        state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'compressed', 'undone')),
-        UNIQUE (session, position)
-    );
-    CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
-    """,
-)
-"""The n-th script takes the schema from `user_version` n to n + 1."""
-
 
 def _guarded(method: Method) -> Method:
-    """Turn every database fault into `StoreError`."""
+    """Try again after a repair; turn what remains of database faults into `StoreError`."""
 
     @functools.wraps(method)
     def wrapper(self: SqliteStore, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
+        attempt = 0
         try:
-            return method(self, *args, **kwargs)
-        except (sqlite3.Error, OSError, UnicodeError) as error:
+            while True:
+                try:
+                    return method(self, *args, **kwargs)
+                except sqlite3.Error as error:
+                    if not self.database.repair(error, attempt=attempt):
+                        raise
+                attempt += 1
+        except (sqlite3.Error, OSError, UnicodeError, OverflowError) as error:
             message = f"session store {self.path}: {error}"
             raise StoreError(message) from error
+        finally:
+            self.deliver()
 
     return cast("Method", wrapper)
 
@@ -93,14 +61,18 @@ class SqliteStore:
     """A `SessionStore` in one file; `:memory:` keeps nothing.
 
     The file is created, with mode 0600 in a directory of mode 0700, by the first call that needs
-    it. A file whose schema is newer than this code is read, never written.
+    it. A file whose schema is newer than this code is read, never written. `warn` is told once of
+    each thing the user has to know, such as a damaged file put aside; without it (it may also be
+    set later) the sentences collect in `warnings`.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
         self.path = str(path)
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._pid = 0
+        self.warn = warn
+        self.warnings: list[str] = []
+        self.database = Database(self.path, self.warnings.append)
+        self._begun: dict[str, SessionRow] = {}
+        self._unreadable = False
 
     @_guarded
     def start(
@@ -113,211 +85,205 @@ class SqliteStore:
         model: str = "",
         system_prompt: str = "",
         session_id: str = "",
+        parent: str = "",
     ) -> str:
         """Create a session and return its id: `session_id`, or else a new one.
 
-        `started` is in seconds since the epoch, now by default; `notebook` an absolute path.
+        `started` is in seconds since the epoch, now by default; `notebook` an absolute path. A
+        session that is there already stays as it is; a `parent` that is not there is left out.
         """
         now = time.time() if started is None else started
         session_id = session_id or new_session_id(now)
-        row = (session_id, title, source, notebook, model, system_prompt, now, now)
-        with self._write() as connection:
-            connection.execute(
-                "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started,"
-                " written) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                tuple(_storable(value) for value in row),
-            )
-        return session_id
+        row = SessionRow(
+            id=storable(session_id),
+            title=storable(title),
+            source=storable(source),
+            notebook=storable(notebook),
+            model=storable(model),
+            system_prompt=storable(system_prompt),
+            parent=storable(parent),
+            started=now,
+        )
+        with self.database.writing() as connection:
+            session_rows.insert(connection, row)
+        self._begun[row.id] = row
+        return row.id
 
     @_guarded
     def append(self, session_id: str, message: Message) -> None:
-        """Add a message; it is durable when this returns."""
-        # ASCII JSON: lone surrogates and NUL are escaped, so nothing a model says breaks a write.
-        body = json.dumps(message.to_dict(), default=str)
-        now = time.time()
-        with self._write() as connection:
-            connection.execute(
-                "INSERT INTO messages (session, position, role, body, at) VALUES (?1,"
-                " (SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?1),"
-                " ?2, ?3, ?4)",
-                (session_id, message.role, body, now),
-            )
-            connection.execute("UPDATE sessions SET written = ? WHERE id = ?", (now, session_id))
+        """Add a message; it is durable when this returns.
+
+        A session that the store has lost gets its row again first.
+        """
+        with self._session(session_id) as connection:
+            message_rows.insert(connection, session_id, message, time.time())
 
     @_guarded
     def messages(self, session_id: str) -> list[Message]:
         """Return a session's active messages in order, as they were written."""
-        rows = self._read(
-            "SELECT body FROM messages WHERE session = ? AND state = 'active' ORDER BY position",
-            (session_id,),
-        )
-        return [Message.from_dict(json.loads(row["body"])) for row in rows]
+        rows = self.database.read(lambda c: message_rows.active(c, session_id))
+        return [row.message for row in self._readable(rows)]
+
+    @_guarded
+    def rows(
+        self, session_id: str, *, first: int = 0, last: int | None = None
+    ) -> list[StoredMessage]:
+        """Return the messages at positions `first` to `last` (inclusive), whatever their state."""
+        rows = self.database.read(lambda c: message_rows.between(c, session_id, first, last))
+        return self._readable(rows)
+
+    @_guarded
+    def replace(
+        self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
+    ) -> None:
+        """Make `messages` the active conversation, as a compression does, in one transaction.
+
+        Active messages that are still among them keep their rows; the others stay in the store as
+        `compressed`, searchable. `system_prompt` replaces the stored one where given. Messages
+        that only continue the active conversation are appended: there is nothing to restore.
+        """
+        prompt = None if system_prompt is None else storable(system_prompt)
+        with self._session(session_id) as connection:
+            message_rows.replace(
+                connection, session_id, messages, system_prompt=prompt, at=time.time()
+            )
+
+    @_guarded
+    def restore(self, session_id: str) -> list[Message] | None:
+        """Undo the last `replace` and return the active messages; None when there was none.
+
+        What was added since stays at the end.
+        """
+        with self.database.writing() as connection:
+            undone = message_rows.restore(connection, session_id)
+        return self.messages(session_id) if undone else None
+
+    @_guarded
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session_id: str = "",
+        exclude: Collection[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        roles: Collection[Role] = (),
+    ) -> list[Hit]:
+        """Return the messages that fit best, best first; no query ever raises.
+
+        `session_id` searches one session alone, `exclude` leaves sessions out, `since` and `until`
+        are in seconds since the epoch, `roles` keeps only those.
+        """
+
+        def find(connection: sqlite3.Connection) -> list[Hit]:
+            with indexing.at_work():
+                return search.find(
+                    connection,
+                    query,
+                    limit=limit,
+                    session_id=session_id,
+                    exclude=exclude,
+                    since=since,
+                    until=until,
+                    roles=roles,
+                )
+
+        return self.database.read(find)
 
     @_guarded
     def get(self, session_id: str) -> StoredSession | None:
         """Return a session's row, or None."""
-        rows = self._read(_SELECT_SESSIONS + " WHERE id = ?", (session_id,))
-        return _session(rows[0]) if rows else None
+        return self.database.read(lambda c: session_rows.get(c, storable(session_id)))
 
     @_guarded
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
         """Return sessions, the one written to last first; `notebook` keeps those of one file."""
-        rows = self._read(
-            _SELECT_SESSIONS
-            + " WHERE ?1 IS NULL OR notebook = ?1 ORDER BY written DESC, rowid DESC"
-            " LIMIT ?2",
-            (_storable(notebook), limit),
-        )
-        return [_session(row) for row in rows]
+        path = None if notebook is None else storable(notebook)
+        return self.database.read(lambda c: session_rows.listed(c, path, limit))
+
+    @_guarded
+    def lineage(self, session_id: str) -> list[str]:
+        """Return the ids of a session's whole family, the eldest first; its own in any case.
+
+        The family is what the session was made from and all that was made from that.
+        """
+        return self.database.read(lambda c: session_rows.lineage(c, storable(session_id)))
+
+    @_guarded
+    def rename(self, session_id: str, title: str) -> None:
+        """Give a session another title."""
+        with self.database.writing() as connection:
+            session_rows.rename(connection, storable(session_id), storable(title))
+        if session_id in self._begun:
+            self._begun[session_id] = replace(self._begun[session_id], title=storable(title))
+
+    @_guarded
+    def delete(self, session_id: str) -> None:
+        """Remove a session and all its messages, so that no search finds them again."""
+        with self.database.writing() as connection:
+            session_rows.delete(connection, storable(session_id))
+        self._begun.pop(session_id, None)
 
     @_guarded
     def count(self, session_id: str, usage: Usage) -> None:
         """Add to a session's token counters; an unknown cost leaves the known part as it is."""
-        with self._write() as connection:
-            connection.execute(
-                "UPDATE sessions SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,"
-                " tokens_cached = tokens_cached + ?, tokens_written = tokens_written + ?,"
-                " tokens_reasoning = tokens_reasoning + ?, requests = requests + ?,"
-                " cost = CASE WHEN ?7 IS NULL THEN cost ELSE coalesce(cost, 0) + ?7 END"
-                " WHERE id = ?8",
-                (
-                    usage.input,
-                    usage.output,
-                    usage.cached,
-                    usage.written,
-                    usage.reasoning,
-                    usage.requests,
-                    usage.cost,
-                    session_id,
-                ),
-            )
+        with self._session(session_id) as connection:
+            session_rows.count(connection, session_id, usage)
 
     @_guarded
     def end(self, session_id: str) -> None:
         """Mark a session as ended; it is not resumed on its own again."""
-        with self._write() as connection:
-            connection.execute(
-                "UPDATE sessions SET ended = ? WHERE id = ?", (time.time(), session_id)
-            )
+        with self.database.writing() as connection:
+            session_rows.end(connection, storable(session_id), time.time())
 
     def close(self) -> None:
-        """Close the connection; a later call opens it again."""
-        with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
-                self._connection.close()
-            self._connection = None
+        """Close the file; a later call opens it again."""
+        self.database.close()
 
-    def _read(self, query: str, values: tuple[Any, ...]) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._open().execute(query, values).fetchall()
+    def deliver(self) -> None:
+        """Hand the warnings that have collected to `warn`, if there is somebody to hear them."""
+        while self.warn is not None:
+            try:
+                sentence = self.warnings.pop(0)
+            except IndexError:  # another thread may have been faster
+                return
+            self.warn(sentence)
 
     @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for a transaction, waiting for other processes with jitter."""
-        with self._lock:
-            connection = self._open()
-            deadline = time.monotonic() + BUSY_SECONDS
-            while True:
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                    break
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                        raise
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(random.uniform(*JITTER))  # noqa: S311 - jitter, not a secret
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+    def _session(self, session_id: str) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock for a transaction about a session, which exists within it."""
+        with self.database.writing() as connection:
+            begun = (
+                self._begun.get(session_id)
+                or session_rows.find(connection, session_id)
+                or SessionRow(id=session_id, started=time.time())
+            )
+            if not session_rows.exists(connection, session_id):
+                session_rows.insert(connection, begun)
+            yield connection
+        self._begun[session_id] = begun
 
-    def _open(self) -> sqlite3.Connection:
-        """Return this process's connection; one inherited over a fork is dropped, not closed.
-
-        Closing it would release the parent's locks.
-        """
-        if self._connection is None or self._pid != os.getpid():
-            self._connection = _connect(self.path)
-            self._pid = os.getpid()
-            _migrate(self._connection)
-        return self._connection
-
-
-_SELECT_SESSIONS = (
-    "SELECT *, (SELECT count(*) FROM messages m WHERE m.session = sessions.id"
-    " AND m.state = 'active') AS messages FROM sessions"
-)
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    if path != ":memory:":
-        file = Path(path)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made by us first: SQLite would make it with the process's umask.
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = sqlite3.connect(
-        path, timeout=0.1, isolation_level=None, check_same_thread=False, cached_statements=64
-    )
-    connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    return connection
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema up to date, or lock a newer one against writing."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        connection.execute("PRAGMA query_only = ON")
-        return
-    if version == len(MIGRATIONS):
-        return
-    connection.execute("PRAGMA busy_timeout = 30000")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()  # another may be faster
-        for script in MIGRATIONS[version:]:
-            for statement in script.split(";"):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.commit()
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.execute("PRAGMA busy_timeout = 100")
-
-
-def _storable(value: Any) -> Any:  # noqa: ANN401 - a column's value
-    """Return text that UTF-8 can hold: a lone surrogate becomes a question mark."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    return value
-
-
-def _session(row: sqlite3.Row) -> StoredSession:
-    usage = Usage(
-        input=row["tokens_in"],
-        output=row["tokens_out"],
-        cached=row["tokens_cached"],
-        written=row["tokens_written"],
-        reasoning=row["tokens_reasoning"],
-        requests=row["requests"],
-        cost=row["cost"],
-    )
-    return StoredSession(
-        id=row["id"],
-        title=row["title"],
-        source=row["source"],
-        notebook=row["notebook"],
-        model=row["model"],
-        system_prompt=row["system_prompt"],
-        started=row["started"],
-        written=row["written"],
-        ended=row["ended"],
-        messages=row["messages"],
-        usage=usage,
-    )
+    def _readable(self, rows: Sequence[sqlite3.Row]) -> list[StoredMessage]:
+        """Return the messages of rows, without those whose content is lost."""
+        out = []
+        for row in rows:
+            message = decode(row["body"])
+            if message is None:
+                continue
+            out.append(
+                StoredMessage(
+                    session_id=row["session"],
+                    position=row["position"],
+                    message=message,
+                    at=row["at"],
+                    state=row["state"],
+                )
+            )
+        if len(out) < len(rows) and not self._unreadable:
+            self._unreadable = True
+            self.warnings.append(
+                f"{len(rows) - len(out)} stored messages of session {rows[0]['session']} cannot be "
+                "read any more and are left out"
+            )
+        return out

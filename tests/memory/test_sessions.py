@@ -1,20 +1,16 @@
-"""The session store keeps what it acknowledged, whatever happens to the process."""
+"""What only the store on SQLite promises: its file, its threads, its warnings."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
-import time
+from contextlib import suppress
 
 import pytest
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.messages import Image, Message, ToolCall, Usage, mend
-from hermes_nb.memory.sessions import MIGRATIONS, SqliteStore
+from hermes_nb.core.messages import Message, ToolCall, mend
+from hermes_nb.memory.sessions import SqliteStore, new_session_id
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,44 +28,13 @@ def test_nothing_is_written_before_the_first_call(tmp_path, store):
     assert not (tmp_path / "home").exists()
     store.start()
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "home" / "notebook.db").stat().st_mode) == 0o600
+    for file in (tmp_path / "home").iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_messages_come_back_as_they_were(store):
-    call = ToolCall(id="1", name="read_file", arguments={"path": "a"}, text='{"path":"a"}')
-    messages = [
-        Message.user("look at this", images=[Image("aGk=")]),
-        Message.assistant("sure", calls=[call], reasoning="hm"),
-        Message.tool(call, "no such file", failed=True),
-        Message.assistant("half an ans", interrupted=True),
-        Message.user("lone surrogate \ud800, NUL \0, emoji 🦊"),
-        Message(role="assistant", echo={"reasoning_details": [{"x": float("inf")}]}),
-    ]
-    session = store.start(title="t")
-    for message in messages:
-        store.append(session, message)
-    assert store.messages(session) == messages
-    assert store.get(session).messages == len(messages)
-
-
-def test_sessions_are_listed_by_notebook_and_last_use(store):
-    first = store.start(notebook="/w/a.ipynb", started=1.0)
-    second = store.start(notebook="/w/b.ipynb", started=2.0)
-    third = store.start(notebook="/w/a.ipynb", started=3.0)
-    store.append(first, Message.user("again"))
-    assert [session.id for session in store.sessions()] == [first, third, second]
-    assert [session.id for session in store.sessions(notebook="/w/a.ipynb")] == [first, third]
-    store.end(third)
-    assert store.get(third).ended is not None
-    assert store.get("nobody") is None
-
-
-def test_counters_add_up_and_an_unknown_cost_is_not_zero(store):
-    session = store.start()
-    store.count(session, Usage(input=100, output=5, cached=60, requests=1))
-    assert store.get(session).usage.cost is None
-    store.count(session, Usage(input=10, output=5, requests=1, cost=0.25))
-    assert store.get(session).usage == Usage(input=110, output=10, cached=60, requests=2, cost=0.25)
+def test_ids_sort_by_time():
+    assert new_session_id(0.0) < new_session_id(1e9)
+    assert len({new_session_id() for _ in range(50)}) == 50
 
 
 def test_a_reopened_store_goes_on(tmp_path):
@@ -80,35 +45,37 @@ def test_a_reopened_store_goes_on(tmp_path):
     first.close()
     second = SqliteStore(path)
     second.append(session, Message.assistant("two"))
-    assert [message.text for message in second.messages(session)] == ["one", "two"]
+    first.append(session, Message.user("three"))
+    assert [message.text for message in second.messages(session)] == ["one", "two", "three"]
     second.close()
+    first.close()
 
 
-def test_a_newer_schema_is_read_but_never_written(tmp_path):
-    path = tmp_path / "n.db"
-    store = SqliteStore(path)
-    session = store.start(title="kept")
-    store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    connection.close()
-    newer = SqliteStore(path)
-    assert newer.get(session).title == "kept"
-    with pytest.raises(StoreError, match="readonly"):
-        newer.start()
-    newer.close()
+def test_what_the_database_cannot_do_is_a_store_error(store):
+    session = store.start()
+    with pytest.raises(StoreError, match="too large"):
+        store.rows(session, first=10**30)
+    with pytest.raises(StoreError, match="surrogates"):
+        store.messages("\ud800")
 
 
-def test_faults_are_store_errors(tmp_path):
-    (tmp_path / "n.db").write_bytes(b"this is no database" * 100)
-    with pytest.raises(StoreError, match="not a database"):
-        SqliteStore(tmp_path / "n.db").start()
-    (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(StoreError):
-        SqliteStore(tmp_path / "file" / "n.db").start()
+def test_a_failed_transaction_leaves_nothing(store):
+    session = store.start()
+    with suppress(RuntimeError), store.database.writing() as connection:
+        connection.execute("UPDATE sessions SET title = 'half'")
+        raise RuntimeError
+    assert store.get(session).title == ""
+    store.append(session, Message.user("goes on"))
 
 
-def test_threads_share_a_store(store):
+def test_an_interrupt_between_two_statements_is_forgotten(store):
+    session = store.start()
+    store.database._open().connection.execute("BEGIN IMMEDIATE")
+    store.append(session, Message.user("goes on"))
+    assert len(store.messages(session)) == 1
+
+
+def test_threads_take_turns(store):
     session = store.start()
 
     def write(n):
@@ -121,69 +88,43 @@ def test_threads_share_a_store(store):
     for thread in threads:
         thread.join()
     assert len(store.messages(session)) == 80
+    assert [row.position for row in store.rows(session)] == list(range(80))
 
 
-def test_a_forked_child_opens_its_own_connection(store):
-    session = store.start()
-    store.append(session, Message.user("parent"))
-    inherited = store._connection
-    pid = os.fork()
-    if pid == 0:
-        store.append(session, Message.user("child"))
-        os._exit(0 if store._connection is not inherited else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-    store.append(session, Message.user("parent again"))
-    assert [m.text for m in store.messages(session)] == ["parent", "child", "parent again"]
-
-
-WRITER = """
-import sys
-from hermes_nb.core.messages import Message
-from hermes_nb.memory.sessions import SqliteStore
-store = SqliteStore(sys.argv[1])
-session = store.start(title=sys.argv[2])
-print(session, flush=True)
-for i in range(int(sys.argv[3])):
-    store.append(session, Message.user(str(i)))
-    print(i, flush=True)
-"""
-
-
-def spawn(path, name, count):
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name, str(count)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_a_killed_writer_loses_nothing_it_was_told_is_safe(tmp_path):
+def test_a_row_that_cannot_be_read_is_left_out_with_a_warning(tmp_path):
     path = tmp_path / "n.db"
-    for round_ in range(5):
-        process = spawn(path, str(round_), 100_000)
-        session = process.stdout.readline().strip()
-        time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        acknowledged = [line for line in process.stdout.read().splitlines() if line]
-        process.stdout.close()
-        process.wait()
-        store = SqliteStore(path)
-        kept = [message.text for message in store.messages(session)]
-        assert kept[: len(acknowledged)] == acknowledged
-        assert store._open().execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-        store.close()
-
-
-def test_many_processes_write_one_file(tmp_path):
-    path = tmp_path / "n.db"
-    processes = [spawn(path, str(n), 25) for n in range(4)]
-    for process in processes:
-        process.stdout.read()
-        process.stdout.close()
-        assert process.wait() == 0
     store = SqliteStore(path)
-    assert [session.messages for session in store.sessions()] == [25] * 4
+    session = store.start()
+    for n in range(4):
+        store.append(session, Message.user(str(n)))
     store.close()
+    connection = sqlite3.connect(path)
+    for position, body in ((1, "{"), (2, b"\xff\xfe")):
+        connection.execute("UPDATE messages SET body = ? WHERE position = ?", (body, position))
+    connection.commit()
+    connection.close()
+    for _ in range(2):
+        assert [message.text for message in store.messages(session)] == ["0", "3"]
+        assert [row.position for row in store.rows(session)] == [0, 3]
+    assert len(store.warnings) == 1 and "2 stored messages" in store.warnings[0]
+    heard = []
+    store.warn = heard.append
+    store.append(session, Message.user("4"))
+    assert len(heard) == 1 and store.warnings == []
+    store.close()
+
+
+def test_the_file_may_be_exchanged_while_it_is_open(tmp_path, store):
+    other = SqliteStore(tmp_path / "other.db")
+    other.start(session_id="other")
+    other.close()
+    store.start(session_id="mine", title="t")
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / "home" / f"notebook.db{suffix}").unlink()
+    (tmp_path / "other.db").replace(store.path)
+    assert [stored.id for stored in store.sessions()] == ["other"]
+    store.append("mine", Message.user("x"))
+    assert store.get("mine").title == "t"
 
 
 roles = st.sampled_from(["user", "assistant", "tool"])

@@ -1,0 +1,272 @@
+"""Curated memory: what is worth knowing in every session, in two small files that people can read.
+
+The files are shared with Hermes Agent: same bytes, same lock. Nothing of them is kept in RAM; every
+write reads the file again under its lock, so that an edit from outside is merged and a refused or
+failed write leaves no trace. Nothing is ever dropped to make room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.atomic import locked
+from hermes_nb.memory.entries import Parsed, parse, render, size
+from hermes_nb.memory.history import Change, History, Origin, Record, new_id
+from hermes_nb.memory.notefile import Bytes, NoteFile, Unusable, sweep_locked
+from hermes_nb.memory.operations import Operation, Plan, Refusal, operations_of, planned
+from hermes_nb.memory.outcome import Outcome, done_by, reason_of
+from hermes_nb.memory.shown import Fill, block
+from hermes_nb.memory.undoing import plan_back, to_undo
+
+__all__ = ["CuratedMemory", "Origin", "Outcome", "Snapshot"]
+
+FILES: dict[str, str] = {"memory": "MEMORY.md", "user": "USER.md"}
+LIMITS: dict[str, int] = {"memory": 2_200, "user": 1_375}
+"""Characters of the joined entries; Hermes Agent's own defaults."""
+TITLES = {
+    "memory": "MEMORY: your notes from earlier sessions",
+    "user": "USER: what you know about the user",
+}
+SIDECAR = ".hermes_nb"
+LOCK_SECONDS = 10.0
+
+Operations = Iterable[Operation | Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Both memories as text for a prompt, "" where there is nothing; `notes` are for the user."""
+
+    memory: str = ""
+    user: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n\n".join(text for text in (self.memory, self.user) if text)
+
+
+class CuratedMemory:
+    """The two memory files below `home`; nothing is created before something is remembered."""
+
+    def __init__(
+        self,
+        home: Path | str,
+        *,
+        limits: Mapping[str, int] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.home = Path(home)
+        self.limits = {**LIMITS, **(limits or {})}
+        self._clock = clock
+        self._files = {target: NoteFile(self.home, name) for target, name in FILES.items()}
+        self._history = History(self.home / "memories" / SIDECAR)
+        for file in self._files.values():
+            file.sweep()
+
+    def apply(
+        self, target: str, operations: Operations, *, origin: Origin | None = None
+    ) -> Outcome:
+        """Apply a batch, all of it or nothing; every way to fail is an outcome that says why.
+
+        An operation is `{"action": "add", "content": …}`, `{"action": "replace", "old_text": …,
+        "content": …}` or `{"action": "remove", "old_text": …}`. Raises ValueError for a target
+        that does not exist.
+        """
+        self._check(target)
+
+        def write() -> Outcome:
+            steps = operations_of(operations)
+            return self._write(
+                target,
+                lambda entries: planned(entries, steps, self.limits[target]),
+                origin=origin or Origin(),
+            )
+
+        return self._refusing(target, write)
+
+    def preview(self, target: str, operations: Operations) -> tuple[Change, ...]:
+        """Return what `apply` would do now, without doing it; raise Refusal, Unusable, OSError."""
+        self._check(target)
+        entries = self._changeable(target)[1].entries
+        return planned(entries, operations_of(operations), self.limits[target]).changes
+
+    def undo(self, record_id: str = "", *, origin: Origin | None = None) -> Outcome:
+        """Take back a write by its id, by default the last; refuse if its entry has changed."""
+        target = "memory"
+
+        def write() -> Outcome:
+            nonlocal target
+            record = to_undo(self._history.records(), record_id)
+            target = record.target if record.target in FILES else target
+            return self._write(
+                target,
+                lambda entries: plan_back(entries, record, self.limits[target]),
+                origin=origin or Origin(source="user"),
+                undoes=record.id,
+            )
+
+        return self._refusing(lambda: target, write)
+
+    def entries(self, target: str) -> list[str]:
+        """Return the entries as they stand in the file, none when it cannot be read."""
+        self._check(target)
+        try:
+            return list(self._read(target)[1].entries)
+        except (Unusable, OSError):
+            return []
+
+    def usage(self, target: str) -> Fill:
+        """Return how full a memory is."""
+        return Fill(used=size(self.entries(target)), limit=self.limits[target])
+
+    def history(self, target: str = "") -> list[Record]:
+        """Return the recorded writes, newest first, of one target or of both; raise OSError."""
+        records = self._history.records()
+        return [r for r in reversed(records) if not target or r.target == target]
+
+    def snapshot(self) -> Snapshot:
+        """Return both memories for a prompt as they are now: capped, and masked where need be."""
+        texts: dict[str, str] = {}
+        notes: list[str] = []
+        for target, name in FILES.items():
+            try:
+                raw, parsed = self._read(target)
+            except (Unusable, OSError) as error:
+                notes.append(f"{name} was left out: {reason_of(error)}")
+                continue
+            used = size(parsed.entries) if raw.whole else raw.size
+            fill = Fill(used=used, limit=self.limits[target])
+            texts[target] = block(TITLES[target], parsed.entries, fill)
+            if parsed.oddities:
+                notes.append(f"{name} holds {' and '.join(parsed.oddities)}")
+            if used > fill.limit:
+                notes.append(f"{name} is over its limit: {used:,} of {fill.limit:,} characters")
+        return Snapshot(
+            memory=texts.get("memory", ""), user=texts.get("user", ""), notes=tuple(notes)
+        )
+
+    def _write(
+        self,
+        target: str,
+        plan: Callable[[Sequence[str]], Plan],
+        *,
+        origin: Origin,
+        undoes: str = "",
+    ) -> Outcome:
+        """Make the file what `plan` makes of its entries; raise Refusal, Unusable, OSError."""
+        plan(self._changeable(target)[1].entries)  # what is refused creates no lock, no directory
+        file = self._files[target]
+        file.stay_inside(self._history.path)
+        file.prepare()
+        with locked(file.path, LOCK_SECONDS):
+            sweep_locked(file.path)
+            raw, parsed = self._changeable(target)
+            done = plan(parsed.entries)
+            note = self._merge_note(target, raw, parsed)
+            record = Record(
+                id=new_id(self._clock()),
+                target=target,
+                at=self._clock(),
+                origin=origin,
+                changes=done.changes,
+                was=_digest(raw.data),
+                became=_digest(render(done.entries)),
+                undoes=undoes,
+            )
+            self._history.add(record)
+            try:
+                file.write(render(done.entries))
+            except BaseException:
+                with suppress(OSError):  # on a full disk: the next write finds it out
+                    self._history.strike(record.id)
+                raise
+        fill = Fill(used=size(done.entries), limit=self.limits[target])
+        return Outcome(
+            target=target,
+            applied=True,
+            message=f"{done_by(record)}; {target} is at {fill}{note}",
+            entries=done.entries,
+            usage=fill,
+            changes=done.changes,
+            records=(record.id,),
+        )
+
+    def _merge_note(self, target: str, raw: Bytes, parsed: Parsed) -> str:
+        """Keep a copy of what somebody else made of the file, and return what to say about it.
+
+        A record whose write never happened, because its process died, is struck out on the way.
+        """
+        digest = _digest(raw.data)
+        last = next((r for r in reversed(self._history.records()) if r.target == target), None)
+        if last is not None and digest == last.was != last.became:
+            self._history.strike(last.id)
+            return ""
+        foreign = last is not None and digest != last.became
+        if not raw.data or (parsed.canonical and not foreign):
+            return ""
+        copy = self._files[target].keep_copy(raw.data)
+        odd = f" (it held {' and '.join(parsed.oddities)})" if parsed.oddities else ""
+        return (
+            f". The file had been edited by somebody else{odd}; all its entries were kept, and a "
+            f"copy of it is in {copy.name}"
+        )
+
+    def _changeable(self, target: str) -> tuple[Bytes, Parsed]:
+        """Return what `_read` does; raise Refusal for a file that is not to be rewritten."""
+        raw, parsed = self._read(target)
+        if not raw.whole:
+            message = (
+                f"{FILES[target]} holds {raw.size:,} bytes, far more than a memory of "
+                f"{self.limits[target]:,} characters, and was left alone; the user has to "
+                "shorten it"
+            )
+            raise Refusal(message)
+        return raw, parsed
+
+    def _read(self, target: str) -> tuple[Bytes, Parsed]:
+        """Return a file's bytes and what they mean; raise Unusable, OSError."""
+        raw = self._files[target].read()
+        parsed = parse(raw.data)
+        if len(parsed.entries) > 1 and self._is_one_entry(target, raw.data):
+            parsed = parse(raw.data, one_entry=True)
+        return raw, parsed
+
+    def _is_one_entry(self, target: str, data: bytes) -> bool:
+        """Say whether text without separators is a single entry of several paragraphs.
+
+        Its bytes cannot tell; that it was written like that is in the journal.
+        """
+        if "\n§\n".encode() in data:
+            return False
+        digest = _digest(data)
+        return any(r.target == target and r.became == digest for r in self._history.records())
+
+    def _refusing(self, target: str | Callable[[], str], write: Callable[[], Outcome]) -> Outcome:
+        """Return what `write` returns, or the refusal that it raised as an outcome."""
+        try:
+            return write()
+        except (Refusal, Unusable, OSError) as error:
+            name = target if isinstance(target, str) else target()
+            entries = tuple(self.entries(name))
+            return Outcome(
+                target=name,
+                applied=False,
+                message=reason_of(error),
+                entries=entries,
+                usage=Fill(used=size(entries), limit=self.limits[name]),
+            )
+
+    def _check(self, target: str) -> None:
+        if target not in FILES:
+            message = f"there is no memory {target!r}; use {' or '.join(FILES)}"
+            raise ValueError(message)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]

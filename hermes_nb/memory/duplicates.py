@@ -1,0 +1,149 @@
+"""Whether two memory entries say the same thing.
+
+Words that carry no fact (articles, auxiliaries, "also", "please") and inflection are taken off;
+what is left, in its order, is an entry's core. Two entries are near duplicates when their cores
+are equal, or one list in a slightly different order. A number, a name, a negation, a
+quantifier or any other word that only one of them has makes them two facts: a duplicate that slips
+through costs a few characters, a fact that is refused is lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable
+
+_SHORTEST_CORE = 2
+_LIST = re.compile(r",|;|\band\b")
+_RELATION = re.compile(r"(?i)\b(?:to|from|over|than|before|after|into|instead|not)\b|[<>→←]|->")
+_ORDER = 0.75
+"""How much of a list stands in the same order in both."""
+
+_EMPTY = frozenset(
+    """a an the this that these those is are am be been being do does did and of in on at for with
+    by as it its their his her my your our he she they i we you me him them user users to so very
+    really just simply also too still currently usually generally typically mostly strongly clearly
+    explicitly please note remember would should shall there here which who includ contain via
+    """.split()
+)
+"""Words without which a note says the same, as stems."""
+_SAME = {
+    "like": "prefer",
+    "favor": "prefer",
+    "favour": "prefer",
+    "utilise": "use",
+    "utilize": "use",
+    "employ": "use",
+    "repo": "repository",
+    "db": "database",
+    "config": "configuration",
+    "dir": "directory",
+    "folder": "directory",
+    "docs": "documentation",
+    "doc": "documentation",
+    "cannot": "not",
+    "never": "not",
+    "none": "no",
+    "n't": "not",
+    "&": "and",
+}
+_EDGES = ".,;:!?\"'()[]{}`*_~“”‘’«»…"
+_SYMBOL = re.compile(r"[<>=≤≥≠→←⇒+%$#@&/\\|^-]+")
+_APOSTROPHES = str.maketrans("’ʼ", "''")
+
+
+def same_fact(entry: str, other: str) -> bool:
+    """Say whether two entries are exact or near duplicates of each other."""
+    if _plain(entry) == _plain(other):
+        return True
+    mine, theirs = core(entry), core(other)
+    if min(len(mine), len(theirs)) < _SHORTEST_CORE:
+        return False
+    if mine == theirs:
+        return True
+    if sorted(mine) != sorted(theirs) or not (_is_list(entry) and _is_list(other)):
+        return False
+    return _common(mine, theirs) >= _ORDER * len(mine)
+
+
+def duplicate_of(entry: str, entries: Iterable[str]) -> str | None:
+    """Return the first of `entries` that says the same as `entry`, or None."""
+    return next((other for other in entries if same_fact(entry, other)), None)
+
+
+@functools.lru_cache(maxsize=512)
+def core(entry: str) -> tuple[str, ...]:
+    """Return the words of an entry that carry its meaning, as stems and in order."""
+    text = unicodedata.normalize("NFKC", entry).translate(_APOSTROPHES)
+    text = re.sub(r"(?m)^\s*(?:[-*+•]|#{1,6})\s+", "", text)
+    runs = text.split()
+    if runs and len(runs[0]) == 1:
+        runs[0] = runs[0].lower()  # an article; later on, a capital letter alone is a name
+    words = [word for raw in runs for word in _words(raw)]
+    return tuple(word for word in words if word not in _EMPTY and word != "and")
+
+
+def _is_list(entry: str) -> bool:
+    """Say whether an entry enumerates, so that its order says nothing."""
+    return len(_LIST.findall(entry)) > 1 and not _RELATION.search(entry)
+
+
+def _plain(entry: str) -> str:
+    """Return an entry without white space, the punctuation around its words and their case."""
+    words = [word.strip(_EDGES) or word for word in unicodedata.normalize("NFKC", entry).split()]
+    return " ".join(word.casefold() if word.isalpha() else word for word in words)
+
+
+def _words(raw: str) -> list[str]:
+    """Return the stems in one run of characters: several for `dark-mode`, one for `src/app.py`."""
+    token = raw.strip(_EDGES)
+    if not token:
+        return []
+    if not any(character.isalnum() for character in token):
+        return [_SAME.get(token, token)] if _SYMBOL.fullmatch(token) else []
+    letters = token.replace("-", "").replace("'", "")
+    if not letters.isalpha() or token.startswith("-"):
+        return [token]  # a number, a path, an option, an identifier: to the letter
+    if len(token) == 1 and token.isupper():
+        return [token]
+    if token[:-1].isupper() and token.endswith("s"):
+        token = token[:-1]  # the plural of an abbreviation
+    found: list[str] = []
+    for part in token.casefold().split("-"):
+        if part.endswith("n't"):
+            found.append("not")
+        elif part:
+            found.append(_stem(part.removesuffix("'s").strip("'")))
+    return found
+
+
+def _stem(word: str) -> str:
+    """Take English inflection off a word: crude, but equal for the forms of one word."""
+    word = _SAME.get(word, word)
+    if word in _EMPTY:
+        return word
+    stem = word
+    if len(word) > 4 and word.endswith("ies"):  # noqa: PLR2004 - the length of a word
+        stem = word[:-3] + "y"
+    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):  # noqa: PLR2004
+        stem = word[:-1]
+    for ending in ("ing", "ed"):
+        base = stem.removesuffix(ending)
+        if base != stem and len(base) > 1 and re.search("[aeiouy]", base):
+            stem = base[:-1] if base[-1] == base[-2] and base[-1] not in "lsz" else base
+            break
+    stem = _SAME.get(stem, stem)
+    return stem.removesuffix("e") if len(stem) > 2 and stem not in _EMPTY else stem  # noqa: PLR2004
+
+
+def _common(mine: tuple[str, ...], theirs: tuple[str, ...]) -> int:
+    """Return the length of the longest common subsequence."""
+    row = [0] * (len(theirs) + 1)
+    for word in mine:
+        previous = 0
+        for column, other in enumerate(theirs, 1):
+            kept = row[column]
+            row[column] = previous + 1 if word == other else max(row[column], row[column - 1])
+            previous = kept
+    return row[-1]

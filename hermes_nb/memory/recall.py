@@ -1,0 +1,280 @@
+"""Cross-session recall: what was said, where, and what stood around it.
+
+Hits of the sources are merged by rank, since scores of two indexes do not compare, and grouped by
+lineage: a session and those that were made from it are one story. What is running now is never a
+result. Everything found is old text that somebody else may have written: it is for quoting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
+from hermes_nb.core.text import one_line
+
+Sort = Literal["relevance", "newest", "oldest"]
+
+AROUND = 5
+"""Messages shown on either side of a hit."""
+CANDIDATES = 60
+"""Hits asked of a source at once, to be grouped into sessions."""
+HITS_A_SESSION = 3
+_ROUNDS = 5
+_DEEPEST = 100
+"""Ancestors followed; nobody compresses a conversation that often."""
+
+_RUNNING_CELL = re.compile(r"^Cells above this one \(([\w.-]{1,64})\):$", re.MULTILINE)
+"""How the notebook's context in a user message names the cell that was running."""
+
+
+class Source(Protocol):
+    """The part of a session store that recall reads."""
+
+    def search(
+        self, query: str, *, limit: int = 20, session_id: str = "", exclude: Collection[str] = ()
+    ) -> list[Hit]:
+        """Return the messages that fit best, best first."""
+        ...
+
+    def rows(
+        self, session_id: str, *, first: int = 0, last: int | None = None
+    ) -> list[StoredMessage]:
+        """Return the messages at positions `first` to `last`."""
+        ...
+
+    def get(self, session_id: str) -> StoredSession | None:
+        """Return a session's row, or None."""
+        ...
+
+    def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
+        """Return sessions, the one written to last first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Messages of one session that follow each other; `hits` are positions among them."""
+
+    session: StoredSession
+    messages: tuple[StoredMessage, ...]
+    hits: frozenset[int] = frozenset()
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The ids of the cells that the messages ran in or worked on, as far as they tell."""
+        found = (cell for row in self.messages for cell in cells_of(row.message))
+        return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What recall has on one lineage, best passage first.
+
+    `summary` is set once it was condensed, and `note` says why it was not.
+    """
+
+    lineage: str
+    passages: tuple[Passage, ...]
+    summary: str = ""
+    note: str = ""
+
+    @property
+    def session(self) -> StoredSession:
+        """The session of the best hit."""
+        return self.passages[0].session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A session as browsing shows it, with the gist of its first user message."""
+
+    session: StoredSession
+    gist: str
+
+
+@dataclass(slots=True)
+class Recall:
+    """Searches several stores as one; blocking, so that on an event loop it belongs in a thread."""
+
+    sources: Sequence[Source]
+    _where: dict[str, Source] = field(default_factory=dict)
+    _parents: dict[str, str] = field(default_factory=dict)
+
+    def discover(
+        self,
+        query: str,
+        *,
+        limit: int = 3,
+        sort: Sort = "relevance",
+        exclude_lineage: Collection[str] = (),
+    ) -> list[Found]:
+        """Return up to `limit` lineages with what stands around their hits.
+
+        `exclude_lineage` are ids of sessions; none of their families is a result.
+        """
+        hidden = {self._root(session_id) for session_id in exclude_lineage}
+        families: dict[str, list[Hit]] = {}
+        for hit in self._hits(query, limit, exclude_lineage, hidden):
+            families.setdefault(self._root(hit.session_id), []).append(hit)
+        order = list(families)
+        if sort != "relevance":
+            times = {root: max(hit.when for hit in hits) for root, hits in families.items()}
+            order.sort(key=lambda root: times[root], reverse=sort == "newest")
+        found = (self._found(root, families[root]) for root in order[:limit])
+        return [each for each in found if each.passages]
+
+    def scroll(self, session_id: str, *, around: int = 0, window: int = 10) -> Passage:
+        """Return the messages up to `window` before and after position `around`.
+
+        Raises LookupError for a session that no store has.
+        """
+        session = self._session(session_id)
+        if session is None:
+            message = f"there is no session {one_line(session_id, 60)!r}; search for it first"
+            raise LookupError(message)
+        first = max(0, around - window)
+        messages = self._rows(session_id, first, around + window)
+        hits = frozenset({around} & {row.position for row in messages})
+        return Passage(session=session, messages=tuple(messages), hits=hits)
+
+    def place_in(self, session_id: str, query: str) -> int:
+        """Return the position in a session that fits a query best, 0 where none does."""
+        source = self._source(session_id)
+        hits = source.search(query, limit=1, session_id=session_id) if source else []
+        return hits[0].position if hits else 0
+
+    def browse(self, *, limit: int = 10, exclude_lineage: Collection[str] = ()) -> list[Listed]:
+        """Return the sessions that were written to last, one of each lineage."""
+        hidden = {self._root(session_id) for session_id in exclude_lineage}
+        everything: list[StoredSession] = []
+        for source in self.sources:
+            for session in source.sessions(limit=limit * 4 + len(hidden)):
+                self._where.setdefault(session.id, source)
+                everything.append(session)
+        everything.sort(key=lambda session: session.written or session.started, reverse=True)
+        families: dict[str, list[StoredSession]] = {}
+        for session in everything:
+            root = self._root(session.id)
+            if root not in hidden and session.messages:
+                families.setdefault(root, []).append(session)
+        chosen = [self._speaker_of(root, families[root]) for root in list(families)[:limit]]
+        return [Listed(session=session, gist=self._gist(session)) for session in chosen]
+
+    def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
+        """Return the latest session of a family in which the user spoke, not a helper's."""
+        first = self._session(root)
+        source = first.source if first else family[0].source
+        return next((session for session in family if session.source == source), family[0])
+
+    def transcript(self, session_id: str) -> list[StoredMessage]:
+        """Return what was said in a session, without what was undone."""
+        return self._rows(session_id, 0, None)
+
+    def _hits(
+        self, query: str, limit: int, exclude: Collection[str], hidden: set[str]
+    ) -> list[Hit]:
+        """Return the sources' hits, best ranks first, none of them from a hidden lineage."""
+        ranked: list[tuple[int, int, Hit]] = []
+        for number, source in enumerate(self.sources):
+            out = set(exclude)
+            kept: list[Hit] = []
+            for _ in range(_ROUNDS):
+                hits = source.search(query, limit=CANDIDATES, exclude=tuple(out))
+                for hit in hits:
+                    self._where.setdefault(hit.session_id, source)
+                kept = [hit for hit in hits if self._root(hit.session_id) not in hidden]
+                mine = {hit.session_id for hit in hits} - {hit.session_id for hit in kept}
+                enough = len({self._root(hit.session_id) for hit in kept}) >= limit
+                if enough or not mine or len(hits) < CANDIDATES:
+                    break
+                out |= mine  # the running family takes the places of others: ask without it
+            ranked += [(rank, number, hit) for rank, hit in enumerate(kept)]
+        return [hit for _, _, hit in sorted(ranked, key=lambda item: item[:2])]
+
+    def _found(self, root: str, hits: Sequence[Hit]) -> Found:
+        """Return what stands around the best hits of a lineage, each message once."""
+        best = hits[:HITS_A_SESSION]
+        passages: list[Passage] = []
+        for session_id in dict.fromkeys(hit.session_id for hit in best):
+            session = self._session(session_id)
+            if session is None:
+                continue
+            places = sorted({hit.position for hit in best if hit.session_id == session_id})
+            for first, last in _merged(places):
+                messages = self._rows(session_id, first, last)
+                inside = frozenset(place for place in places if first <= place <= last)
+                passages.append(Passage(session=session, messages=tuple(messages), hits=inside))
+        return Found(lineage=root, passages=tuple(p for p in passages if p.messages))
+
+    def _rows(self, session_id: str, first: int, last: int | None) -> list[StoredMessage]:
+        source = self._source(session_id)
+        rows = source.rows(session_id, first=first, last=last) if source else []
+        return [row for row in rows if row.state != "undone" and row.message.role != "system"]
+
+    def _gist(self, session: StoredSession) -> str:
+        rows = self._rows(session.id, 0, 6)
+        said = (row.message.text for row in rows if row.message.role == "user")
+        return one_line(next(said, ""), 120)
+
+    def _root(self, session_id: str) -> str:
+        """Return the id of a session's first ancestor."""
+        seen = {session_id}
+        for _ in range(_DEEPEST):
+            parent = self._parent(session_id)
+            if not parent or parent in seen:
+                break
+            session_id = parent
+            seen.add(parent)
+        return session_id
+
+    def _parent(self, session_id: str) -> str:
+        """Return a session's parent, which never changes, "" where there is none."""
+        if session_id not in self._parents:
+            session = self._session(session_id)
+            if session is None:
+                return ""
+            self._parents[session_id] = session.parent
+        return self._parents[session_id]
+
+    def _session(self, session_id: str) -> StoredSession | None:
+        source = self._source(session_id)
+        return source.get(session_id) if source else None
+
+    def _source(self, session_id: str) -> Source | None:
+        """Return the store that has a session; ids of two stores do not meet."""
+        if session_id not in self._where:
+            for source in self.sources:
+                if source.get(session_id) is not None:
+                    self._where[session_id] = source
+                    break
+        return self._where.get(session_id)
+
+
+def cells_of(message: Message) -> Iterable[str]:
+    """Yield the ids of the cells that a message names as its own: running in, or worked on."""
+    if message.role == "user" and (match := _RUNNING_CELL.search(message.text)):
+        yield match[1]
+    for call in message.calls:
+        if "cell" not in call.name:
+            continue
+        for key in ("id", "ids", "cell", "cell_id"):
+            value = call.arguments.get(key)
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, str) and each:
+                    yield one_line(each, 64)
+
+
+def _merged(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the ranges around sorted places, those that touch made one."""
+    ranges: list[tuple[int, int]] = []
+    for place in places:
+        first, last = max(0, place - AROUND), place + AROUND
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    return ranges

@@ -1,0 +1,203 @@
+"""The toolsets `memory` and `sessions`: what the agent keeps on purpose, and what was once said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from hermes_nb.core.errors import StoreError, ToolError
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
+from hermes_nb.memory.condense import Condenser
+from hermes_nb.memory.curated import CuratedMemory
+from hermes_nb.memory.history import Change, Origin
+from hermes_nb.memory.notefile import Unusable
+from hermes_nb.memory.operations import Action, Refusal
+from hermes_nb.memory.outcome import Outcome
+from hermes_nb.memory.quoting import browsed, scrolled, told
+from hermes_nb.memory.recall import Recall, Sort
+from hermes_nb.safety.visible import visible
+from hermes_nb.tools.schema import tool
+
+Where = Callable[[ToolContext], Origin]
+
+
+class Step(TypedDict):
+    """One operation of a batch."""
+
+    action: Action
+    content: NotRequired[str]
+    old_text: NotRequired[str]
+
+
+def memory_tools(
+    memory: CuratedMemory,
+    *,
+    where: Where = lambda context: Origin(turn=context.turn),
+    write_approval: bool = False,
+    on_written: Callable[[Outcome], None] = lambda _: None,
+) -> Toolset:
+    """Return the tool `memory`.
+
+    `where` says what a call's write is recorded under; `on_written` hears of every write, in the
+    thread of the call. With `write_approval` the guard treats a write like one to a file, and what
+    is approved is shown as a diff; without, it counts as harmless: it is small, recorded, shown
+    and undoable.
+    """
+    made = _memory(memory, where, on_written)
+    if write_approval:
+
+        async def preview(arguments: Mapping[str, Any]) -> str:
+            return await asyncio.to_thread(_preview, memory, arguments)
+
+        made = replace(made, risk=Risk.WRITE, preview=preview)
+    return Toolset([made])
+
+
+def session_tools(
+    recall: Recall,
+    *,
+    current: Callable[[], str] = lambda: "",
+    condenser: Condenser | None = None,
+) -> Toolset:
+    """Return the tool `session_search`; `current` is the id of the session that is running."""
+    return Toolset([_session_search(recall, current, condenser)])
+
+
+def _memory(memory: CuratedMemory, where: Where, on_written: Callable[[Outcome], None]) -> Tool:
+    # Exclusive: of two calls in one reply, the first may make room for the second.
+    @tool(
+        name="memory",
+        toolset="memory",
+        risk=Risk.REMEMBER,
+        exclusive=True,
+        describe=_memory_gist,
+    )
+    def memory_tool(  # noqa: D417 - a schema says nothing that is plain
+        context: ToolContext,
+        action: Action | None = None,
+        target: Literal["memory", "user"] = "memory",
+        content: str = "",
+        old_text: str = "",
+        operations: list[Step] | None = None,
+    ) -> str:
+        """Keep short, lasting facts for later sessions; replace or remove what has changed.
+
+        Args:
+            target: your notes, or the user's profile
+            content: the whole new entry
+            old_text: words that only the old entry has
+            operations: several steps, all or none
+        """
+        steps = _steps(action, content, old_text, operations)
+        outcome = memory.apply(target, steps, origin=where(context))
+        if not outcome.applied:
+            raise ToolError(outcome.message)
+        on_written(outcome)
+        return outcome.message
+
+    return memory_tool
+
+
+def _session_search(
+    recall: Recall, current: Callable[[], str], condenser: Condenser | None
+) -> Tool:
+    @tool(toolset="sessions", describe=_search_gist)
+    async def session_search(  # noqa: D417
+        query: str = "",
+        limit: Annotated[int, {"minimum": 1, "maximum": 10}] = 3,
+        sort: Sort = "relevance",
+        session_id: str = "",
+        around: int | None = None,
+        window: Annotated[int, {"minimum": 1, "maximum": 50}] = 10,
+        summarize: bool = False,  # noqa: FBT001, FBT002 - named by the model
+    ) -> str:
+        """Search past sessions; without a query, list the latest; with session_id, read that one.
+
+        Args:
+            around: message number to read around
+            window: messages before and after it
+            summarize: a digest of each instead of excerpts
+        """
+        running = tuple(filter(None, [current()]))
+        try:
+            if session_id:
+                return await asyncio.to_thread(_page, recall, session_id, query, around, window)
+            if not query.strip():
+                latest = await asyncio.to_thread(
+                    lambda: recall.browse(limit=max(limit, 3), exclude_lineage=running)
+                )
+                return browsed(latest)
+            found = await asyncio.to_thread(
+                lambda: recall.discover(query, limit=limit, sort=sort, exclude_lineage=running)
+            )
+            if summarize and condenser is not None:
+                found = await condenser.summarised(query, found)
+        except LookupError as error:
+            raise ToolError(str(error)) from error
+        except StoreError as error:
+            message = f"past sessions cannot be searched now: {error}"
+            raise ToolError(message) from error
+        if summarize and condenser is None:
+            found = [replace(each, note="not condensed: no model for it") for each in found]
+        return await asyncio.to_thread(told, found, query)
+
+    return session_search
+
+
+def _page(recall: Recall, session_id: str, query: str, around: int | None, window: int) -> str:
+    """Return a stretch of a session: around a message, else around what fits the query."""
+    if around is None:
+        around = recall.place_in(session_id, query) if query.strip() else 0
+    return scrolled(recall.scroll(session_id, around=max(0, around), window=window))
+
+
+def _steps(
+    action: Action | None, content: str, old_text: str, operations: list[Step] | None
+) -> list[Mapping[str, Any]]:
+    """Return the operations of a call; raise ToolError unless it says clearly what it wants."""
+    if operations and not (content or old_text):
+        return [dict(step) for step in operations]
+    if operations:
+        message = "give either `operations`, or one action with content and old_text"
+        raise ToolError(message)
+    if action is None:
+        message = "what is to be done? give action, or `operations`"
+        raise ToolError(message)
+    return [{"action": action, "content": content, "old_text": old_text}]
+
+
+def _preview(memory: CuratedMemory, arguments: Mapping[str, Any]) -> str:
+    """Return what a call would change, as the user approves it."""
+    target = str(arguments.get("target", "memory"))
+    steps = _steps(
+        arguments.get("action"),
+        arguments.get("content", ""),
+        arguments.get("old_text", ""),
+        arguments.get("operations"),
+    )
+    try:
+        changes = memory.preview(target, steps)
+    except (Refusal, Unusable, OSError) as error:
+        raise ToolError(str(error)) from error
+    return "\n".join([f"{target}:", *(_diff(change) for change in changes)])
+
+
+def _diff(change: Change) -> str:
+    sides = ((change.before, "-"), (change.after, "+"))
+    return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))
+
+
+def _memory_gist(arguments: Mapping[str, Any]) -> str:
+    steps = arguments.get("operations") or [arguments]
+    first = steps[0]
+    text = one_line(str(first.get("content") or first.get("old_text") or ""), 80)
+    more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+    target = arguments.get("target", "memory")
+    return visible(f"{first.get('action', '')} {target}: {text}{more}")
+
+
+def _search_gist(arguments: Mapping[str, Any]) -> str:
+    return visible(str(arguments.get("query") or arguments.get("session_id") or "recent sessions"))

@@ -1,0 +1,108 @@
+"""An older schema is brought up to date with its rows; a newer one is read and left alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from hermes_nb.app.recorder import Recorder
+from hermes_nb.core.errors import StoreError
+from hermes_nb.core.events import MessageAdded, TurnEnded
+from hermes_nb.core.messages import Message
+from hermes_nb.memory import migrations
+from hermes_nb.memory.sessions import SqliteStore
+
+from tests.faults.stores import filled, is_intact, killed, run_python
+
+
+def make_old(path, *, messages):
+    """Write a store of the first schema, its text as it was then: ASCII with blanks."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(migrations._FIRST + "PRAGMA user_version = 1;")
+    connection.execute("BEGIN")
+    connection.execute(
+        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started, written)"
+        " VALUES ('old', 'the walrus', 'notebook', '/w/a.ipynb', 'm', 'p', 1.0, 2.0)"
+    )
+    for position in range(messages):
+        message = Message.user(f"{position} käfer said the walrus")
+        connection.execute(
+            "INSERT INTO messages (session, position, role, body, at) VALUES ('old', ?, ?, ?, ?)",
+            (position, "user", json.dumps(message.to_dict()), float(position)),
+        )
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def test_21_older(tmp_path):
+    path = tmp_path / "n.db"
+    make_old(path, messages=50)
+    store = SqliteStore(path)
+    assert store.get("old").messages == 50
+    assert store.search("walrus", limit=50)
+    before = store.messages("old")
+    store.replace("old", [before[0], Message.user("summary"), *before[40:]])
+    assert sum(row.state == "active" for row in store.rows("old", last=49)) == 11
+    assert store.restore("old") == before
+    assert [session.id for session in store.sessions(notebook="/w/a.ipynb")] == ["old"]
+    store.close()
+    assert is_intact(path)
+
+
+@pytest.mark.slow
+def test_21_older_and_killed_on_the_way(tmp_path):
+    path = tmp_path / "n.db"
+    make_old(path, messages=4_000)
+    script = """
+    import sys
+    from hermes_nb.memory.sessions import SqliteStore
+    print("begun", flush=True)
+    SqliteStore(sys.argv[1]).sessions()
+    """
+    for round_ in range(3):
+        killed(run_python(script, path), 0.1 * round_)
+    store = SqliteStore(path)
+    assert store.get("old").messages == 4_000
+    assert store.search("walrus")
+    store.close()
+    assert is_intact(path)
+
+
+def test_21_newer(tmp_path):
+    path = tmp_path / "n.db"
+    ids = filled(path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {migrations.VERSION + 1}")
+    connection.close()
+    before = path.read_bytes()
+    store = SqliteStore(path)
+    assert store.get(ids[0]).title == "session 0"
+    assert len(store.messages(ids[0])) == 40
+    assert store.search("walrus")
+    with pytest.raises(StoreError, match=r"newer hermes_nb \(schema"):
+        store.start()
+    warnings = []
+    recorder = Recorder(store, "new", warnings.append)
+    recorder.begin(title="in memory")
+    for n in range(3):
+        recorder(MessageAdded(Message.user(str(n))))
+    recorder(TurnEnded("answered"))
+    assert len(warnings) == 1 and recorder.unsaved == 4
+    store.close()
+    assert path.read_bytes() == before
+
+
+def test_21_newer_and_damaged_is_left_alone(tmp_path):
+    path = tmp_path / "n.db"
+    filled(path)
+    data = bytearray(path.read_bytes())
+    data[60:64] = (migrations.VERSION + 1).to_bytes(4, "big")
+    data[100:4096] = b"\xff" * 3996
+    path.write_bytes(data)
+    store = SqliteStore(path)
+    with pytest.raises(StoreError):
+        store.sessions()
+    store.close()
+    assert path.read_bytes() == data

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hermes_nb.core.errors import StoreError, ToolError
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import Approval
+from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
+from hermes_nb.core.tools import Risk
+from hermes_nb.memory.condense import Condenser
+from hermes_nb.memory.curated import CuratedMemory
+from hermes_nb.memory.history import Origin
+from hermes_nb.memory.recall import Recall
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.stores import memory_tools, session_tools
+from hermes_nb.tools.wrap import asking
+
+from tests.conftest import take_turn
+from tests.tools.support import run
+
+
+@pytest.fixture
+def curated(home):
+    return CuratedMemory(home)
+
+
+@pytest.fixture
+def memory(curated):
+    return memory_tools(curated).get("memory")
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqliteStore(tmp_path / "n.db")
+    for text in ("the zebra is striped", "bread needs salt"):
+        session = store.start(title=text[:9], notebook="/n.ipynb")
+        store.append(session, Message.user(f"tell me: {text}"))
+        store.append(session, Message.assistant(f"indeed, {text}"))
+    yield store
+    store.close()
+
+
+def search(store, **options):
+    return session_tools(Recall([store]), **options).get("session_search")
+
+
+def test_schemas_are_small():
+    tools = [*memory_tools(CuratedMemory("/nowhere")), *session_tools(Recall([]))]
+    text = json.dumps([[t.name, t.description, t.parameters] for t in tools])
+    assert len(text) / JSON_CHARACTERS_PER_TOKEN < 700
+
+
+def test_the_agent_remembers(make_agent, curated, memory):
+    agent = make_agent(
+        call("memory", action="add", content="Tests run with pytest -q"),
+        call("memory", target="user", operations=[{"action": "add", "content": "Likes tea"}]),
+        "Noted.",
+        tools=[memory],
+    )
+    take_turn(agent)
+    assert curated.entries("memory") == ["Tests run with pytest -q"]
+    assert curated.entries("user") == ["Likes tea"]
+    assert [m.text for m in agent.messages if m.role == "tool"] == [
+        "added; memory is at 1 % of 2,200 characters",
+        "added; user is at 1 % of 1,375 characters",
+    ]
+
+
+def test_a_refusal_is_an_error_that_says_what_to_do(memory):
+    run(memory, action="add", content="x" * 2_200)
+    with pytest.raises(ToolError, match="Shorten, merge or remove"):
+        run(memory, action="add", content="y")
+    with pytest.raises(ToolError, match="no entry holds 'absent'"):
+        run(memory, action="remove", old_text="absent")
+    with pytest.raises(ToolError, match="give action"):
+        run(memory, content="x")
+    with pytest.raises(ToolError, match="either `operations`"):
+        run(memory, action="add", content="x", operations=[{"action": "remove", "old_text": "x"}])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"action": "drop"},
+        {"target": "world", "action": "add"},
+        {"operations": [{"content": "x"}]},
+        {"operations": [{"action": "add", "what": "x"}]},
+        {"operations": "add"},
+    ],
+)
+def test_wrong_arguments_never_reach_it(memory, arguments):
+    assert "Expected memory(" in memory.check(arguments)
+
+
+def test_a_write_is_recorded_and_told(curated):
+    told = []
+    tools = memory_tools(
+        curated,
+        where=lambda context: Origin(session="s", turn=context.turn, cell="c"),
+        on_written=told.append,
+    )
+    run(tools.get("memory"), action="add", content="likes tea")
+    assert [change.after for outcome in told for change in outcome.changes] == ["likes tea"]
+    assert curated.history()[0].origin == Origin(session="s", cell="c")
+    assert curated.history()[0].id == told[0].records[0]
+
+
+def test_it_asks_only_where_that_is_wanted(curated):
+    assert memory_tools(curated).get("memory").risk is Risk.READ
+    careful = memory_tools(curated, write_approval=True)
+    asked = []
+
+    class Approver:
+        async def ask(self, request):
+            asked.append(request.shown)
+            return Approval("deny" if len(asked) > 1 else "once", "no")
+
+    tool = asking(careful, Guard(), Approver()).get("memory")
+    assert tool.risk is Risk.WRITE
+    run(tool, action="add", content="likes tea\nand cake")
+    assert asked == ["memory:\n+likes tea\n+and cake"]
+    with pytest.raises(ToolError, match="declined"):
+        run(tool, action="replace", old_text="tea", content="likes coffee")
+    assert asked[1] == "memory:\n-likes tea\n-and cake\n+likes coffee"
+    with pytest.raises(ToolError, match="no entry holds"):  # what fails anyway is not asked about
+        run(tool, action="remove", old_text="absent")
+    assert len(asked) == 2
+    assert curated.entries("memory") == ["likes tea\nand cake"]
+
+
+def test_calls_of_one_reply_do_not_overtake_each_other(make_agent, curated, memory):
+    curated.apply("memory", [{"action": "add", "content": "x" * 2_000}])
+    agent = make_agent(
+        [
+            call("memory", action="remove", old_text="xxx"),
+            call("memory", action="add", content="y" * 2_000),
+        ],
+        "done",
+        tools=[memory],
+    )
+    take_turn(agent)
+    assert curated.entries("memory") == ["y" * 2_000]
+
+
+def test_the_gist_is_one_line(memory):
+    assert memory.describe({"action": "add", "content": "a\nb"}) == "add memory: a b"
+    steps = [{"action": "remove", "old_text": "x"}, {"action": "add", "content": "y"}]
+    assert memory.describe({"operations": steps}) == "remove memory: x and 1 more"
+
+
+def test_sessions_are_searched_read_and_listed(store):
+    tool = search(store)
+    found = run(tool, query="zebra")
+    assert "tell me: the zebra is striped" in found and "bread" not in found
+    session = store.sessions()[1].id
+    assert session in found
+    page = run(tool, session_id=session, around=1, window=1)
+    assert "| 1* assistant: indeed" in page and "| 0 user" in page
+    assert "1* assistant" in run(tool, session_id=session, query="indeed")
+    listed = run(tool)
+    assert listed.index("bread nee") < listed.index("the zebra")
+    assert "nothing in past sessions" in run(tool, query="giraffe")
+
+
+def test_the_running_session_is_no_result(store):
+    session = store.sessions()[1].id
+    tool = search(store, current=lambda: session)
+    assert "nothing in past sessions" in run(tool, query="zebra")
+    assert session not in run(tool)
+
+
+def test_an_unknown_session_and_a_broken_store_are_said(store):
+    with pytest.raises(ToolError, match="no session 'nobody'"):
+        run(search(store), session_id="nobody")
+
+    class Broken(SqliteStore):
+        def search(self, query, **options):
+            message = "disk I/O error"
+            raise StoreError(message)
+
+    with pytest.raises(ToolError, match="cannot be searched now: disk"):
+        run(search(Broken(":memory:")), query="x")
+
+
+def test_results_can_be_condensed(store):
+    recall = Recall([store])
+    condenser = Condenser(recall=recall, model=ScriptedModel(["It is striped."]))
+    tool = search(store, condenser=condenser)
+    assert "| It is striped." in run(tool, query="zebra", summarize=True)
+    without = run(search(store), query="zebra", summarize=True)
+    assert "striped" in without and "not condensed" in without
+
+
+def test_a_stop_ends_a_running_digest(store):
+    class Slow(ScriptedModel):
+        async def stream(self, request):
+            await asyncio.sleep(60)
+            yield
+
+    tool = search(store, condenser=Condenser(recall=Recall([store]), model=Slow([])))
+
+    async def stopped():
+        task = asyncio.ensure_future(tool.run(None, {"query": "zebra", "summarize": True}))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+
+    asyncio.run(stopped())
