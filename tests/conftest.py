@@ -20,6 +20,8 @@ settings.register_profile(
 )
 settings.load_profile("hermes")
 
+pytest_plugins = ("tests.prefix",)
+
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
 
 

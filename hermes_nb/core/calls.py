@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
 """At most this many calls of a segment run at a time."""
+NO_OUTPUT = "(no output)"
+"""What a result without any text says, since a message may not be empty."""
 STOP_GRACE = 2.0
 """Seconds that a stopped call has to end; what has not ended by then is left behind."""
 
@@ -69,8 +71,8 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
     except (Exception, SystemExit) as error:
         logger.warning("tool %s failed", call.name, exc_info=True)
         return _failed(call, f"{call.name} failed: {type(error).__name__}: {error}")
-    output = _output(result)
-    return Outcome("ok", Message.tool(call, output.text or "(no output)", images=output.images))
+    output = as_output(result)
+    return Outcome("ok", Message.tool(call, output.text or NO_OUTPUT, images=output.images))
 
 
 Settle = Callable[[ToolCall, Message], None]
@@ -91,7 +93,9 @@ async def run_segment(
         settle(call, result)
 
     def start(call: ToolCall) -> asyncio.Task[None]:
-        context = ToolContext(call=call, turn=turn, emit=_emitter(queue), stop=stop)
+        context = ToolContext(
+            call=call, turn=turn, beside=tuple(calls), emit=_emitter(queue), stop=stop
+        )
         return asyncio.create_task(_run_one(context, tools, queue, slots, record))
 
     tasks = [start(call) for call in calls]
@@ -233,7 +237,8 @@ def _failed(call: ToolCall, text: str, status: ToolStatus = "error") -> Outcome:
     return Outcome(status, Message.tool(call, text or "failed", failed=True))
 
 
-def _output(result: Any) -> ToolOutput:  # noqa: ANN401
+def as_output(result: Any) -> ToolOutput:  # noqa: ANN401
+    """Return what a tool's function returned as the model is to read it."""
     if isinstance(result, ToolOutput):
         return result
     if result is None:

@@ -68,7 +68,7 @@ def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
         return _Footprint((), writes=False)
     if tool.exclusive or tool.risk in (Risk.EXECUTE, Risk.NETWORK):
         return None
-    writes = tool.risk is Risk.WRITE
+    writes = tool.risk in (Risk.WRITE, Risk.REMEMBER)
     if writes and not tool.paths:
         return None
     return _Footprint(tuple(_canonical(call, tool)), writes=writes)

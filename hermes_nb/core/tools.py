@@ -18,9 +18,10 @@ from hermes_nb.core.messages import Image, ToolCall
 
 
 class Risk(Enum):
-    """The worst a tool can do."""
+    """The worst a tool can do. To remember is to write into the agent's own memory and skills."""
 
     READ = "read"
+    REMEMBER = "remember"
     WRITE = "write"
     EXECUTE = "execute"
     NETWORK = "network"
@@ -39,11 +40,13 @@ class ToolContext:
     """What a running call may use of the turn it runs in.
 
     `emit` may be called from any thread. `stop` is set when the turn is stopped: a tool that runs
-    in a thread looks at it between pieces of work.
+    in a thread looks at it between pieces of work. `beside` are the calls that run side by side,
+    this one among them, in the order in which the model asked for them.
     """
 
     call: ToolCall
     turn: int = 0
+    beside: tuple[ToolCall, ...] = ()
     emit: Callable[[ToolEvent], None] = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -64,9 +67,12 @@ class Tool:
     loop's own. It raises `ToolError` for what the model should read. `check(arguments)` says what
     is wrong with them, or nothing. `paths` names the arguments that are paths below `root`.
     `exclusive` tools never run beside another call. `available()` says why the tool cannot be used
-    now, or nothing. `describe(arguments)` is the gist that the user sees. `await
-    preview(arguments)` is what the user approves where the arguments alone do not tell, as a diff
-    does; a `ToolError` from it ends the call unasked.
+    now, or nothing. `origin(arguments)` says where a result comes from that neither the user nor
+    the agent wrote (a web page, a command's output): such a result is data, never an instruction;
+    "" or no function means that it is trusted. `risk_of(arguments)` is the risk of one call, where
+    the tool's own is only the usual one. `describe(arguments)` is the gist that the user sees.
+    `await preview(arguments)` is what the user approves where the arguments alone do not tell, as
+    a diff does; a `ToolError` from it ends the call unasked.
     """
 
     name: str
@@ -81,6 +87,8 @@ class Tool:
     cap: int | None = None
     check: Callable[[Mapping[str, Any]], str] = lambda _: ""
     available: Callable[[], str] = lambda: ""
+    origin: Callable[[Mapping[str, Any]], str] | None = None
+    risk_of: Callable[[Mapping[str, Any]], Risk] | None = None
     describe: Callable[[Mapping[str, Any]], str] | None = None
     preview: Callable[[Mapping[str, Any]], Awaitable[str]] | None = None
 

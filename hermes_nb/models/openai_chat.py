@@ -19,6 +19,7 @@ from hermes_nb.core.events import Delta
 from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import Request
 from hermes_nb.models.assembly import LIMIT, Assembly
+from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.classify import malformed
 from hermes_nb.models.clean import dumps
 from hermes_nb.models.endpoint import DUMMY_KEY, Endpoint
@@ -48,7 +49,8 @@ class OpenAIChat:
     Without `base_url` it is `OPENAI_BASE_URL` or OpenAI, and the key `OPENAI_API_KEY`; a server
     named here is never sent that key unless it is given. `options` are further fields of every
     request (temperature, reasoning_effort, …). `idle` and `connect` are seconds. `limit` bounds
-    the characters of one reply. Raises `ModelError` from `stream` alone; nothing is tried again.
+    the characters of one reply. `cache_ttl` is how long a provider that is told what to cache
+    shall keep it. Raises `ModelError` from `stream` alone; nothing is tried again.
     """
 
     def __init__(  # noqa: PLR0913 - settings of one endpoint, all but the name optional
@@ -65,6 +67,7 @@ class OpenAIChat:
         connect: float = 10.0,
         idle: float = 120.0,
         limit: int = LIMIT,
+        cache_ttl: TTL = "5m",
     ) -> None:
         if not base_url:
             base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI
@@ -82,6 +85,7 @@ class OpenAIChat:
         if "max_tokens" in self._options:
             self._options[self.profile.max_tokens] = self._options.pop("max_tokens")
         self._limit = limit
+        self._cache_ttl = cache_ttl
         self._conversation = Conversation(self.profile)
         self._stream_usage = self.profile.stream_usage
         self._serialised: dict[str, tuple[object, bytes]] = {}
@@ -120,6 +124,8 @@ class OpenAIChat:
     def body(self, request: Request) -> bytes:
         """Return the JSON that `request` is sent as."""
         messages = self._conversation.items(self._strategy.messages(request))
+        if self.profile.caching == "system_and_3":
+            messages = mark_items(messages, ttl=self._cache_ttl)
         fields: dict[str, Any] = {**self._strategy.fields(request), **self._options}
         fields["stream"] = True
         if self._stream_usage:

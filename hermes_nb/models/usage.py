@@ -1,8 +1,9 @@
 """Read token counts from the usage objects that providers send.
 
 Fields: OpenAI and compatible (`prompt_tokens`, `prompt_tokens_details.cached_tokens`), Anthropic
-(`cache_read_input_tokens`, `cache_creation_input_tokens`), DeepSeek (`prompt_cache_hit_tokens`),
-Moonshot (`cached_tokens`), OpenRouter (`cost` in US dollars), as of 2026-11.
+(`cache_read_input_tokens`, `cache_creation_input_tokens`, by lifetime in `cache_creation`),
+DeepSeek (`prompt_cache_hit_tokens`), Moonshot (`cached_tokens`), Qwen (Anthropic's names among the
+details), OpenRouter (`cache_write_tokens` among the details, `cost` in US dollars), as of 2026-11.
 """
 
 from __future__ import annotations
@@ -13,23 +14,31 @@ from typing import Any
 
 from hermes_nb.core.messages import Usage
 
+_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
+
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:
     """Return one request's usage; what is missing or no sensible number counts as 0."""
     prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
     output = _details(usage, "completion_tokens_details", "output_tokens_details")
     cached = max(
-        _count(prompt, "cached_tokens"),
+        _count(prompt, "cached_tokens", "cache_read_tokens"),
         _count(usage, "cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens"),
     )
     written = max(
-        _count(prompt, "cache_write_tokens", "cache_creation_tokens"),
+        _count(
+            prompt, "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens"
+        ),
         _count(usage, "cache_creation_input_tokens"),
+        _sum(usage.get("cache_creation")),
     )
-    total = _count(usage, "prompt_tokens")
-    if not total:  # Anthropic's own form leaves cached tokens out of the input
-        total = _count(usage, "input_tokens")
-        total += cached + written if "cache_read_input_tokens" in usage else 0
+    prompted = _count(usage, "prompt_tokens")
+    total = prompted or _count(usage, "input_tokens")
+    # Anthropic's own form counts what is neither read from the cache nor written to it. A gateway
+    # that hands that on under OpenAI's names shows when the parts are more than the whole.
+    own = not prompted and any(name in usage for name in _APART)
+    if own or cached + written > total:
+        total += cached + written
     return Usage(
         input=total,
         output=_count(usage, "completion_tokens", "output_tokens"),
@@ -52,6 +61,11 @@ def _count(usage: Mapping[str, Any], *names: str) -> int:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return max(0, int(value)) if math.isfinite(value) else 0
     return 0
+
+
+def _sum(parts: object) -> int:
+    """Return the sum of an object's counts, as of cache entries by lifetime."""
+    return sum(_count(parts, name) for name in parts) if isinstance(parts, Mapping) else 0
 
 
 def _price(value: object) -> float | None:

@@ -13,6 +13,9 @@ import re
 STUB = "[redacted]"
 
 _SHORTEST_TOKEN = 8
+_LONGEST_PHRASE = 64
+_DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
+"""How long digests are in hexadecimal: they are keys of caches more often than of doors."""
 
 _FORMATS = re.compile(
     r"""(?<![A-Za-z0-9])(?:
@@ -20,7 +23,10 @@ _FORMATS = re.compile(
     | AIza[A-Za-z0-9_-]{30,}                                   # Google
     | ya29\.[A-Za-z0-9_-]{20,}
     | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
-    | glpat-[A-Za-z0-9_-]{16,}
+    | gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|oas|imt|ffct)-[A-Za-z0-9_-]{16,}  # GitLab
+    | GOCSPX-[A-Za-z0-9_-]{20,}                                # Google OAuth
+    | SK[0-9a-f]{32}(?![0-9A-Za-z])                            # Twilio
+    | (?:dapi|key-)[0-9a-f]{32}(?![0-9A-Za-z])                 # Databricks, Mailgun
     | xox[abeoprs]-[A-Za-z0-9-]{10,} | xapp-[A-Za-z0-9-]{20,}  # Slack
     | hf_[A-Za-z0-9]{20,} | gsk_[A-Za-z0-9]{20,} | xai-[A-Za-z0-9]{20,}
     | nvapi-[A-Za-z0-9_-]{30,} | pplx-[A-Za-z0-9]{30,} | r8_[A-Za-z0-9]{30,}
@@ -34,12 +40,24 @@ _FORMATS = re.compile(
     )""",
     re.VERBOSE,
 )
+_TELEGRAM = re.compile(r"(?<!\d)(\d{8,10}:)AA[A-Za-z0-9_-]{30,}")
+_HOOK = re.compile(
+    r"(hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/\d{1,20}/)"
+    r"([\w/-]{20,4096})"
+)
+_SIGNATURE = re.compile(r"([?&]sig=)([A-Za-z0-9%+/=_-]{30,4096})")
+_LOGIN = re.compile(
+    r"(\bcurl\b[^\n;|]{0,200}?\s(?:-u|--user)[ =][\"']?[^\s:\"'$]{1,100}:)([^\s\"'$]{1,4096})"
+    r"|(\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n;|]{0,200}?\s-p)([^\s\"'$-][^\s\"'$]{3,4096})"
+)
+_COOKIE = re.compile(r"(?i)((?<![\w-])(?:set-)?cookie:\s{0,4}[^\s;=]{1,60}=)([^\s;\"']{16,4096})")
 _GENERIC_SK = re.compile(r"(?<![A-Za-z0-9])sk-([A-Za-z0-9_-]{16,})")
 _JWT = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"|(?:(?:\s|\\[rn])*[A-Za-z0-9+/=]{40,})++)"
+    r"|(?:(?:\s|\\[rn])*+[A-Z][A-Za-z-]{2,20}: [^\n]{0,200})*+"  # cut off: headers, then lines
+    r"(?:(?:\s|\\[rn])*+[A-Za-z0-9+/=]{40,}+)++)"
 )
 _AUTHORIZATION = re.compile(
     r"""(?ix)(?<![\w-])((?:proxy-)?authorization\\*["']?\s{0,4}[:=]\s{0,4}\\*["'`]?
@@ -60,14 +78,14 @@ _FLAG = re.compile(
 _NAMED = re.compile(
     r"""(?ix)(?<![A-Za-z0-9_.-])
     (?P<name>[A-Za-z0-9_.-]{0,60}?
-      (?:password|passwd|passphrase|pwd|secret|token|key|credentials?))
+      (?:password|passwd|passphrase|pwd|secret|token|key|credentials?|(?-i:_PASS)))
     (?P<between>\\*["']?\s{0,4}(?:=>|:=|[:=])\s{0,4})
     (?: (?P<quote>\\*["'])(?P<quoted>[^"'\n]{3,4096}?)(?P=quote)
       | (?P<bare>[^\s"'`,;&<>(){}\[\]\\]{3,4096})(?![(\[{"'\w]) )"""
 )
 
 _STRONG = re.compile(
-    r"(?:pass(?:word|wd|phrase)|pwd|secret|credentials?"
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|credentials?"
     r"|(?:api|secret|access|private|account|auth|encryption|signing|master|subscription)key)$"
 )
 _PLACEHOLDER = re.compile(
@@ -88,6 +106,12 @@ def redact(text: str) -> str:
     text = _GENERIC_SK.sub(lambda m: STUB if _random(m[1], 12) else m[0], text)
     if "eyJ" in text:
         text = _JWT.sub(STUB, text)
+    text = _TELEGRAM.sub(rf"\1{STUB}", text)
+    if "http" in text or "hooks." in text or "discord" in text:
+        text = _SIGNATURE.sub(_second, _HOOK.sub(_second, text))
+    if "curl" in text or "mysql" in text or "mariadb" in text:
+        text = _LOGIN.sub(_login, text)
+    text = _COOKIE.sub(lambda m: m[1] + STUB if _random(m[2], 16) else m[0], text)
     text = _AUTHORIZATION.sub(_second, text)
     text = _SCHEME.sub(_scheme, text)
     text = _HEADER.sub(_second, text)
@@ -100,6 +124,12 @@ def redact(text: str) -> str:
 def _second(match: re.Match[str]) -> str:
     """Return the match with its second group redacted."""
     return match[0] if _placeholder(match[2]) else match[1] + STUB
+
+
+def _login(match: re.Match[str]) -> str:
+    """Redact the password behind `curl -u name:` and `mysql -p`."""
+    before, value = (match[1], match[2]) if match[1] else (match[3], match[4])
+    return match[0] if _placeholder(value) else before + STUB
 
 
 def _scheme(match: re.Match[str]) -> str:
@@ -128,10 +158,13 @@ def _named(match: re.Match[str]) -> str:
 
 def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
     """Say whether a quoted value is a secret: a strong name needs no more than one word."""
+    digits = any(c.isdigit() for c in value)
     if " " in value or "\t" in value:
-        return False
+        return strong and name.isupper() and digits and len(value) <= _LONGEST_PHRASE
     if strong:
         return True
+    if name.isupper() and name.endswith("TOKEN") and digits:
+        return len(value) >= _SHORTEST_TOKEN
     if name.lower().endswith("key"):  # "key": "…" is every mapping's word
         return name.isupper() and _random(value, 12)
     return _random(value, 12)
@@ -146,6 +179,8 @@ def _bare_secret(name: str, value: str, *, strong: bool) -> bool:
             return len(value) >= _SHORTEST_TOKEN and not value.isdigit()
         return _random(value, 12)
     if _CODE.fullmatch(value) and ("." in value or "@" in value or _NAMES_A_SECRET.search(value)):
+        return False
+    if not strong and len(value) in _DIGESTS and not value.strip("0123456789abcdef"):
         return False
     return _random(value, 6 if strong else 12)
 

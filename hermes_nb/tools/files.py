@@ -50,7 +50,12 @@ def _gist(arguments: Mapping[str, Any]) -> str:
 
 
 def _read_file(space: Workspace) -> Tool:
-    @tool(toolset="files", paths=("path",), root=space.root, describe=_gist)
+    def origin(arguments: Mapping[str, Any]) -> str:
+        path = Path(os.path.realpath(space.root / str(arguments.get("path", "")).replace("\0", "")))
+        inside = path.is_relative_to(os.path.realpath(space.root))
+        return "" if inside else "a file outside the working directory"
+
+    @tool(toolset="files", paths=("path",), root=space.root, describe=_gist, origin=origin)
     def read_file(  # noqa: D417 - a schema says nothing that is plain
         context: ToolContext, path: str, offset: Positive = 1, limit: Positive = 1000
     ) -> str:

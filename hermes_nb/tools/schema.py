@@ -35,6 +35,8 @@ def tool(
     exclusive: bool = False,
     cap: int | None = None,
     available: Callable[[], str] = lambda: "",
+    origin: Callable[[Mapping[str, Any]], str] | None = None,
+    risk_of: Callable[[Mapping[str, Any]], Risk] | None = None,
     describe: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(

@@ -60,7 +60,7 @@ def limited(
                 return f"[{len(text):,} characters of output left out: {told}{kept}]"
             return head_tail(text, max(room - _MARKER, room // 2), where=place)
 
-        return replace(tool, run=_passing(tool.run, cut))
+        return replace(tool, run=passing(tool.run, cut))
 
     return toolset.map(limit)
 
@@ -119,7 +119,7 @@ def _refusal(tool: Tool, why: str) -> str:
     return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
 
 
-def _passing(run: Run, cut: Callable[[ToolContext, str], str]) -> Run:
+def passing(run: Run, cut: Callable[[ToolContext, str], str]) -> Run:
     """Return `run` with what it returns or raises passed through `cut`, async if it was."""
 
     def shorter(context: ToolContext, result: object) -> object:

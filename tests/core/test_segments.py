@@ -30,6 +30,7 @@ def toolset(root):
             make("run", risk=Risk.EXECUTE),
             make("ask", exclusive=True),
             make("anywhere", risk=Risk.WRITE),
+            make("memory", risk=Risk.REMEMBER),
         ]
     )
 
@@ -58,6 +59,7 @@ def shape(named, tools):
         ([("read", "a"), ("run", ""), ("read", "b")], [["read"], ["run"], ["read"]]),
         ([("ask", ""), ("ask", "")], [["ask"], ["ask"]]),
         ([("anywhere", ""), ("read", "a")], [["anywhere"], ["read"]]),
+        ([("memory", ""), ("memory", "")], [["memory"], ["memory"]]),
         ([("unknown", "a"), ("read", "a")], [["unknown", "read"]]),
         ([("write", "a"), ("read", "")], [["write"], ["read"]]),
     ],

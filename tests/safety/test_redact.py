@@ -28,6 +28,15 @@ KEYS = {
     "aws": "AKIAIOSFODNN7EXAMPLE",
     "groq": f"gsk_{BODY}",
     "gitlab": "glpat-abcDEF123456_7890xyz",
+    "gitlab runner": "glrt-abcDEF123456_7890xyz",
+    "google oauth": f"GOCSPX-{BODY[:28]}",
+    "twilio": "SK" + "0a1b2c3d" * 4,
+    "sendgrid": f"SG.{BODY[:22]}.{BODY}{BODY[:7]}",
+    "stripe": f"sk_live_{BODY[:24]}",
+    "npm": f"npm_{BODY}",
+    "pypi": f"pypi-AgEIcHlwaS5vcmc{BODY}",
+    "databricks": "dapi" + "0a1b2c3d" * 4,
+    "telegram": f"123456789:AA{BODY[:33]}",
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
 }
 
@@ -64,12 +73,36 @@ def test_a_known_format_goes_wherever_it_stands(key, around):
         ("password: hunter2", "hunter2"),
         ("https://x.org/?access_token=abc123def456&y=1", "abc123def456"),
         ("mysql --password s3cr3tpw", "s3cr3tpw"),
+        (f"https://api.telegram.org/bot123456789:AA{BODY[:33]}/getMe", BODY[:33]),
+        (f"https://hooks.slack.com/services/T0000/B0000/{BODY[:24]}", BODY[:24]),
+        (f"https://discord.com/api/webhooks/123456789/{BODY}", BODY),
+        (f"https://a.example.net/c?sv=2024-01-01&sig={BODY}%3D&se=1", BODY),
+        ("curl -u admin:hunter2 https://example.org", "hunter2"),
+        ("mysql -u root -phunter2 db", "hunter2"),
+        (f"Cookie: session={BODY}; theme=dark", BODY),
+        ("DB_PASS=hunter2", "hunter2"),
+        ("export FOO_TOKEN='abcdefgh1'", "abcdefgh1"),
+        ('DB_PASSWORD="hunter 2 and more"', "hunter 2"),
+        ("jdbc:sqlserver://h;user=sa;password=Hunter2!;", "Hunter2!"),
+        ("Server=h;User Id=u;Pwd=hunter2;", "hunter2"),
+        ("amqp://guest:guestpw@h/v", "guestpw"),
         ("accountKey=Zm9vYmFyYmF6MTIzNDU2Nzg5MA==", "Zm9vYmFyYmF6"),
     ],
 )
 def test_a_named_secret_goes(text, secret):
     assert secret not in redact(text)
     assert STUB in redact(text)
+
+
+def test_a_key_with_headers_goes_even_if_cut_off():
+    body = "\n".join([BODY + BODY[:28]] * 4)
+    for kind, headers in (
+        ("PGP PRIVATE KEY BLOCK", "Version: GnuPG v2\n"),
+        ("RSA PRIVATE KEY", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00AA\n"),
+    ):
+        cut = f"-----BEGIN {kind}-----\n{headers}\n{body}"
+        assert redact(cut) == STUB
+        assert redact(f"{cut}\n-----END {kind}-----") == STUB
 
 
 def test_a_private_key_goes_whole():
@@ -106,6 +139,11 @@ HARMLESS = [
     f"sha256:{hashlib.sha256(b'y').hexdigest()}  file.bin",
     "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 8).decode(),
     "commit 15ec464f9d2b0c6b7a8e9f0a1b2c3d4e5f6a7b8c",
+    "key: 15ec464f9d2b0c6b7a8e9f0a1b2c3d4e5f6a7b8c",
+    '"integrity": "sha512-' + base64.b64encode(hashlib.sha512(b"z").digest()).decode() + '"',
+    "curl -u $USER:$PASS https://example.org; docker run -u 1000:1000",
+    "mysql -u root -p db; PASS: test_login; bypass=1",
+    "Cookie: consent=yes; at 12:34:56",
     "see https://example.org:8080/path@v1?x=1#a:b",
     "git@github.com:owner/repo.git",
     "The password must have 12 characters; a secret is what nobody knows.",
@@ -204,6 +242,11 @@ def test_a_key_never_survives(before, key, after):
         " ",
         "key=\\",
         "github_pat_",
+        "curl -u a",
+        "mysql -p",
+        "cookie: a=",
+        "hooks.slack.com/services/",
+        "1234567890:",
     ],
 )
 def test_hostile_text_takes_linear_time(unit):

@@ -1,0 +1,211 @@
+"""One file of instructions on its way into a prompt: read within bounds, scanned, then cut.
+
+Nothing reaches a prompt unscanned. A file of ordinary size is scanned whole; of a longer one the
+`window` characters at either end, several times what is kept of it, and what the cut brought
+together once more. The text a user accepted is loaded without a scan.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from hermes_nb.prompt.inside import Refused, open_inside, real_inside
+from hermes_nb.safety.scan import Finding, ScanVerdict, scan
+from hermes_nb.safety.visible import visible
+
+LIMIT = 20_000
+"""Characters of a file that are loaded; of a longer one its head (70 %) and tail (20 %)."""
+WINDOW = 65_536
+"""Characters at either end of a long file that are scanned."""
+LARGEST = 128 * 2**20
+"""Bytes of the largest file that is looked at; reading one of 100 MB takes about 0.1 s of CPU."""
+_PIECE = 2**18
+_SEAM = 500
+"""Characters on either side of the cut that are scanned again, now that they are neighbours."""
+
+Accepts = Callable[[Path, str], bool]
+"""Says whether the user accepted this very text at this path, given without links."""
+
+
+def never(_path: Path, _text: str) -> bool:
+    """Accept nothing."""
+    return False
+
+
+def commands(name: str) -> bool:
+    """Say whether a path reads like an instruction; it stands in the prompt like the text.
+
+    What is invisible in it is shown there as an escape and commands nothing.
+    """
+    plain = "".join(character if character.isprintable() else " " for character in name)
+    return scan(plain).verdict != "clean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFile:
+    """A file that has something to say to the agent.
+
+    `name` is how the prompt calls it, `path` where it is, without links. `text_loaded` is what
+    stands in the prompt: one line if it was `blocked`, shortened if it was `truncated`.
+    `characters` counts the text in the file. `source` is what `accepts` is asked about.
+    """
+
+    name: str
+    path: Path
+    verdict: ScanVerdict
+    findings: tuple[Finding, ...] = ()
+    text_loaded: str
+    characters: int
+    truncated: bool = False
+    trusted: bool = False
+    source: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A file that is there and was not loaded, and why."""
+
+    name: str
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What was read of a text: all of it, or its two ends with `left_out` characters between."""
+
+    parts: tuple[str, ...]
+    left_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """What was read."""
+        return "\n".join(self.parts)
+
+    @property
+    def characters(self) -> int:
+        """How long the whole is."""
+        return sum(map(len, self.parts)) + self.left_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Loads files below `root`, a directory without links.
+
+    `limit` and `window` are in characters, for what is kept and what is scanned at either end.
+    """
+
+    root: Path
+    accepts: Accepts = never
+    limit: int = LIMIT
+    window: int = WINDOW
+
+    def load(
+        self, path: Path, name: str, prepare: Callable[[str], str] = str.strip
+    ) -> ContextFile | None:
+        """Return the file at `path`, or None when it holds white space alone.
+
+        `prepare` takes off the beginning what is not meant to be read. Raises FileNotFoundError,
+        and `Refused` for a file that may not or cannot be read.
+        """
+        real = real_inside(path, self.root)
+        with open_inside(real, self.root) as file:
+            excerpt = _stripped(read(file, self.window), prepare)
+        if not excerpt.text.strip():
+            return None
+        return self._judged(real, visible(name), excerpt)
+
+    def _judged(self, real: Path, name: str, excerpt: Excerpt) -> ContextFile:
+        trusted = self.accepts(real, excerpt.text)
+        results = [] if trusted else [scan(part, name=name) for part in excerpt.parts]
+        verdicts = {result.verdict for result in results}
+        verdict: ScanVerdict = next((each for each in _WORST_FIRST if each in verdicts), "clean")
+        if verdict == "blocked":
+            text = next(result.text for result in results if result.verdict == "blocked")
+            truncated = False
+        else:
+            parts = tuple(result.text for result in results) or excerpt.parts
+            text, truncated = self._cut(name, parts, excerpt.characters, trusted=trusted)
+        return ContextFile(
+            name=name,
+            path=real,
+            verdict=verdict,
+            findings=tuple(finding for result in results for finding in result.findings),
+            text_loaded=text,
+            characters=excerpt.characters,
+            truncated=truncated,
+            trusted=trusted,
+            source=excerpt.text,
+        )
+
+    def _cut(
+        self, name: str, parts: tuple[str, ...], characters: int, *, trusted: bool
+    ) -> tuple[str, bool]:
+        """Return what is loaded of a text, and whether that is less than all of it."""
+        if len(parts) == 1 and len(parts[0]) <= self.limit:
+            return parts[0], False
+        head, tail = parts[0][: self.limit * 7 // 10], parts[-1][-(self.limit * 2 // 10) :]
+        # Two halves of a sentence, each harmless, could have been laid out to meet here.
+        if not trusted and scan(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name=name).verdict != "clean":
+            tail = ""
+        marker = (
+            f"[...truncated {name}: kept {len(head)}+{len(tail)} of {characters} chars. "
+            "Use file tools to read the full file.]"
+        )
+        return f"{head}\n\n{marker}\n\n{tail}".rstrip(), True
+
+
+_WORST_FIRST: tuple[ScanVerdict, ...] = ("blocked", "suspicious")
+
+
+def read(file: BinaryIO, window: int) -> Excerpt:
+    """Read a text as far as it matters: all of it, or `window` characters at either end.
+
+    UTF-8, or UTF-16 behind its byte order mark; what is neither becomes U+FFFD, line ends become
+    newlines, NUL goes. Raises `Refused` over `LARGEST` bytes and for what the system refuses.
+    """
+    try:
+        piece = file.read(_PIECE)
+        decoder = _decoder(piece)
+        head, tail, total, size = "", "", 0, 0
+        while True:
+            size += len(piece)
+            if size > LARGEST or os.fstat(file.fileno()).st_size > LARGEST:
+                message = f"it is larger than {LARGEST // 2**20} MiB"
+                raise Refused(message)
+            text = decoder.decode(piece, final=not piece).replace("\0", "")
+            total += len(text)
+            if len(head) < 2 * window:
+                head += text
+            else:
+                tail = (tail + text)[-window:]
+            if not piece:
+                break
+            piece = file.read(_PIECE)
+    except OSError as error:
+        message = f"it cannot be read: {(error.strerror or str(error)).lower()}"
+        raise Refused(message) from error
+    if total <= 2 * window:
+        return Excerpt((head,))
+    return Excerpt((head[:window], (head[window:] + tail)[-window:]), total - 2 * window)
+
+
+def _decoder(beginning: bytes) -> io.IncrementalNewlineDecoder:
+    marked = beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    codec = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")
+    return io.IncrementalNewlineDecoder(codec("replace"), translate=True)
+
+
+def _stripped(excerpt: Excerpt, prepare: Callable[[str], str]) -> Excerpt:
+    """Return the excerpt as it is meant to be read, without white space around it."""
+    first, *rest = excerpt.parts
+    parts = [prepare(first), *rest]
+    parts[0] = parts[0].lstrip()
+    parts[-1] = parts[-1].rstrip()
+    return Excerpt(tuple(parts), excerpt.left_out)

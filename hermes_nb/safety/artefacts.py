@@ -1,0 +1,117 @@
+"""What in a text is no word but a thing: an address, a file that holds secrets, a variable.
+
+The kinds are classes to the rules like those of the lexicon. FILE holds secrets, WEAKFILE one that
+projects speak of every day (`.env`); AGENTFILE configures agents, shells or what starts by itself;
+VARIABLE is the value of a secret; BADHOST calls itself an attacker's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import combinations
+
+URL = "URL"
+EMAIL = "EMAIL"
+_SCHEME = re.compile(r"(?:https?|wss?|ftp)://[^\s\"'<>`)\]]{3,}")
+_ADDRESS = re.compile(r"[\w.+-]{1,64}@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,4}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of thing: one of `needs` is in everything that `pattern` finds."""
+
+    name: str
+    needs: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+_HOSTS = (
+    *("evil", "attack", "malicious", "malware", "c2", "exfil", "rogue", "keylog", "sniff"),
+    *("stager", "botnet", "phish", "hacker", "pwn", "steal", "covert", "ransom", "implant"),
+    *("adversary", "dropper", "spyware", "backdoor", "beacon", "threat", "bad"),
+)
+_SECRET_WORDS = ("key", "token", "secret", "passw", "credential", "pwd")
+
+_KINDS = (
+    _Kind(
+        "BADHOST",
+        _HOSTS,
+        re.compile(
+            rf"(?<![\w@])(?:[\w-]{{1,63}}\.){{0,6}}(?:\w{{1,30}}-)?(?:{'|'.join(_HOSTS)})"
+            r"(?:ers?|s|ed|ing|guys?|trat\w{1,4})?(?:-\w{1,30})?(?:\.[a-z0-9-]{1,63}){1,5}(?![\w(])"
+        ),
+    ),
+    _Kind(
+        "FILE",
+        (
+            *(".ssh", "id_", ".netrc", ".aws/", "/etc/", ".kube/", ".gnupg", ".docker/", "wallet"),
+            *(".pgpass", "/proc/", ".config/gh", "keychain", "_history"),
+        ),
+        re.compile(
+            r"\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|\.netrc\b|\.aws/|/etc/(?:passwd|shadow)\b"
+            r"|\.kube/config|\.gnupg\b|\.docker/config|wallet\.dat\b|\.pgpass\b|/proc/self/environ"
+            r"|\.config/gh\b|login\.keychain|\.(?:bash|zsh)_history\b"
+        ),
+    ),
+    _Kind(
+        "WEAKFILE",
+        (".env", ".npmrc", ".pypirc", ".git-credentials", "secret", "credentials.", "auth.json"),
+        re.compile(
+            r"\.env\b(?!\.(?:example|sample|templ|test)|\()|\.npmrc\b|\.pypirc\b|\.git-credentials\b"
+            r"|\bsecrets?\.(?:ya?ml|json|env|txt|toml)\b|\bcredentials\.(?:json|ya?ml|ini|txt)\b"
+            r"|\bauth\.json\b"
+        ),
+    ),
+    _Kind(
+        "AGENTFILE",
+        (
+            *("s.md", "e.md", "i.md", "l.md", "y.md", "r.md", "rules", ".cursor", ".claude"),
+            *("shrc", "profile", "shenv", "cron", "authorized_keys", "hooks", "agents", ".hermes"),
+        ),
+        re.compile(
+            r"\b(?:agents|claude|gemini|hermes|soul|memory|user|copilot-instructions)\.md\b"
+            r"|\.(?:cursor|windsurf|cline)rules|\.cursor/|\.claude/|\.(?:bash|zsh)(?:rc|_profile|env)\b"
+            r"|\.profile\b|\bcrontab\b|authorized_keys\b|\.git/hooks|profile_default|launchagents"
+            r"|\.hermes\b"
+        ),
+    ),
+    _Kind(
+        "VARIABLE",
+        ("$", "environ", "process.env", "getenv("),
+        re.compile(
+            rf"\$[({{]*\w{{0,40}}(?:{'|'.join(_SECRET_WORDS)})\w{{0,20}}|os\.environ\b"
+            r"|\$\(\s*(?:cat|env|printenv|base64)\b|process\.env\b|getenv\("
+        ),
+    ),
+)
+
+
+_ANY = re.compile("|".join(re.escape(need) for kind in _KINDS for need in kind.needs))
+
+
+def kinds(chunk: str) -> frozenset[str]:
+    """Return the kinds of thing that a chunk without spaces names."""
+    if not _ANY.search(chunk):
+        return frozenset()
+    return frozenset(
+        kind.name
+        for kind in _KINDS
+        if any(need in chunk for need in kind.needs) and kind.pattern.search(chunk)
+    )
+
+
+def address(chunk: str) -> tuple[int, int, str] | None:
+    """Return start, end and class of the URL or e-mail address in a chunk."""
+    if "://" in chunk and (found := _SCHEME.search(chunk)):
+        return found.start(), len(chunk), URL
+    if "@" in chunk and (found := _ADDRESS.search(chunk)):
+        return found.start(), found.end(), EMAIL
+    return None
+
+
+def sets() -> set[frozenset[str]]:
+    """Return every set of classes that a chunk can have."""
+    names = (URL, EMAIL, *(kind.name for kind in _KINDS))
+    sizes = range(1, len(names) + 1)
+    return {frozenset(some) for size in sizes for some in combinations(names, size)}

@@ -1,0 +1,171 @@
+"""Everything in a text that speaks for an attack, with its place in the original."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, islice
+
+from hermes_nb.safety.encodings import CIPHERS, Decoded, deciphered, decoded
+from hermes_nb.safety.leaks import leaks
+from hermes_nb.safety.normalise import Span, normalise
+from hermes_nb.safety.rules import charset, signs
+from hermes_nb.safety.signs import Sign
+from hermes_nb.safety.standing import Standing
+from hermes_nb.safety.surface import traces
+from hermes_nb.safety.tagging import Tagged
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A sign of an attack: its category, what shows it, how much it counts, and where it stands."""
+
+    category: str
+    sign: str
+    score: float
+    start: int
+    end: int
+
+
+_DEEPEST = 4
+"""How often what was decoded is decoded again; more layers than that are a finding themselves."""
+_ASSESSED = 150
+"""For how many passages of a layer the surroundings are read; others count as they stand."""
+_TELLING = 2
+"""How many words of an injection have to appear in a cipher for it to be undone."""
+_DECIPHERED = 12_000
+"""Characters of each cipher that are undone; lines beyond are a finding as they are."""
+_DISGUISE = 1.0
+"""What hiding adds: an order that was encoded or hidden was hidden for a reason."""
+
+Place = Callable[[int, int], Span]
+
+
+def evidence(text: str) -> list[Evidence]:
+    """Return the evidence in a text, in its order."""
+    found = [*invisible(text), *_layer(text, lambda start, end: (start, end), 0)]
+    found.sort(key=lambda item: (item.start, item.end, -item.score))
+    return found
+
+
+def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
+    """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
+    view = normalise(text)
+    lower = _lower(view.text)
+    words = Tagged(lower)
+    hidden = sorted(concealed(lower))
+    for sign in _meant(lower, words):
+        start, end = place(*view.span(sign.start, sign.end))
+        score = sign.score
+        index = bisect_right(hidden, (sign.start, len(lower))) - 1
+        if index >= 0 and sign.start < hidden[index][1]:
+            yield Evidence("hidden_html", "order", 0.5, start, end)
+            score += _DISGUISE
+        yield Evidence(sign.category, sign.name, score, start, end)
+    runs = [*decoded(view.text), *(() if depth else _exchanged(view.text, words))]
+    spans = [place(*view.span(run.start, run.end)) for run in runs]
+    for run, span in zip(runs, spans, strict=True):
+        if not run.text:
+            yield Evidence("encoded", "too much", 1, *span)
+    if depth == _DEEPEST:
+        yield from (Evidence("encoded", "deep", 1, start, end) for start, end in spans)
+    elif runs:
+        inner, back = _together([run.text for run in runs], spans)
+        for item in _layer(inner, back, depth + 1):
+            score = item.score + (0 if depth else _DISGUISE)
+            yield Evidence(item.category, item.sign, score, item.start, item.end)
+
+
+def _together(texts: list[str], spans: list[Span]) -> tuple[str, Place]:
+    """Return texts as one, a paragraph each, and the way from there to their spans."""
+    starts = [0, *accumulate(len(text) + 2 for text in texts)]
+
+    def place(start: int, _end: int) -> Span:
+        return spans[min(bisect_right(starts, start), len(spans)) - 1]
+
+    return "\n\n".join(texts), place
+
+
+def _exchanged(text: str, words: Tagged) -> Iterator[Decoded]:
+    """Yield the lines that make sense when read backwards or with their letters exchanged."""
+    for cipher in CIPHERS:
+        found = [match.start() for match in re.finditer(charset(cipher), words.tags)]
+        if len(found) < _TELLING:
+            continue
+        room = _DECIPHERED
+        for run in deciphered(text, cipher, [words.span(i, i + 1)[0] for i in found]):
+            room -= len(run.text)
+            yield run if room > 0 else replace(run, text="")
+
+
+def _meant(lower: str, words: Tagged) -> Iterator[Sign]:
+    """Yield what rules and patterns find in a text and what stands there as an attack."""
+    standing = Standing(lower, words)
+    found = chain(signs(words), traces(lower), leaks(lower))
+    for sign in islice(found, _ASSESSED):
+        if standing.meant(sign):
+            yield sign
+    yield from found
+
+
+def _lower(text: str) -> str:
+    lower = text.lower()
+    if len(lower) != len(text):  # a few capitals become two letters
+        return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return lower
+
+
+_COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
+_CONCEALING = re.compile(
+    r"<\w[^<>]{0,400}?(?:display\s{0,3}:\s{0,3}none|visibility\s{0,3}:\s{0,3}hidden|font-size\s{0,3}:\s{0,3}[01](?:px|pt|em)?\b"
+    r"|opacity\s{0,3}:\s{0,3}0(?:\.0\d?)?\b|color\s{0,3}:\s{0,3}(?:white|transparent|#fff\b|#ffffff)|\shidden\b|aria-hidden"
+    r"|(?:left|top|text-indent)\s{0,3}:\s{0,3}-\d{3,})[^<>]{0,400}>[^<]{0,4000}"
+)
+
+
+def concealed(lower: str) -> Iterator[Span]:
+    """Yield what a reader of the rendered text would not see: comments and hidden elements."""
+    if "<" not in lower:
+        return
+    for pattern in (_COMMENT, _CONCEALING):
+        for match in pattern.finditer(lower):
+            yield match.span()
+
+
+_TAGS = re.compile(
+    "(?:\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f)|([\U000e0000-\U000e007f]{2,})"
+)
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
+_OVERRIDES = re.compile("[\u202d\u202e]")
+_INSIDE = re.compile("[\u200b-\u200d\u2060\ufeff]+")
+_RUNS = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff]{8,}+")
+_ANY = re.compile(
+    "[\u200b-\u200f\u202d\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
+)
+_SPLIT = 3
+"""Invisible characters inside Latin words that no longer are leftovers of a web page."""
+
+
+def invisible(text: str) -> Iterator[Evidence]:
+    """Yield the characters that show nothing and have no business where they are."""
+    if text.isascii() or not _ANY.search(text):
+        return
+    yield from (_unseen("tags", 2, m) for m in _TAGS.finditer(text) if m[1])
+    yield from (_unseen("selectors", 2, m) for m in _SELECTORS.finditer(text))
+    yield from (_unseen("override", 1, m) for m in _OVERRIDES.finditer(text))
+    yield from (_unseen("run", 1, m) for m in _RUNS.finditer(text))
+    inside = [m.span() for m in _INSIDE.finditer(text) if _latin(text, m.start() - 1, m.end())]
+    if len(inside) >= _SPLIT:
+        yield Evidence("invisible", "inside", 1, inside[0][0], inside[-1][1])
+
+
+def _latin(text: str, before: int, after: int) -> bool:
+    """Say whether there is a Latin letter at both places."""
+    around = text[before : before + 1] + text[after : after + 1]
+    return before >= 0 and len(around) == 2 and around.isascii() and around.isalpha()  # noqa: PLR2004
+
+
+def _unseen(sign: str, score: float, match: re.Match[str]) -> Evidence:
+    return Evidence("invisible", sign, score, match.start(), match.end())

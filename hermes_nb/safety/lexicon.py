@@ -1,0 +1,193 @@
+"""The words that injections are made of, in twenty languages, and how a disguised one is known.
+
+The data is `lexicon.toml`: classes of words (verbs of ignoring, names for instructions) by
+language. A word may be in several classes, and rules ask for classes, so that one rule reads every
+language.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from operator import ne
+
+from hermes_nb.safety.lookalikes import ATBASH, LOOKALIKES, SIGNS_FOR_LETTERS
+from hermes_nb.safety.normalise import fold
+
+Classes = frozenset[str]
+NONE: Classes = frozenset()
+
+_UNSPACED = ("zh", "ja", "ko", "th")
+_DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
+"""The classes whose English words are recognised when misspelt or glued together."""
+_TELLING = frozenset({"IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT"})
+_SHORTEST_TELLING = 5
+_SHORTEST_STEM = 3
+_LONGEST_STEM = 14
+_SHORTEST_MISSPELT = 6
+_JUMBLED = 6
+"""How many letters of a jumbled word may be out of place."""
+_LONGEST_WORD = 40
+_SHORTEST_GLUED = 12
+_GLUED = ("ignor", "disregard", "forget", "overrid", "instruct", "prompt", "previous", "unrestrict")
+"""What a run of letters has to contain to be worth taking apart."""
+
+
+class Lexicon:
+    """Every word with its classes; see `lexicon`."""
+
+    def __init__(self, languages: dict[str, dict[str, str]]) -> None:
+        self._words: dict[str, Classes] = {}
+        self._stems: dict[str, Classes] = {}
+        self.pairs: dict[str, dict[str, Classes]] = {}
+        """Phrases of two words: the second ones by the first."""
+        self._inside: dict[str, list[tuple[str, Classes]]] = {}
+        for language, classes in languages.items():
+            for name, words in classes.items():
+                for word in words.split():
+                    self._add(fold(word).lower(), name, unspaced=language in _UNSPACED)
+        self._starts = {stem[:_SHORTEST_STEM] for stem in self._stems}
+        self._first = re.compile(f"[{''.join(self._inside)}]")
+        for found in self._inside.values():
+            found.sort(key=lambda entry: -len(entry[0]))
+        english = languages["en"]
+        self._plain = frozenset(
+            word for name in _DISGUISED for word in english[name].split() if word.isalpha()
+        )
+        self.in_pairs = frozenset(self.pairs).union(*self.pairs.values())
+        self._similar: dict[tuple[str, str, int], list[str]] = {}
+        for word in sorted(self._plain):
+            if len(word) >= _SHORTEST_MISSPELT:
+                for size in range(len(word) - 1, len(word) + 2):
+                    self._similar.setdefault((word[0], word[-1], size), []).append(word)
+        for disguise, word in _ciphers(self.telling()):
+            if word not in self._words:
+                self._words[word] = frozenset({disguise})
+
+    def _add(self, word: str, name: str, *, unspaced: bool) -> None:
+        if unspaced:
+            entries = self._inside.setdefault(word[0], [])
+            known = dict(entries)
+            known[word] = known.get(word, NONE) | {name}
+            self._inside[word[0]] = list(known.items())
+        elif "_" in word:
+            first, _, second = word.partition("_")
+            phrases = self.pairs.setdefault(first, {})
+            phrases[second] = phrases.get(second, NONE) | {name}
+        elif word.endswith("*"):
+            self._stems[word[:-1]] = self._stems.get(word[:-1], NONE) | {name}
+        else:
+            self._words[word] = self._words.get(word, NONE) | {name}
+
+    def telling(self) -> frozenset[str]:
+        """Return the English words that most injections use, without the short and common ones."""
+        return frozenset(
+            word
+            for word in self._plain
+            if len(word) >= _SHORTEST_TELLING and self._words[word] & _TELLING
+        )
+
+    def sets(self) -> set[Classes]:
+        """Return every set of classes that a word can have."""
+        found = {self.classes(word) for word in (*self._words, *self._stems)}
+        found.update(self.own_classes(word) for word in self.in_pairs)
+        found.update(*(phrases.values() for phrases in self.pairs.values()))
+        found.update(classes for words in self._inside.values() for _, classes in words)
+        return found
+
+    def classes(self, word: str) -> Classes:
+        """Return the classes of a plain lower-case word."""
+        found = self._words.get(word, NONE)
+        if word[:_SHORTEST_STEM] not in self._starts:
+            return found
+        for size in range(_SHORTEST_STEM, min(len(word), _LONGEST_STEM) + 1):
+            stem = self._stems.get(word[:size])
+            if stem is not None:
+                found |= stem
+        return found
+
+    def own_classes(self, word: str) -> Classes:
+        """Return the classes of a word that may belong to a phrase, and one of its own."""
+        return self.classes(word) | {f"={word}"}
+
+    def undisguised(self, word: str) -> Classes:
+        """Return the classes of a word written with lookalikes, "leet" signs or a misspelling."""
+        if len(word) > _LONGEST_WORD:
+            return NONE
+        found = NONE
+        if not word.isascii():
+            word = word.translate(LOOKALIKES)
+            found = self.classes(word)
+        if not found and not word.isalpha() and any(c.isalpha() for c in word):
+            for signs in SIGNS_FOR_LETTERS:
+                found = found or self.classes(word.translate(signs))
+        if not found and len(word) >= _SHORTEST_MISSPELT - 1:
+            for meant in self._similar.get((word[0], word[-1], len(word)), ()):
+                if _misspelt(word, meant):
+                    return self.classes(meant)
+        return found
+
+    def inside(self, run: str) -> Iterator[tuple[int, int, Classes]]:
+        """Yield start, end and classes of the words in a run of a script without spaces."""
+        done = 0
+        for first in self._first.finditer(run):
+            start = first.start()
+            if start < done:
+                continue
+            for word, classes in self._inside[first[0]]:
+                if run.startswith(word, start):
+                    done = start + len(word)
+                    yield start, done, classes
+                    break
+
+    def unglued(self, word: str) -> list[tuple[int, int, Classes]]:
+        """Return the English words that make up a long run of letters, if they make up most of it.
+
+        This reads `ignoreallpreviousinstructions`, and what is left of spaced-out letters.
+        """
+        if len(word) < _SHORTEST_GLUED or not any(key in word for key in _GLUED):
+            return []
+        found: list[tuple[int, int, Classes]] = []
+        index = covered = 0
+        while index < len(word):
+            size = self._longest_at(word, index)
+            if size:
+                found.append((index, index + size, self.classes(word[index : index + size])))
+                covered += size
+            index += size or 1
+        return found if len(found) > 1 and covered * 10 >= len(word) * 7 else []
+
+    def _longest_at(self, word: str, index: int) -> int:
+        for size in range(min(_LONGEST_STEM, len(word) - index), 1, -1):
+            if word[index : index + size] in self._words:
+                return size
+        return 0
+
+
+def _misspelt(word: str, meant: str) -> bool:
+    """Say whether `word` is `meant` with inner letters jumbled, or one wrong, missing or added."""
+    if len(word) == len(meant):
+        wrong = sum(map(ne, word, meant))
+        return wrong <= 1 or (wrong <= _JUMBLED and sorted(word) == sorted(meant))
+    shorter, longer = sorted((word, meant), key=len)
+    index = next(i for i, letter in enumerate(longer) if letter != shorter[i : i + 1])
+    return shorter[index:] == longer[index + 1 :]
+
+
+def _ciphers(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each word's form in each simple cipher, with the class that names the cipher."""
+    for word in words:
+        yield "ROT13", codecs.encode(word, "rot13")
+        yield "ATBASH", word.translate(ATBASH)
+        yield "REVERSED", word[::-1]
+
+
+@cache
+def lexicon() -> Lexicon:
+    """Return the lexicon, read once."""
+    data = files("hermes_nb.safety").joinpath("lexicon.toml").read_text(encoding="utf-8")
+    return Lexicon(tomllib.loads(data))

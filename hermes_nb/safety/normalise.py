@@ -1,0 +1,242 @@
+r"""Text as a reader would take it, whatever characters it is made of, with a way back.
+
+`normalise` unfolds what hides words from a pattern: compatibility forms (fullwidth, mathematical),
+accents, invisible characters, tag characters and variation selectors that carry letters, HTML
+entities, percent and backslash escapes, emphasis marks and concatenations inside words. The result
+keeps its case; each place in it leads back to where it stands in the original.
+
+Scripts stay what they are: lookalike letters are a matter of single words (`lookalikes`), because
+Russian is to remain Russian.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+Span = tuple[int, int]
+
+
+@dataclass(slots=True)
+class View:
+    """A text and, piece by piece, where it came from.
+
+    A piece starts at `starts[i]` in the text; it was copied from `origins[i]` onward, or, where
+    `ends[i]` is not 0, stands for everything from `origins[i]` to `ends[i]`.
+    """
+
+    text: str
+    starts: list[int] = field(default_factory=lambda: [0])
+    origins: list[int] = field(default_factory=lambda: [0])
+    ends: list[int] = field(default_factory=lambda: [0])
+
+    def span(self, start: int, end: int) -> Span:
+        """Return the part of the original that `text[start:end]` came from."""
+        first = bisect_right(self.starts, start) - 1
+        low = self.origins[first] + (0 if self.ends[first] else start - self.starts[first])
+        last = bisect_right(self.starts, max(end - 1, start)) - 1
+        if self.ends[last]:
+            return low, max(low, self.ends[last])
+        return low, max(low, self.origins[last] + end - self.starts[last])
+
+
+Edit = tuple[int, int, str]
+
+
+def edited(view: View, edits: Iterable[Edit]) -> View:
+    """Return the view with each `(start, end, replacement)` made; they are in order."""
+    parts: list[str] = []
+    new = View("", [], [], [])
+    size = copied = 0
+    for start, end, replacement in edits:
+        if start > copied:
+            _keep(view, new, copied, start, size)
+            parts.append(view.text[copied:start])
+            size += start - copied
+        if replacement:
+            low, high = view.span(start, end)
+            new.starts.append(size)
+            new.origins.append(low)
+            new.ends.append(max(high, low + 1))
+            parts.append(replacement)
+            size += len(replacement)
+        copied = end
+    if not parts and not copied:
+        return view
+    _keep(view, new, copied, len(view.text), size)
+    parts.append(view.text[copied:])
+    new.text = "".join(parts)
+    return new
+
+
+def _keep(view: View, new: View, start: int, end: int, size: int) -> None:
+    """Copy the pieces of `view` between `start` and `end` to `new`, which is `size` long."""
+    index = bisect_right(view.starts, start) - 1
+    while True:
+        low = max(view.starts[index], start)
+        mark = view.ends[index]
+        new.starts.append(size + low - start)
+        new.origins.append(view.origins[index] + (0 if mark else low - view.starts[index]))
+        new.ends.append(mark)
+        index += 1
+        if index == len(view.starts) or view.starts[index] >= end:
+            return
+
+
+def normalise(text: str) -> View:
+    """Return the text unfolded; linear in its length."""
+    view = View(text)
+    for _ in range(_ESCAPED_TWICE):
+        after = _unescaped(view)
+        if after is view:
+            break
+        view = after
+    if not view.text.isascii() or _CONTROL.search(view.text):
+        view = _folded(view)
+    return _joined(view)
+
+
+_ESCAPED_TWICE = 3
+"""How many layers of escapes are undone; each layer only shortens the text."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ESCAPE = re.compile(
+    r"&(?:\#\d{1,7};?|\#[xX][0-9a-fA-F]{1,6};?|[A-Za-z]{2,24};)"
+    r"|(?:%[0-9a-fA-F]{2})+"
+    r"|\\(?:u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-3][0-7]{2}"
+    r"|[nrt](?![a-z]))"
+    r"|\x1b\[[0-9;]{0,12}[A-Za-z]"
+)
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
+
+
+def _unescaped(view: View) -> View:
+    text = view.text
+    if not ("&" in text or "%" in text or "\\" in text or "\x1b" in text):
+        return view
+    found = ((m.start(), m.end(), _meaning(m[0]), m[0]) for m in _ESCAPE.finditer(text))
+    return edited(view, ((start, end, new) for start, end, new, old in found if new != old))
+
+
+def _meaning(escape: str) -> str:
+    """Return what an escape stands for; the escape itself if it stands for no text."""
+    if escape[0] == "&":
+        return html.unescape(escape)
+    if escape[0] == "%":
+        return bytes.fromhex(escape.replace("%", "")).decode("utf-8", "replace")
+    if escape[0] == "\x1b":
+        return ""
+    short = {"n": "\n", "r": "\n", "t": "\t"}.get(escape[1:])
+    if short is not None:
+        return short
+    digits = escape[1:].strip("uUx{}")
+    code = int(digits, 8 if escape[1].isdigit() else 16)
+    return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else escape  # noqa: PLR2004
+
+
+class _Folding(dict[int, str]):
+    """What each character is folded to, worked out when it first appears."""
+
+    def __missing__(self, code: int) -> str:
+        folded = _fold(chr(code))
+        self[code] = folded
+        return folded
+
+
+_FOLDING = _Folding()
+_IDEOGRAPHS = range(0x3400, 0xA000)
+_SYLLABLES = range(0xAC00, 0xD7A4)
+_TAGS = range(0xE0020, 0xE007F)
+_NEGATIVE_LETTERS = (range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A), range(0x1F1E6, 0x1F200))
+"""White-on-black letters and those of flags, which Unicode does not decompose."""
+_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u180e")
+"""Letters and symbols that show nothing."""
+_NON_ASCII = re.compile(r"[^\t\n\r -~]+")
+
+
+def _fold(character: str) -> str:
+    """Return the plain form of one character: "" for what is invisible or only decorates."""
+    code = ord(character)
+    if character in "\t\n\r":
+        return character
+    if code in _IDEOGRAPHS or code in _SYLLABLES:
+        return character
+    if code in _TAGS:
+        return chr(code - 0xE0000)
+    for letters in _NEGATIVE_LETTERS:
+        if code in letters:
+            return chr(ord("a") + code - letters.start)
+    category = unicodedata.category(character)
+    if category in {"Zl", "Zp"} or character == "\x85":
+        return "\n"
+    if category[0] == "M" or category in {"Cc", "Cf", "Cs"} or character in _BLANK:
+        return ""
+    if category == "Zs":
+        return " "
+    plain = unicodedata.normalize("NFKD", character)
+    plain = "".join(c for c in plain if unicodedata.category(c)[0] != "M")
+    return unicodedata.normalize("NFC", plain) if len(plain) <= _LONGEST_FORM else character
+
+
+_LONGEST_FORM = 6
+"""Decompositions longer than this are phrases (U+FDFA has 18 letters) that make text grow."""
+
+
+def fold(text: str) -> str:
+    """Return `text` with every character in its plain form, without a way back."""
+    text = _FOLDING_JAMO.sub(lambda m: unicodedata.normalize("NFC", m[0]), text)
+    return text.translate(_FOLDING)
+
+
+_FOLDING_JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff]{2,}")
+
+
+def _folded(view: View) -> View:
+    """Fold every run of characters beyond ASCII; a run whose length stays needs no bookkeeping."""
+    if _SELECTORS.search(view.text):
+        edits = ((m.start(), m.end(), _smuggled(m[0])) for m in _SELECTORS.finditer(view.text))
+        view = edited(view, edits)
+    if _FOLDING_JAMO.search(view.text):
+        found = _FOLDING_JAMO.finditer(view.text)
+        view = edited(
+            view, ((m.start(), m.end(), unicodedata.normalize("NFC", m[0])) for m in found)
+        )
+    text = view.text
+    growing = {c for c in set(text) if len(_FOLDING[ord(c)]) != 1}
+    if growing:
+        shorter = re.compile(f"[{''.join(map(re.escape, sorted(growing)))}]+")
+        edits = ((m.start(), m.end(), m[0].translate(_FOLDING)) for m in shorter.finditer(text))
+        view = edited(view, edits)
+    plain = _NON_ASCII.sub(lambda m: m[0].translate(_FOLDING), view.text)
+    return View(plain, view.starts, view.origins, view.ends)
+
+
+def _smuggled(selectors: str) -> str:
+    """Return the text that a run of variation selectors spells byte by byte, or ""."""
+    data = bytes(ord(c) - 0xFE00 if c <= "\ufe0f" else ord(c) - 0xE0100 + 16 for c in selectors)
+    text = data.decode("utf-8", "ignore")
+    return f" {text} " if sum(c.isalpha() for c in text) * 2 > len(selectors) else ""
+
+
+_EMPHASIS = re.compile(r"[*~`_]{2,4}(?=\w)")
+_ELEMENT = re.compile(r"<(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)")
+_CONCATENATION = re.compile(r"""["'`]\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])""")
+_SPLIT_WORDS = 2
+"""Bold inside words is a disguise from the second time on: `**x**y` alone is typography."""
+
+
+def _joined(view: View) -> View:
+    """Take out what stands inside words without being part of them."""
+    for pattern, least in ((_EMPHASIS, _SPLIT_WORDS), (_ELEMENT, 1), (_CONCATENATION, 1)):
+        text = view.text
+        found = [
+            (m.start(), m.end(), "")
+            for m in pattern.finditer(text)
+            if text[max(0, m.start() - 1) : m.start()].isalnum()
+        ]
+        if len(found) >= least:
+            view = edited(view, found)
+    return view

@@ -1,0 +1,135 @@
+"""Whether a passage that looks like an attack stands there as one.
+
+A rule that forbids ("never run `cat .env`") or describes ("prompts such as `ignore all previous
+instructions` are attacks") is none. Quotation marks alone excuse nothing: the text around has to
+speak of attacks, and must not order the reader to do as quoted.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hermes_nb.safety.rules import charset
+from hermes_nb.safety.signs import Sign
+from hermes_nb.safety.tagging import PARAGRAPH, SENTENCE, Tagged
+
+_BEFORE = 400
+_AFTER = 200
+_WORDS_BEFORE = 90
+_WORDS_AFTER = 45
+_NEAR = 5
+"""How many words before a passage a "never" may stand and still govern it."""
+_FENCED = 4_000
+"""How far back, in characters, a code fence that is still open is looked for."""
+
+_FORBIDDING = re.compile(
+    r"\b(?:never|not|don'?t|avoid|forbidden|prohibited|refuse|disallow(?:ed)?|blocked?|deny|denied"
+    r"|reject|flag|detect|treat|nie|nicht|niemals|verboten|jamais|ne|nunca|mai|никогда|не)\b"
+    r"|不要|禁止|切勿|請勿|请勿|しない|금지"
+)
+_SPEAKER = re.compile(
+    r"\b(?:attackers?|adversar\w+|malicious \w+|someone|hackers?|payloads?|prompts?|inputs?"
+    r"|contents?|websites?|pages?|documents?|emails?|texts?|injections?)\b[^.\n]{0,60}?"
+    r"\b(?:says?|tells?|tr(?:y|ies|ying)|attempt\w*|asks?|instruct\w*|claims?|contains?|embeds?"
+    r"|includes?|like)\b"
+)
+_BREAK = re.compile(r"[;:!?—–(]|\s-\s")
+_SERIES = re.compile(r"\b(?:or|nor|oder|ou|o|и|или)\b")
+_LIST_ITEM = re.compile(r"[ \t]{0,12}(?:[-*+•|]|\d{1,3}[.)]|>|\[)")
+_QUOTES = "\"'`“”«»„‘’「」『』"
+
+
+class Standing:
+    """Answers, for one text, whether signs in it are meant."""
+
+    def __init__(self, text: str, words: Tagged) -> None:
+        self._text = text
+        self._words = words
+        self._forbids = re.compile(charset("FORBID"))
+        self._forbids_behind = re.compile(f"[^{SENTENCE}{PARAGRAPH}]{{0,2}}{charset('POSTNEG')}")
+        self._hedges = re.compile(charset("HESITATE|INSTEAD|ALSO"))
+        self._talks = re.compile(charset("TALK"))
+        self._orders = re.compile(
+            f"(?<!{charset('FORBID')}){charset('OBEY')}[^{SENTENCE}{PARAGRAPH}]{{0,4}}{charset('IT')}"
+        )
+
+    def meant(self, sign: Sign) -> bool:
+        """Say whether a sign is part of an attack and not of talk about one."""
+        start, end = sign.start, sign.end
+        first, last = self._words.before(start), self._words.before(end)
+        if not sign.negated and self._forbidden(start, first):
+            return False
+        if not (sign.negates or sign.negated) and self._denied(first, last):
+            return False
+        if sign.quotable and self._quoted(start, end):
+            return False
+        before = self._before(start)
+        if not self._described(first, last):
+            return not self._listed_as_forbidden(start, before, negated=sign.negated)
+        line = before.rpartition("\n")[2]
+        if self._quoted(start, end) or _SPEAKER.search(line):
+            return False
+        return not (_LIST_ITEM.match(line or self._text[start:end]) and _FORBIDDING.search(before))
+
+    def _described(self, first: int, last: int) -> bool:
+        """Say whether the text around speaks of attacks and does not order to follow this one."""
+        tags = self._words.tags
+        before = PARAGRAPH.join(tags[max(0, first - _WORDS_BEFORE) : first].split(PARAGRAPH)[-2:])
+        after = tags[last : last + _WORDS_AFTER].partition(PARAGRAPH)[0]
+        if not (self._talks.search(before) or self._talks.search(after)):
+            return False
+        return not (self._orders.search(before) or self._orders.search(after))
+
+    def _forbidden(self, start: int, first: int) -> bool:
+        """Say whether a word of forbidding before a passage governs it."""
+        words = self._words
+        for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
+            if words.tags[place] in (SENTENCE, PARAGRAPH):
+                break
+            if self._forbids.match(words.tags, place):
+                said = self._text[words.span(place, place + 1)[1] : start]
+                hedged = self._hedges.search(words.tags, place + 1, first)
+                return not hedged and _governs(said, first - place - 1)
+        return False
+
+    def _denied(self, first: int, last: int) -> bool:
+        """Say whether a "never" follows a passage's verb, or the passage."""
+        words = self._words
+        if last - first > 1 and self._forbids.match(words.tags, first + 1):
+            return not self._hedges.match(words.tags, first + 2)
+        return self._forbids_behind.match(words.tags, last, last + 3) is not None
+
+    def _before(self, start: int) -> str:
+        """Return what leads to a passage: its paragraph, and the lead-in or heading above it."""
+        text = self._text[max(0, start - _BEFORE) : start]
+        paragraphs = text.rsplit("\n\n", 2)
+        return "\n".join(paragraphs[-2:])
+
+    def _listed_as_forbidden(self, start: int, before: str, *, negated: bool) -> bool:
+        """Say whether the passage is an item of a list that is introduced by forbidding it."""
+        lines = before.split("\n")
+        if negated or not _LIST_ITEM.match(lines[-1] or self._text[start : start + 4]):
+            return False
+        for line in reversed(lines[:-1]):
+            if line.strip() and not _LIST_ITEM.match(line):
+                heading = line.rstrip(" *_").endswith(":") or line.lstrip().startswith("#")
+                return heading and _FORBIDDING.search(line) is not None
+        return False
+
+    def _quoted(self, start: int, end: int) -> bool:
+        """Say whether the passage stands in quotation marks, code, or a table."""
+        text = self._text
+        line = text[max(0, start - _BEFORE) : start].rpartition("\n")[2]
+        behind = text[end : end + _AFTER].partition("\n")[0]
+        if line.lstrip().startswith("|"):
+            return True
+        if any(q in line[-80:] for q in _QUOTES) and any(q in behind for q in _QUOTES):
+            return True
+        return text.count("```", max(0, start - _FENCED), start) % 2 == 1
+
+
+def _governs(between: str, words: int) -> bool:
+    """Say whether a "not" still holds behind what stands between: "do not print, log or send"."""
+    if _BREAK.search(between) or ("," in between and not _SERIES.search(between)):
+        return False
+    return "\n" not in between or words == 0

@@ -1,0 +1,122 @@
+"""The prompt's layers: their order, what leaves nothing behind, and that they can be told apart."""
+
+from __future__ import annotations
+
+import pytest
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.prompt.builder import (
+    ENFORCEMENT,
+    IDENTITY,
+    MEMORY_GUIDANCE,
+    RECALL_GUIDANCE,
+    SKILLS_GUIDANCE,
+    Material,
+    Occasion,
+    Prompt,
+    build,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+FULL = Material(
+    identity="SOUL",
+    provider="PROVIDER",
+    message="MESSAGE",
+    memory="MEMORY",
+    user="USER",
+    skills="SKILLS",
+    project="PROJECT",
+)
+ORDER = [
+    "SOUL",
+    "PROVIDER",
+    "MESSAGE",
+    "MEMORY",
+    "USER",
+    "SKILLS",
+    "PROJECT",
+    "Date: ",
+    "Your answer",
+]
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+
+
+def toolset(*names):
+    return Toolset(
+        Tool(name=name, description="", parameters={}, run=lambda c, a: "") for name in names
+    )
+
+
+def occasion(*tools, model="m", **options):
+    return Occasion(
+        tools=toolset(*tools), model=model, session_id="s1", date="2026-11-22", **options
+    )
+
+
+def test_the_layers_stand_in_order():
+    text = build(FULL, occasion()).text
+    places = [text.index(word) for word in ORDER]
+    assert places == sorted(places)
+
+
+def test_an_empty_layer_leaves_nothing_behind():
+    prompt = build(Material(), occasion())
+    assert [layer.name for layer in prompt.layers] == ["identity", "date and session", "platform"]
+    assert prompt.text.startswith(IDENTITY)
+    assert "\n\n\n" not in prompt.text
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        (("memory",), MEMORY_GUIDANCE),
+        (("session_search",), RECALL_GUIDANCE),
+        (("skill_view", "skill_manage"), SKILLS_GUIDANCE),
+    ],
+)
+def test_guidance_is_given_only_for_tools_that_are_on(tools, said):
+    assert said in build(Material(), occasion(*tools)).text
+    assert said not in build(Material(), occasion("read_file")).text
+
+
+@pytest.mark.parametrize(
+    ("model", "enforce", "expected"),
+    [
+        ("openai/gpt-5", None, True),
+        ("claude-sonnet-4-5", None, False),
+        ("claude-sonnet-4-5", True, True),
+        ("gpt-5", False, False),
+    ],
+)
+def test_tool_use_is_enforced_by_family_or_by_force(model, enforce, expected):
+    prompt = build(Material(), occasion("read_file", model=model, enforce=enforce))
+    assert (ENFORCEMENT in prompt.text) is expected
+    assert ENFORCEMENT not in build(Material(), occasion(model=model, enforce=enforce)).text
+
+
+@given(st.builds(Material, **dict.fromkeys(("identity", "memory", "skills", "project"), texts)))
+def test_a_stored_prompt_still_knows_its_layers(material):
+    prompt = build(material, occasion("memory"))
+    assert Prompt.restored(prompt.text, prompt.layout()) == prompt
+
+
+@given(texts, st.lists(st.tuples(texts, st.integers(-5, 80))))
+def test_any_layout_gives_the_text_back(text, layout):
+    assert Prompt.restored(text, layout).text == text
+
+
+@pytest.mark.parametrize("layout", [None, [1], [("a", "b")], [("a", None)]])
+def test_a_damaged_layout_costs_only_the_names(layout):
+    assert Prompt.restored("some text", layout or ()).text == "some text"
+
+
+@given(texts)
+def test_the_text_is_normalised_once(text):
+    prompt = build(Material(project=text), occasion())
+    assert build(Material(project=prompt.text), occasion()).layers[1].text == prompt.text
+
+
+def test_a_note_is_added_once():
+    prompt = build(Material(), occasion()).with_note("Earlier messages were summarised.")
+    assert prompt.with_note("Again.").text.count("\n\nAgain.") == 1
+    assert "Earlier messages" not in prompt.with_note("Again.").text
