@@ -1,0 +1,1 @@
+"""Skills: procedures in folders, found, ranked, read, changed and guarded."""

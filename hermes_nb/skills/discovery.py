@@ -1,0 +1,252 @@
+"""Finds the SKILL.md files below a root, cheaply when nothing changed and safely whatever is there.
+
+A second look costs one `stat` a folder and one a file: listings and documents are kept until the
+stamps differ. A stamp that is younger than the clock of its file system can tell apart is not
+believed. Links out of the root, pipes, endless depth and endless numbers are passed over, said why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hermes_nb.skills.document import Document, SkillError, read_document
+from hermes_nb.skills.roots import Root
+
+DEPTH = 3
+"""Levels below a root: `category/name`, and one more for a category in a category."""
+FOLDERS = 5_000
+FILE_LIMIT = 1_048_576
+"""Bytes of a file that is read; also what a support file may have."""
+_IGNORED = frozenset({"node_modules", "__pycache__", "venv"})
+_FINE = 0.1
+"""Seconds; Linux stamps files with the time of its last tick, at most 10 ms ago."""
+_COARSE = 2.0
+"""Seconds; FAT counts in twos, and whole seconds hint at such a file system."""
+
+Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A SKILL.md. `document` is None where it could not be used, and `reason` says why.
+
+    `directory` is without links; `digest` is the SHA-256 of the file's bytes, "" if unread.
+    """
+
+    root: Root
+    directory: Path
+    file: Path
+    folder: str
+    category: str
+    digest: str = ""
+    document: Document | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    stamp: Stamp
+    folders: tuple[tuple[str, bool], ...]
+    document: str
+
+
+@dataclass(slots=True)
+class Shelf:
+    """One root, and what was last seen in it. Not for several threads at once."""
+
+    root: Root
+    _listings: dict[str, _Listing] = field(default_factory=dict)
+    _files: dict[str, tuple[Stamp, Found]] = field(default_factory=dict)
+    notes: list[tuple[Path, str]] = field(default_factory=list)
+
+    def look(self) -> list[Found]:
+        """Return what is there now, in order of path; `notes` say what was passed over."""
+        self.notes = []
+        base = os.path.realpath(self.root.path)
+        listings, files = self._listings, self._files
+        self._listings, self._files = {}, {}
+        found: list[Found] = []
+        for folder, parts in self._folders(base, listings):
+            name = self._listings[folder].document
+            found.append(self._document(base, folder, name, parts, files))
+        return found
+
+    def fresh(self, found: Found) -> bool:
+        """Say whether a document is still as it was when it was looked at."""
+        kept = self._files.get(str(found.file))
+        return kept is not None and kept[1] is found and _stamp(found.file) == kept[0]
+
+    def settled(self) -> bool:
+        """Say whether no skill came or went since; looks at roots and categories alone."""
+        branches = [(path, each) for path, each in self._listings.items() if not each.document]
+        if not branches:
+            return _stamp(self.root.path) is None
+        return all(_stamp(path) == each.stamp for path, each in branches)
+
+    def _folders(
+        self, base: str, old: dict[str, _Listing]
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the folders that hold a document, with the names that lead to them."""
+        pending: list[tuple[str, tuple[str, ...]]] = [(base, ())]
+        seen: set[str] = set()
+        while pending:
+            folder, parts = pending.pop()
+            if folder in seen:
+                continue
+            seen.add(folder)
+            if len(seen) > FOLDERS:
+                self.notes.append((self.root.path, f"more than {FOLDERS:,} folders; not all read"))
+                return
+            listing = self._listing(folder, old)
+            if listing is None:
+                continue
+            if listing.document and parts:
+                yield folder, parts
+                continue
+            if len(parts) >= DEPTH:
+                continue
+            for name, is_link in reversed(listing.folders):
+                path = os.path.join(folder, name)  # noqa: PTH118 - thousands of these
+                if is_link and (target := self._inside(base, path)) is None:
+                    self.notes.append((Path(path), "a link that leads out of its directory"))
+                    continue
+                pending.append((target if is_link and target else path, (*parts, name)))
+
+    def _listing(self, folder: str, old: dict[str, _Listing]) -> _Listing | None:
+        """Return what is in a folder, read again only if it changed; None if it cannot be read."""
+        stamp = _stamp(folder)
+        if stamp is None:
+            return None
+        known = old.get(folder)
+        if known is None or known.stamp != stamp:
+            try:
+                known = _listed(folder, stamp)
+            except OSError as error:
+                if error.errno is not None and folder != str(self.root.path):
+                    self.notes.append((Path(folder), f"it cannot be read: {error.strerror}"))
+                return None
+        self._listings[folder] = known
+        return known
+
+    def _inside(self, base: str, path: str) -> str | None:
+        """Return where a link leads if it stays below the root and is a folder."""
+        target = os.path.realpath(path)
+        inside = target.startswith(base + os.sep)
+        return target if inside and os.path.isdir(target) else None  # noqa: PTH112
+
+    def _document(
+        self,
+        base: str,
+        folder: str,
+        name: str,
+        parts: tuple[str, ...],
+        old: dict[str, tuple[Stamp, Found]],
+    ) -> Found:
+        path = os.path.join(folder, name)  # noqa: PTH118
+        stamp = _stamp(path)
+        known = old.get(path)
+        if known is not None and stamp is not None and known[0] == stamp:
+            self._files[path] = known
+            return known[1]
+        found = self._read(base, Path(path), parts, known[1] if known else None)
+        if stamp is not None:
+            self._files[path] = (_believed(stamp), found)
+        return found
+
+    def _read(self, base: str, path: Path, parts: tuple[str, ...], before: Found | None) -> Found:
+        """Read a document; one whose bytes did not change is not parsed again."""
+        found = Found(
+            root=self.root,
+            directory=path.parent,
+            file=path,
+            folder=parts[-1],
+            category="/".join(parts[:-1]),
+        )
+        try:
+            _refuse_link_out(base, path)
+            data = read_regular(path)
+            digest = hashlib.sha256(data).hexdigest()
+            if before is not None and before.digest == digest:
+                return before
+            text, whole = decoded(data)
+            document = read_document(text, folder=parts[-1])
+            if not whole:
+                document = replace(document, notes=(*document.notes, "it is not all UTF-8"))
+        except OSError as error:
+            return replace(found, reason=f"it cannot be read: {error.strerror or error}")
+        except SkillError as error:
+            return replace(found, reason=str(error))
+        return replace(found, digest=digest, document=document)
+
+
+def _refuse_link_out(base: str, path: Path) -> None:
+    if not os.path.realpath(path).startswith(base + os.sep):
+        message = "its SKILL.md is a link that leads out of its directory"
+        raise SkillError(message)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return a regular file's bytes; raise SkillError on what is none, or is too large.
+
+    Opened without blocking: a pipe without a writer would hold the thread for ever.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            message = f"{path.name!r} is not a regular file"
+            raise SkillError(message)
+        data = file.read(FILE_LIMIT + 1)
+    if len(data) > FILE_LIMIT:
+        message = f"{path.name!r} is larger than {FILE_LIMIT:,} bytes"
+        raise SkillError(message)
+    return data
+
+
+def decoded(data: bytes) -> tuple[str, bool]:
+    """Return a document's text and whether all of it was UTF-8; raise SkillError on binary data."""
+    if b"\0" in data:
+        message = "it is not a UTF-8 text"
+        raise SkillError(message)
+    try:
+        return data.decode("utf-8"), True
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace"), False
+
+
+def _listed(folder: str, stamp: Stamp) -> _Listing:
+    folders: list[tuple[str, bool]] = []
+    document = ""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.lower() == "skill.md":
+                document = "SKILL.md" if name == "SKILL.md" or document == "SKILL.md" else name
+            elif name[0] == "." or name in _IGNORED:
+                continue
+            elif entry.is_symlink():
+                folders.append((name, True))
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append((name, False))
+    return _Listing(_believed(stamp), tuple(sorted(folders)), document)
+
+
+def _stamp(path: str | Path) -> Stamp | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def _believed(stamp: Stamp) -> Stamp:
+    """Return a stamp that tells later changes apart, or one that nothing equals."""
+    coarse = stamp[0] % 1_000_000_000 == 0
+    age = time.time() - max(stamp[0], stamp[1]) / 1e9
+    young = abs(age) < (_COARSE if coarse else _FINE)
+    return (-1, 0, 0, 0) if young else stamp

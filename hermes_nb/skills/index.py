@@ -1,0 +1,90 @@
+"""The skills index of the system prompt: a line a skill, by category, within a budget of tokens.
+
+When not all fit, those that fit the query best and were used most stay, and the rest is counted.
+Equal skills give equal bytes: the prompt is cached.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
+from hermes_nb.safety.visible import visible
+from hermes_nb.skills.ranking import Text, scores
+from hermes_nb.skills.skill import Skill
+
+SHOWN = 60
+"""Characters of a description."""
+GENERAL = "general"
+"""What skills without a category are listed under."""
+_HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
+
+
+def render(
+    skills: Sequence[Skill], texts: Mapping[str, Text], *, budget_tokens: int, query: str = ""
+) -> str:
+    """Return the index, "" without skills; `texts` are the skills' terms by name."""
+    if not skills:
+        return ""
+    room = budget_tokens * CHARACTERS_PER_TOKEN
+    whole = _grouped(skills)
+    if len(whole) <= room:
+        return whole
+    # The count of what is left out needs room as well.
+    room -= len(_HEADING) + len(_rest(len(skills))) + 1
+    chosen: list[Skill] = []
+    categories: set[str] = set()
+    for skill in _by_worth(skills, texts, query):
+        cost = len(_line(skill)) + 1
+        if skill.category not in categories:
+            cost += len(_category(skill)) + 1
+        if cost > room:
+            break
+        room -= cost
+        categories.add(skill.category)
+        chosen.append(skill)
+    return f"{_grouped(chosen)}\n{_rest(len(skills) - len(chosen))}"
+
+
+def _by_worth(skills: Sequence[Skill], texts: Mapping[str, Text], query: str) -> list[Skill]:
+    """Return the skills, those first that fit the query and were used much."""
+    fitting = scores(texts, query) if query else {}
+    best = max(fitting.values(), default=1.0)
+    busiest = max((math.log1p(skill.usage.uses) for skill in skills), default=0.0) or 1.0
+
+    def worth(skill: Skill) -> float:
+        used = math.log1p(skill.usage.uses) / busiest
+        return fitting.get(skill.name, 0.0) / best + used / 2
+
+    return sorted(skills, key=lambda skill: (-worth(skill), skill.category, skill.name))
+
+
+def _grouped(skills: Sequence[Skill]) -> str:
+    lines = [_HEADING]
+    last = None
+    for skill in sorted(skills, key=lambda skill: (skill.category, skill.name)):
+        if skill.category != last:
+            lines.append(_category(skill))
+            last = skill.category
+        lines.append(_line(skill))
+    return "\n".join(lines)
+
+
+def _category(skill: Skill) -> str:
+    return f"{visible(skill.category) or GENERAL}:"
+
+
+def _line(skill: Skill) -> str:
+    return f"- {skill.name}: {_gist(skill.description)}"
+
+
+@lru_cache(4_096)
+def _gist(description: str) -> str:
+    """Return how a description is shown; looking at each character of a thousand takes 20 ms."""
+    return visible(one_line(description, SHOWN))
+
+
+def _rest(count: int) -> str:
+    return f"{count:,} more: skills_list(query) finds them."

@@ -1,0 +1,196 @@
+"""What happened to skills: how often each was read, used and changed, who made it, which are off.
+
+One JSON line an event in `usage.jsonl`, added under a lock and without waiting for the disk: a
+count that a power cut loses is no loss. A long log is folded into one line a skill. Lines that
+cannot be read are skipped, so a damaged log costs counts and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from hermes_nb.core.atomic import locked, write_atomic
+
+Event = Literal["view", "use", "patch", "made", "off", "on", "gone"]
+FOLD_AT = 262_144
+"""Bytes of the log from which it is folded."""
+_READ_LIMIT = 16_777_216
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who changes a skill: a session and a turn of it, "" and 0 where it is the user."""
+
+    session: str = ""
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What is known of a skill's life. Times are in seconds since the epoch, 0.0 for never.
+
+    `views` counts how often it was looked at, `uses` how often it was loaded into a conversation.
+    """
+
+    views: int = 0
+    uses: int = 0
+    patches: int = 0
+    last_used: float = 0.0
+    made: float = 0.0
+    origin: Origin = field(default_factory=Origin)
+    disabled: bool = False
+
+
+_NEVER = Usage()
+
+
+class Ledger:
+    """The log below `directory`, or, with None, counts in memory. Safe between threads."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = directory / "usage.jsonl" if directory else None
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] = ()
+        self._entries: dict[str, Usage] = {}
+
+    def entries(self) -> Mapping[str, Usage]:
+        """Return what is known, by skill name, reading the log again only when it changed."""
+        with self._lock:
+            stamp = self._now_stamp()
+            if self._path is not None and stamp != self._stamp:
+                self._entries = _folded(_lines(self._path))
+                self._stamp = stamp
+            return dict(self._entries)
+
+    def of(self, name: str) -> Usage:
+        """Return what is known of one skill."""
+        return self.entries().get(name, _NEVER)
+
+    def note(self, name: str, event: Event, origin: Origin | None = None) -> None:
+        """Add an event; where it cannot be written it is known to this process alone."""
+        line: dict[str, Any] = {"skill": name, "event": event, "at": round(time.time(), 3)}
+        if origin and origin.session:
+            line |= {"session": origin.session, "turn": origin.turn}
+        if self._path is not None and self._path.parent.parent.is_dir():
+            try:
+                self._append(self._path, line)
+            except OSError:  # a full disk or a read-only home costs the count, not the skill
+                pass
+            else:
+                return
+        with self._lock:
+            self._entries = _folded([line], self._entries)
+
+    @staticmethod
+    def _append(path: Path, line: dict[str, Any]) -> None:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        with locked(path):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(handle, data)
+                size = os.fstat(handle).st_size
+            finally:
+                os.close(handle)
+            if size > FOLD_AT:
+                entries = _folded(_lines(path))
+                write_atomic(path, b"".join(map(_summary, entries.items())), mode=0o600)
+
+    def _now_stamp(self) -> tuple[int, ...]:
+        if self._path is None:
+            return ()
+        try:
+            status = self._path.stat()
+        except OSError:
+            return ()
+        return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_READ_LIMIT)
+    except OSError:
+        return
+    for raw in data.split(b"\n"):
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("skill"), str):
+            yield line
+
+
+def _folded(
+    lines: Iterable[Mapping[str, Any]], start: Mapping[str, Usage] | None = None
+) -> dict[str, Usage]:
+    entries = dict(start or {})
+    for line in lines:
+        name = line["skill"]
+        entries[name] = _after(entries.get(name, _NEVER), line)
+    return entries
+
+
+def _after(usage: Usage, line: Mapping[str, Any]) -> Usage:
+    at = _number(line.get("at"))
+    match line.get("event"):
+        case "view":
+            return replace(usage, views=usage.views + 1)
+        case "use":
+            return replace(usage, uses=usage.uses + 1, last_used=max(usage.last_used, at))
+        case "patch":
+            return replace(usage, patches=usage.patches + 1)
+        case "made":
+            return replace(usage, made=at, origin=_origin(line))
+        case "off" | "on" as switch:
+            return replace(usage, disabled=switch == "off")
+        case "gone":
+            return replace(usage, disabled=False)
+        case "sum":
+            return Usage(
+                views=int(_number(line.get("views"))),
+                uses=int(_number(line.get("uses"))),
+                patches=int(_number(line.get("patches"))),
+                last_used=_number(line.get("last_used")),
+                made=_number(line.get("made")),
+                origin=_origin(line),
+                disabled=line.get("disabled") is True,
+            )
+        case _:
+            return usage
+
+
+def _summary(entry: tuple[str, Usage]) -> bytes:
+    name, usage = entry
+    line = {
+        "skill": name,
+        "event": "sum",
+        "views": usage.views,
+        "uses": usage.uses,
+        "patches": usage.patches,
+        "last_used": usage.last_used,
+        "made": usage.made,
+        "session": usage.origin.session,
+        "turn": usage.origin.turn,
+        "disabled": usage.disabled,
+    }
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def _origin(line: Mapping[str, Any]) -> Origin:
+    session = line.get("session")
+    return Origin(
+        session=session if isinstance(session, str) else "", turn=int(_number(line.get("turn")))
+    )
+
+
+def _number(value: object) -> float:
+    good = isinstance(value, int | float) and 0 <= value < 1e15  # noqa: PLR2004 - no NaN either
+    return float(value) if good and isinstance(value, int | float) else 0.0

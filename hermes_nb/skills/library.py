@@ -1,0 +1,211 @@
+"""The skills library: what there is, what it says, and how it changes.
+
+Roots are looked through in order and the first skill of a name wins. Only the home's skills are
+written; a skill that comes after the home is copied there when it is first changed, and then wins.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from hermes_nb.skills.catalogue import Accepts, Catalogue
+from hermes_nb.skills.changing import Changer
+from hermes_nb.skills.checking import Change, Details
+from hermes_nb.skills.discovery import decoded, read_regular
+from hermes_nb.skills.document import SkillError, valid_category
+from hermes_nb.skills.gates import Surroundings
+from hermes_nb.skills.index import GENERAL, render
+from hermes_nb.skills.ledger import Ledger, Origin, Usage
+from hermes_nb.skills.ranking import scores
+from hermes_nb.skills.roots import Root, as_roots
+from hermes_nb.skills.skill import Action, Outcome, Skill, Skipped, View
+from hermes_nb.skills.support import checked_path, is_code, missing, real_path
+from hermes_nb.skills.verdicts import Verdicts
+from hermes_nb.skills.writing import DOCUMENT, STATE, Writer
+
+INDEX_BUDGET = 2_000
+"""Tokens of the index in the system prompt."""
+
+
+class Library:
+    """Skills below `roots`, in order; plain paths are the home's skills first, then external ones.
+
+    `accepts(path, text)` says what the user trusts as it stands: without it, nothing loads from the
+    working directory. `on_changed(outcome)` hears of every change that was made through here, in
+    the thread that made it, and must not raise. Nothing is created before something is written.
+    """
+
+    def __init__(
+        self,
+        roots: Iterable[Root | Path | str],
+        *,
+        accepts: Accepts | None = None,
+        on_changed: Callable[[Outcome], None] = lambda _: None,
+    ) -> None:
+        self.roots = as_roots(roots)
+        home = next((root for root in self.roots if root.source == "home"), None)
+        directory = Path(os.path.realpath(home.path)) if home else None
+        state = directory / STATE if directory else None
+        self._ledger = Ledger(state)
+        verdicts = Verdicts(state)
+        self._catalogue = Catalogue(
+            self.roots, ledger=self._ledger, verdicts=verdicts, accepts=accepts
+        )
+        self._changer = Changer(
+            self.roots,
+            Writer(directory) if directory else None,
+            catalogue=self._catalogue,
+            ledger=self._ledger,
+            on_changed=on_changed,
+        )
+
+    def index(
+        self,
+        budget_tokens: int = INDEX_BUDGET,
+        query: str = "",
+        *,
+        platform: str = sys.platform,
+        tools: Collection[str] | None = None,
+        toolsets: Collection[str] | None = None,
+    ) -> str:
+        """Return the text for the system prompt, "" where there is no skill to offer.
+
+        Over the budget, what fits `query` best and was used most is kept and the rest counted.
+        `tools` and `toolsets` are those that are on; None opens every gate that asks for them.
+        """
+        snapshot = self._catalogue.snapshot()
+        here = Surroundings(platform=platform, tools=tools, toolsets=toolsets)
+        offered = [s for s in snapshot.skills.values() if s.enabled and not here.closed(s.gates)]
+        return render(offered, snapshot.texts, budget_tokens=budget_tokens, query=query)
+
+    def list(
+        self, category: str = "", query: str = "", *, all_of_them: bool = False
+    ) -> list[Skill]:
+        """Return skills by category and name or, with a query, those that fit, best first.
+
+        `category` includes what is below it. `all_of_them` adds those that are switched off or
+        closed by a gate.
+        """
+        snapshot = self._catalogue.snapshot()
+        here = Surroundings()
+        skills = [
+            skill
+            for skill in snapshot.skills.values()
+            if (all_of_them or (skill.enabled and not here.closed(skill.gates)))
+            and _within(skill, category)
+        ]
+        if not query.strip():
+            return sorted(skills, key=lambda skill: (skill.category, skill.name))
+        fitting: Mapping[str, float] = scores(snapshot.texts, query)
+        lower = query.strip().lower()
+        literal = {s.name for s in skills if lower in s.name or lower in s.description.lower()}
+        matching = [s for s in skills if s.name in fitting or s.name in literal]
+        return sorted(matching, key=lambda s: (-fitting.get(s.name, 0.0), s.name))
+
+    def view(self, name: str, file: str | None = None, *, counted: bool = True) -> View:
+        """Return a skill's SKILL.md or, with `file`, one of its support files, to be shown.
+
+        Raises SkillError when there is no such skill or file, when it is refused, and why.
+        `counted` is false when the user looks: that is no use, and shows what is off as well.
+        """
+        skill = self.get(name)
+        if not (skill.enabled or not counted):
+            message = f"skill {skill.name!r} is switched off; only the user can switch it on"
+            raise SkillError(message)
+        files, marks = self._catalogue.support(skill)
+        relative = DOCUMENT if file in (None, "", DOCUMENT) else checked_path(str(file))
+        path = skill.file if relative == DOCUMENT else real_path(skill.directory, relative)
+        try:
+            data = read_regular(path)
+        except FileNotFoundError as error:
+            raise missing(skill.directory, relative) from error
+        except OSError as error:
+            message = f"{relative!r} cannot be read: {error.strerror}; choose another file"
+            raise SkillError(message) from error
+        text, about = self._shown(skill, path, relative, data)
+        if relative == DOCUMENT:
+            marks = (*skill.marks, *marks)
+        if not skill.root.vouched:
+            marks = (f"it comes from {skill.source} skills, which nobody here wrote", *marks)
+        if counted:
+            self._ledger.note(skill.name, "view")
+        return View(
+            skill=skill, file=relative, text=text, about=about, files=files, marks=tuple(marks)
+        )
+
+    def get(self, name: str) -> Skill:
+        """Return a skill by its name, also as `category/name`; raise SkillError, nearest named."""
+        return self._catalogue.find(name)
+
+    def skipped(self) -> Sequence[Skipped]:
+        """Return what was found and is not offered, with the reasons; also what a gate closes."""
+        snapshot = self._catalogue.snapshot()
+        here = Surroundings()
+        closed = [
+            Skipped(name=skill.name, path=skill.file, source=skill.source, reason=reason)
+            for skill in snapshot.skills.values()
+            if (reason := here.closed(skill.gates))
+        ]
+        return [*snapshot.skipped, *closed]
+
+    def categories(self) -> dict[str, int]:
+        """Return how many skills each category has."""
+        counts: dict[str, int] = {}
+        for skill in self.list():
+            counts[skill.category or GENERAL] = counts.get(skill.category or GENERAL, 0) + 1
+        return counts
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what the ledger knows, by skill name."""
+        return self._ledger.entries()
+
+    def used(self, name: str, origin: Origin | None = None) -> None:
+        """Count that a skill was loaded into a conversation."""
+        self._ledger.note(name, "use", origin)
+
+    def switch(self, name: str, *, on: bool) -> None:
+        """Switch a skill on or off; raise SkillError when there is none of that name."""
+        self._ledger.note(self.get(name).name, "on" if on else "off")
+
+    def manage(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> Outcome:
+        """Change a skill: create, edit, patch, delete, write_file, remove_file, undo.
+
+        `details` are those of `Change`: `content` is a whole SKILL.md for create (with a
+        `category`, if any) and edit; patch takes `old_string`, `new_string`, `replace_all` and
+        works on SKILL.md unless `file_path` names a support file; write_file takes `file_path` and
+        `file_content`; `origin` says who changes it. Never raises for what a caller can cause: an
+        outcome that is not `applied` says what to do.
+        """
+        return self._changer.make(Change(action=action, name=name.strip(), **details))
+
+    def preview(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> str:
+        """Return what `manage` would do, as a text or a diff; raise SkillError where it cannot."""
+        return self._changer.preview(Change(action=action, name=name.strip(), **details))
+
+    def _shown(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:
+        """Return a file's text as it may be shown, and what it is where it is no text."""
+        try:
+            text, _ = decoded(data)
+        except SkillError:
+            return "", f"{relative} is binary, {len(data):,} bytes; it lies at {path}"
+        code = relative != DOCUMENT and is_code(relative)
+        verdict = self._catalogue.judged(skill.root, path, text, digest="", code=code)
+        if verdict.level == "dangerous":
+            message = f"{relative} of skill {skill.name!r} is refused: {verdict.why}"
+            raise SkillError(message)
+        return verdict.text, ""
+
+
+def _within(skill: Skill, category: str) -> bool:
+    wanted = valid_category(category) or category.strip().lower()
+    own = skill.category.lower()
+    return (
+        not wanted
+        or own == wanted
+        or own.startswith(f"{wanted}/")
+        or (wanted == GENERAL and not own)
+    )

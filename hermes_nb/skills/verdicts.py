@@ -1,0 +1,143 @@
+"""Remembers what the guard found, by content, so that no text is examined twice.
+
+The file is a cache: it is bounded, it may be deleted, and a change of the rules makes it void. It
+lies among the home's skills, and who can write there needs no forged verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from hermes_nb import safety, skills
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.skills.guard import Level, Verdict, examine
+
+LIMIT = 5_000
+"""Verdicts that are kept, the newest ones."""
+_MARKED = 64
+"""Suspicious texts whose neutralised form is kept; that many skills fill some megabytes at most."""
+_LEVELS: tuple[Level, ...] = ("clean", "suspicious", "dangerous")
+
+
+class Verdicts:
+    """Verdicts by content; `directory` is where they outlive the process, or None."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = directory / "verdicts.json" if directory else None
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Level, tuple[str, ...]]] | None = None
+        self._rules = ""
+        self._unsaved = 0
+        self._marked: dict[str, Verdict] = {}
+
+    def of(
+        self,
+        text: str,
+        *,
+        digest: str = "",
+        name: str = "",
+        strict: bool = False,
+        code: bool = False,
+    ) -> Verdict:
+        """Return the verdict on a text; `digest` is the SHA-256 of its file, where it is known.
+
+        What may be loaded of a suspicious text is kept in memory only, for some of them.
+        """
+        digest = digest or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        level, reasons = self.level(text, digest=digest, name=name, strict=strict, code=code)
+        if level == "clean":
+            return Verdict(text=text)
+        if level == "dangerous":
+            return Verdict(level=level, reasons=reasons)
+        key = _key(digest, strict=strict, code=code)
+        with self._lock:
+            marked = self._marked.get(key)
+        if marked is None:
+            marked = examine(text, name=name, strict=strict, code=code)
+            with self._lock:
+                if len(self._marked) >= _MARKED:
+                    self._marked.clear()
+                self._marked[key] = marked
+        return marked
+
+    def known(self, digest: str, *, strict: bool = False) -> tuple[Level, tuple[str, ...]] | None:
+        """Return what is known of a document with these bytes, or None."""
+        with self._lock:
+            return self._loaded().get(_key(digest, strict=strict, code=False))
+
+    def level(
+        self,
+        text: str,
+        *,
+        digest: str = "",
+        name: str = "",
+        strict: bool = False,
+        code: bool = False,
+    ) -> tuple[Level, tuple[str, ...]]:
+        """Return how bad a text is, and why."""
+        digest = digest or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        key = _key(digest, strict=strict, code=code)
+        with self._lock:
+            found = self._loaded().get(key)
+        if found is None:
+            verdict = examine(text, name=name, strict=strict, code=code)
+            found = (verdict.level, verdict.reasons)
+            with self._lock:
+                self._loaded()[key] = found
+                self._unsaved += 1
+        return found
+
+    def save(self, *, at_least: int = 1) -> None:
+        """Write what is new, if that many are; a place that cannot be written is left alone."""
+        with self._lock:
+            if self._path is None or self._unsaved < at_least or not self._path.parents[1].is_dir():
+                return
+            newest = list(self._loaded().items())[-LIMIT:]
+            self._unsaved = 0
+        data = json.dumps({"rules": self._rules, "verdicts": dict(newest)}, ensure_ascii=False)
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomic(self._path, data.encode("utf-8", "replace"), mode=0o600)
+        except OSError:  # a cache that cannot be kept costs time, nothing else
+            return
+
+    def _loaded(self) -> dict[str, tuple[Level, tuple[str, ...]]]:
+        if self._known is None:
+            self._rules = _rules_digest()
+            self._known = _read(self._path, self._rules) if self._path else {}
+        return self._known
+
+
+def _key(digest: str, *, strict: bool, code: bool) -> str:
+    return f"{digest}{'s' if strict else ''}{'c' if code else ''}"
+
+
+def _read(path: Path, rules: str) -> dict[str, tuple[Level, tuple[str, ...]]]:
+    try:
+        data: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict) or data.get("rules") != rules:
+        return {}
+    verdicts = data.get("verdicts")
+    known: dict[str, tuple[Level, tuple[str, ...]]] = {}
+    for key, value in verdicts.items() if isinstance(verdicts, dict) else ():
+        match value:
+            case [level, [*reasons]] if level in _LEVELS:
+                known[key] = (level, tuple(map(str, reasons)))
+    return known
+
+
+def _rules_digest() -> str:
+    """Return a digest of everything that a verdict depends on: the code and the rules."""
+    digest = hashlib.sha256()
+    for package in (safety, skills):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).iterdir()):
+                if path.suffix in (".py", ".toml", ".json", ".txt"):
+                    digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from hermes_nb.skills import discovery
+from hermes_nb.skills.discovery import FILE_LIMIT, Shelf
+from hermes_nb.skills.roots import Root
+
+from tests.skills.support import put, text
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "skills").mkdir()
+    return tmp_path / "skills"
+
+
+@pytest.fixture
+def shelf(root):
+    return Shelf(Root(root, "external"))
+
+
+def names(shelf):
+    return {found.folder: found.reason for found in shelf.look()}
+
+
+def test_skills_are_found_with_their_categories(root, shelf):
+    put(root, "one")
+    put(root, "two", category="data")
+    put(root, "three", category="mlops/training")
+    put(root, "four", category="too/deep/down")
+    found = {each.folder: each.category for each in shelf.look()}
+    assert found == {"one": "", "two": "data", "three": "mlops/training"}
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path):
+    assert Shelf(Root(tmp_path / "absent")).look() == []
+    (tmp_path / "file").write_text("x")
+    assert Shelf(Root(tmp_path / "file")).look() == []
+
+
+def test_hidden_folders_and_what_lies_in_a_skill_are_passed_over(root, shelf):
+    folder = put(root, "one")
+    put(root, "two", category=".hidden")
+    put(folder, "inner", category="references")
+    put(root, "three", category="node_modules")
+    assert list(names(shelf)) == ["one"]
+
+
+def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
+    put(root, "a-bad", "no frontmatter")
+    put(root, "b-good")
+    put(root, "c-binary", b"---\nname: c\0\n---\n")
+    put(root, "d-large", text("d-large", body="x" * (FILE_LIMIT + 1)))
+    found = names(shelf)
+    assert found["b-good"] == ""
+    assert "does not begin" in found["a-bad"]
+    assert "not a UTF-8 text" in found["c-binary"]
+    assert "larger than" in found["d-large"]
+
+
+def test_what_is_not_utf8_is_read_and_noted(root, shelf):
+    put(root, "one", text("one", body="gr\u00fcn").encode("latin-1"))
+    (found,) = shelf.look()
+    assert "not all UTF-8" in found.document.notes[0]
+
+
+def test_a_change_is_seen_and_only_what_changed_is_read_again(root, shelf, monkeypatch):
+    folder = put(root, "one")
+    put(root, "two")
+    shelf.look()
+    time.sleep(0.15)
+    shelf.look()
+    read = []
+    original = discovery.read_regular
+    monkeypatch.setattr(
+        discovery, "read_regular", lambda path: (read.append(path.parent.name), original(path))[1]
+    )
+    assert [found.document.name for found in shelf.look()] == ["one", "two"]
+    assert read == []
+    (folder / "SKILL.md").write_text(text("one", "Another one."), encoding="utf-8")
+    assert shelf.look()[0].document.description == "Another one."
+    assert read == ["one"]
+
+
+def test_changes_in_the_same_tick_are_seen(root, shelf):
+    folder = put(root, "one", text("one", "Version 0."))
+    for n in range(1, 40):
+        (folder / "SKILL.md").write_text(text("one", f"Version {n % 10}."), encoding="utf-8")
+        assert shelf.look()[0].document.description == f"Version {n % 10}."
+        extra = put(root, f"x-{n}")
+        assert f"x-{n}" in names(shelf)
+        (extra / "SKILL.md").unlink()
+        extra.rmdir()
+        assert f"x-{n}" not in names(shelf)
+
+
+def test_links_out_of_the_root_are_not_followed(root, shelf, tmp_path):
+    outside = put(tmp_path / "outside", "secret")
+    (root / "linked").symlink_to(outside)
+    inside = put(root, "one")
+    (inside / "SKILL.md").unlink()
+    (inside / "SKILL.md").symlink_to(outside / "SKILL.md")
+    found = names(shelf)
+    assert found == {"one": "its SKILL.md is a link that leads out of its directory"}
+    assert [path.name for path, _ in shelf.notes] == ["linked"]
+
+
+def test_links_within_the_root_and_circles_are_fine(root, shelf):
+    put(root, "one", category="data")
+    (root / "again").symlink_to(root / "data" / "one")
+    (root / "data" / "up").symlink_to(root)
+    assert len(shelf.look()) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes in files")
+def test_a_pipe_does_not_hold_anybody_up(root, shelf):
+    (root / "one").mkdir()
+    os.mkfifo(root / "one" / "SKILL.md")
+    assert "not a regular file" in names(shelf)["one"]
+
+
+def test_a_folder_named_like_the_document_is_said(root, shelf):
+    (root / "one" / "SKILL.md").mkdir(parents=True)
+    assert "cannot be read" in names(shelf)["one"]
+
+
+def test_the_number_of_folders_is_bounded(root, shelf, monkeypatch):
+    monkeypatch.setattr(discovery, "FOLDERS", 10)
+    for n in range(30):
+        put(root, f"s-{n}")
+    assert len(shelf.look()) < 10
+    assert "more than 10 folders" in shelf.notes[0][1]
+
+
+def test_a_second_spelling_of_the_file_name_is_accepted(root, shelf):
+    folder = put(root, "one")
+    (folder / "SKILL.md").rename(folder / "skill.md")
+    assert names(shelf) == {"one": ""}
