@@ -2,8 +2,9 @@
 
 ```
 turn    = TurnStarted MessageAdded(user) step* TurnEnded
-step    = [ContextCompressed] (TextDelta | ReasoningDelta | RequestRetried)*
+step    = [compression] (TextDelta | ReasoningDelta | RequestRetried [compression])*
           UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
+compression = UsageReported* [ContextCompressed], one UsageReported a request of the engine's own
 segment = the calls that run side by side; each is
           ToolStarted [ApprovalAsked ApprovalGiven] ToolProgress* ToolFinished,
           the calls' events interleaved; MessageAdded(tool) comes in call order, each behind
@@ -15,13 +16,14 @@ request for a summary when the budget is spent. A turn that is stopped or fails 
 inside a step; what follows then closes it: the partial assistant message if there was text, and
 for each open call its missing ToolStarted, ToolFinished and MessageAdded.
 
-Folding `MessageAdded` and `ContextCompressed` reproduces `agent.messages`. Deltas only serve
+Folding `MessageAdded` and `ContextCompressed` reproduces `agent.messages`; between two turns, a
+compression stands alone. Deltas only serve
 display: `RequestRetried` means that those of the running step are void.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hermes_nb.core.messages import Message, ToolCall, Usage
@@ -71,19 +73,35 @@ class RequestRetried:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """What one request used, and the model that answered it."""
+    """What one request used, and the model that answered it.
+
+    `purpose` is "" for a step of the turn, and else what the request was for, e.g. `summary`.
+    """
 
     usage: Usage
     model: str = ""
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextCompressed:
-    """The conversation was replaced by a shorter one; token counts are of the prompt."""
+    """The conversation was replaced by a shorter one; token counts are of the prompt.
+
+    `phase` says how: `pruned` (results shortened, nothing dropped), `summarised`, `extracted` (by
+    rule, without a model), `referenced`, or `restored` when an earlier compression was undone.
+    `shortened` counts messages that became shorter, `dropped` those that `summary` stands for.
+    `warning` is what the user should hear. `system` is the system prompt from now on.
+    """
 
     messages: tuple[Message, ...]
     tokens_before: int
     tokens_after: int
+    phase: str = ""
+    shortened: int = 0
+    dropped: int = 0
+    summary: str = ""
+    warning: str = ""
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +154,27 @@ class TurnEnded:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReviewStarted:
+    """The agent begins to look back over a conversation; `subject` is memory, skills or both."""
+
+    session_id: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewFinished:
+    """It has looked back. `saved` has a line for each thing it learned; `error` is one line."""
+
+    session_id: str
+    subject: str
+    saved: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    error: str = ""
+
+
+BackgroundEvent = ReviewStarted | ReviewFinished
+"""What happens beside the turns, from another thread."""
 Delta = TextDelta | ReasoningDelta | RequestRetried
 ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress
 Event = (

@@ -8,13 +8,14 @@ The loop knows no Jupyter, no provider and no storage.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
 
 from hermes_nb.core.calls import run_segment
 from hermes_nb.core.errors import (
+    ConfigError,
     FailureKind,
     HermesError,
     ModelError,
@@ -32,7 +33,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Reply, mend
 from hermes_nb.core.progress import Progress
-from hermes_nb.core.protocols import ChatModel, ContextEngine, EventSink, Request
+from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, EventSink, Request
 from hermes_nb.core.segments import segments
 from hermes_nb.core.text import estimate_tokens, one_line
 from hermes_nb.core.tools import Toolset
@@ -55,8 +56,9 @@ class Agent:
     """A model, its tools and their conversation.
 
     `messages` may come from a store: they are mended first. `sinks` see every event before the
-    consumer does; one that raises is logged and does no harm. `model`, `tools` and `sinks` may be
-    exchanged between turns.
+    consumer does; one that raises is logged and does no harm. `rebuild(note)` makes the system
+    prompt that follows a compression, with the engine's note at its end; without it, the note is
+    appended to the present one, once. `model`, `tools` and `sinks` may be exchanged between turns.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class Agent:
         system: str = "",
         messages: Sequence[Message] = (),
         engine: ContextEngine | None = None,
+        rebuild: Callable[[str], str] | None = None,
         sinks: Iterable[EventSink] = (),
         max_requests: int = MAX_REQUESTS,
     ) -> None:
         self.model = model
         self.tools = tools if tools is not None else Toolset()
         self.engine = engine
+        self.rebuild = rebuild
         self.sinks = list(sinks)
         self.max_requests = max_requests
         self.turns = sum(message.role == "user" for message in messages)
@@ -88,14 +92,53 @@ class Agent:
 
     @property
     def system(self) -> str:
-        """The system prompt, fixed for the agent's life."""
+        """The system prompt, fixed until a compression or until the user wants another."""
         return self._system.text if self._system else ""
+
+    @system.setter
+    def system(self, text: str) -> None:
+        self._system = Message.system(text) if text else None
+        self._measured = (0, 0)
 
     def prompt_tokens(self) -> int:
         """Return the size of the next prompt: what the provider last counted, plus an estimate."""
         count, tokens = self._measured
         head = [self._system] if self._system and not count else []
         return tokens + estimate_tokens([*head, *self._messages[count:]])
+
+    def request(self) -> Request:
+        """Return the request that would be sent now."""
+        return self._request("auto")
+
+    async def compress(self, focus: str = "") -> ContextCompressed | None:
+        """Compress the conversation between two turns; None when nothing could be gained.
+
+        Sinks see the events. Raises `SessionBusy` during a turn, `ConfigError` without an engine.
+        """
+        if self.engine is None:
+            message = "there is no context engine; set context.engine to 'compressor'"
+            raise ConfigError(message)
+        self._check_idle()
+        self._running = True
+        try:
+            events = [event async for event in self._compress(self.engine, focus)]
+        finally:
+            self._running = False
+        for event in events:
+            self._publish(event, Progress())
+        return next((event for event in events if isinstance(event, ContextCompressed)), None)
+
+    def restore(self, messages: Sequence[Message]) -> ContextCompressed:
+        """Put an earlier conversation back between two turns, as the undo of a compression does.
+
+        Sinks see the event. Raises `SessionBusy` during a turn.
+        """
+        self._check_idle()
+        before = self.prompt_tokens()
+        restored = tuple(mend(messages, note=LOST_RESULT))
+        event = ContextCompressed(restored, before, self._estimate(restored), phase="restored")
+        self._publish(event, Progress())
+        return event
 
     async def run(
         self, prompt: str | Message, *, max_requests: int | None = None
@@ -105,9 +148,7 @@ class Agent:
         A cancelled turn is closed properly, yields what closes it, and then raises CancelledError.
         Raises `SessionBusy` when a turn is already running.
         """
-        if self._running:
-            message = "this session is already taking a turn; wait for it or stop it"
-            raise SessionBusy(message)
+        self._check_idle()
         self._running = True
         self.turns += 1
         user = Message.user(prompt) if isinstance(prompt, str) else prompt
@@ -135,6 +176,11 @@ class Agent:
             yield event
         if error is not None and not isinstance(error, Exception):
             raise error
+
+    def _check_idle(self) -> None:
+        if self._running:
+            message = "this session is already taking a turn; wait for it or stop it"
+            raise SessionBusy(message)
 
     async def _turn(self, budget: int, progress: Progress) -> AsyncGenerator[Event, None]:
         empty = 0
@@ -174,7 +220,9 @@ class Agent:
     ) -> AsyncGenerator[Event, None]:
         """Ask the model once; a prompt that turns out too long is compressed and sent again."""
         if self.engine is not None and self.engine.should_compress(self.prompt_tokens()):
-            yield await self._compress(self.engine)
+            async with aclosing(self._compress(self.engine)) as compression:
+                async for event in compression:
+                    yield event
         try:
             async with aclosing(self._ask(tool_choice)) as events:
                 async for event in events:
@@ -185,7 +233,9 @@ class Agent:
         else:
             return
         yield RequestRetried("the prompt was too long", 0.0, 1)
-        yield await self._compress(self.engine)
+        async with aclosing(self._compress(self.engine)) as compression:
+            async for event in compression:
+                yield event
         async with aclosing(self._ask(tool_choice)) as events:
             async for event in events:
                 yield event
@@ -213,10 +263,38 @@ class Agent:
         head = (self._system,) if self._system else ()
         return Request(messages=(*head, *self._messages), tools=self.tools, tool_choice=tool_choice)
 
-    async def _compress(self, engine: ContextEngine) -> ContextCompressed:
+    async def _compress(
+        self, engine: ContextEngine, focus: str = ""
+    ) -> AsyncGenerator[Event, None]:
+        """Yield what the engine used and, if it changed anything, the shorter conversation."""
         before = self.prompt_tokens()
-        messages = await engine.compress(tuple(self._messages))
-        return ContextCompressed(tuple(messages), before, estimate_tokens(messages))
+        made = await engine.compress(tuple(self._messages), focus)
+        if not isinstance(made, Compression):
+            made = Compression(messages=tuple(made))
+        for used in made.requests:
+            yield used
+        if made.messages == tuple(self._messages):
+            return
+        yield ContextCompressed(
+            made.messages,
+            before,
+            self._estimate(made.messages),
+            phase=made.phase,
+            shortened=made.shortened,
+            dropped=made.dropped,
+            summary=made.summary,
+            warning=made.warning,
+            system=self._noted(made.note),
+        )
+
+    def _noted(self, note: str) -> str:
+        """Return the system prompt that follows a compression."""
+        if self.rebuild is not None:
+            return self.rebuild(note)
+        return self.system if note in self.system else f"{self.system}\n\n{note}".strip()
+
+    def _estimate(self, messages: Sequence[Message]) -> int:
+        return estimate_tokens([*([self._system] if self._system else []), *messages])
 
     def _publish(self, event: Event, progress: Progress) -> None:
         """Fold the event into the agent's state, then tell the sinks."""
@@ -225,6 +303,8 @@ class Agent:
         elif isinstance(event, ContextCompressed):
             self._messages = list(event.messages)
             self._measured = (0, 0)
+            if event.system and event.system != self.system:
+                self._system = Message.system(event.system)
         progress.observe(event)
         for sink in self.sinks:
             try:

@@ -1,0 +1,1 @@
+"""Context engines: what keeps a long conversation within the window."""

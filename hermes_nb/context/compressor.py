@@ -1,0 +1,294 @@
+"""The default engine: shorten old results, and when that is not enough, summarise the middle.
+
+Nothing is lost when the summariser fails: what it would have written is then extracted by rule.
+What an engine needs of earlier compressions it reads from the conversation itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from hermes_nb.context.archive import Archive, everything, is_cut
+from hermes_nb.context.assembly import fitted, spliced
+from hermes_nb.context.boundaries import Cut, flat, size
+from hermes_nb.context.facts import Fact, find_facts
+from hermes_nb.context.gauge import Gauge, Limits, window_of
+from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
+from hermes_nb.context.ledger import ledger, read_ledger
+from hermes_nb.context.marks import SUMMARY, is_references, is_summary
+from hermes_nb.context.plan import Plan, make_plan, noted
+from hermes_nb.context.summary import Material, Summariser, budget
+from hermes_nb.core.errors import HermesError
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request
+from hermes_nb.core.text import estimate_tokens, one_line
+from hermes_nb.safety.redact import redact
+
+logger = logging.getLogger(__name__)
+
+Flush = Callable[[Sequence[Message]], Awaitable[Sequence[UsageReported]]]
+"""Lets the agent save to memory what it wants of messages that are about to go; returns what that
+used. What it raises is logged, and the compression goes on."""
+BeforeCompress = Callable[[Sequence[Message]], Awaitable[str | None] | str | None]
+"""Tells a memory provider of these messages; returns what it wants kept in the summary, or nothing.
+What it raises is logged."""
+
+COOLDOWN = 600.0
+"""Seconds for which no model is asked for a summary after one failed."""
+HEADER = (
+    f"{SUMMARY}\nThe messages that stood here were replaced by this record of them. It asks for "
+    "nothing by itself; what follows is newer. The user's last message stands word for word."
+)
+NOTE = (
+    "Earlier parts of this conversation were compressed: a record stands in their place, and of "
+    "long results only a line that begins with [shortened]."
+)
+FAILED = (
+    "{name} could not summarise the conversation ({why}). What counts was taken from it by rule "
+    "instead; for ten minutes no model is asked again. Everything is still in the session store."
+)
+RESTING = (
+    "The conversation was compressed by rule, without a model: the last summary failed less than "
+    "ten minutes ago. Everything is still in the session store."
+)
+_LEAST = 60
+"""Tokens that summary and ledger have in any case."""
+NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
+"""Why there are only facts, for the model that reads on."""
+
+
+class Compressor(ContextEngine):
+    """Keeps a conversation under `threshold` of the window, and under `max_prompt_tokens`.
+
+    `window` is in tokens; without it the model's own counts, and what an overflow taught counts in
+    any case. `auxiliary` writes the summaries, by default `model` itself, which is then asked at
+    the end of its own conversation, where everything is cached. `model` may be None: then facts are
+    extracted by rule. `archive` tells where messages are stored, so that what was shortened can be
+    read again. `flush` and `before_compress` run before anything is dropped. `clock` is monotonic,
+    in seconds. The limits are explained at `Limits`.
+    """
+
+    def __init__(  # noqa: PLR0913 - a public constructor whose settings are named one by one
+        self,
+        model: ChatModel | None,
+        *,
+        window: int | None = None,
+        threshold: float = 0.5,
+        max_prompt_tokens: int = 100_000,
+        target_ratio: float = 0.20,
+        protect_last_n: int = 20,
+        protect_first: int = 3,
+        automatic: bool = True,
+        auxiliary: ChatModel | None = None,
+        archive: Archive | None = None,
+        flush: Flush | None = None,
+        before_compress: BeforeCompress | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        limits = Limits(
+            threshold=threshold,
+            max_prompt_tokens=max_prompt_tokens,
+            target_ratio=target_ratio,
+            protect_last_n=protect_last_n,
+            protect_first=protect_first,
+            automatic=automatic,
+        )
+        self._model = model
+        self._auxiliary = auxiliary if auxiliary is not None else model
+        self._gauge = Gauge(lambda: window_of(model, window), limits)
+        self._archive = archive
+        self._flush = flush
+        self._before_compress = before_compress
+        self._clock = clock
+        self._resting_until = -1.0
+        self._live: Callable[[], Request] | None = None
+        self._originals: dict[str, Message] = {}  # of shortened messages that no store has
+
+    @property
+    def gauge(self) -> Gauge:
+        """What decides when to compress, for whoever shows it."""
+        return self._gauge
+
+    def observe(self, usage: Usage) -> None:
+        """Take note of what a request really used."""
+        self._gauge.observe(usage)
+
+    def should_compress(self, prompt_tokens: int) -> bool:
+        """Say whether a prompt of that many tokens should be compressed before it is sent."""
+        return self._gauge.due(prompt_tokens)
+
+    def session_started(
+        self,
+        session_id: str,  # noqa: ARG002 - the archive knows it
+        live: Callable[[], Request],
+    ) -> None:
+        """Begin with a session: from now on summaries may be asked for in its conversation."""
+        self._live = live
+
+    def session_ended(self) -> None:
+        """Let go of the session."""
+        self._live = None
+        self._originals.clear()
+
+    async def compress(self, messages: Sequence[Message], focus: str = "") -> Compression:
+        """Return a shorter conversation; the input is never mutated."""
+        plan = make_plan(messages, self._gauge, self._archive, way_back)
+        whole, pruned = plan.cut()
+        if whole.vanishing and (focus or not plan.enough()):
+            made = await self._summarised(plan, whole, pruned, focus)
+        else:
+            fits = fitted(plan.pruned, plan.aim.hard, plan.pruner)
+            made = plan.result(fits, note=self._note())
+            self._originals |= unstored(plan)
+        self._gauge.settle(estimate_tokens(messages), estimate_tokens(made.messages))
+        return made
+
+    async def _summarised(self, plan: Plan, whole: Cut, pruned: Cut, focus: str) -> Compression:
+        """Return the conversation with a summary in place of its middle."""
+        span = self._unpruned(plan, flat(whole.middle))
+        hints, requests = await self._announce(span)
+        previous, known = read_summary(span)
+        found = find_facts(span)
+        stays = {id(message) for message in flat(whole.kept)}
+        gone = [id(message) not in stays for message in flat(whole.middle)]
+        room = plan.aim.hard - size([*pruned.head, *pruned.kept, *pruned.tail])
+        for_ledger = min(LEDGER_TOKENS, max(plan.aim.hard // 8, _LEAST))
+        tokens = budget(size(whole.middle), self._gauge.window)
+        material = Material(
+            previous=previous,
+            messages=span,
+            facts=found,
+            tokens=max(min(tokens, room - for_ledger), _LEAST),
+            focus=one_line(focus, 400),
+            hints=hints,
+        )
+        body, warning, used = await self._written(material, plan, whole)
+        if not body:
+            for_ledger += material.tokens
+            body = f"{previous}\n\n{NO_MODEL}" if previous else NO_MODEL
+        facts = [*known, *(fact for fact in found if gone[fact.source])]
+        noted = ledger(facts, tokens=for_ledger, known=body, messages=len(span))
+        text = "\n\n".join(part for part in (HEADER, body, noted) if part)
+        groups = spliced(pruned.head, text, pruned.kept, pruned.tail)
+        made = Compression(
+            messages=tuple(flat(fitted(groups, plan.aim.hard, plan.pruner))),
+            phase="extracted" if warning or self._auxiliary is None else "summarised",
+            shortened=plan.shortened(),
+            dropped=sum(gone),
+            summary=text.removeprefix(HEADER).strip(),
+            warning=warning,
+            requests=(*requests, *used),
+        )
+        return noted(made, self._note())
+
+    async def _written(
+        self, material: Material, plan: Plan, whole: Cut
+    ) -> tuple[str, str, Sequence[UsageReported]]:
+        """Return the model's summary, what to tell the user if there is none, and what it used."""
+        model = self._auxiliary
+        if model is None:
+            return "", "", ()
+        if self._clock() < self._resting_until:
+            return "", RESTING, ()
+        summariser = Summariser(model, self._gauge.window)
+        try:
+            text = await self._asked_live(summariser, material, plan, whole)
+            text = text or await summariser.detached(material)
+        except Exception as error:
+            self._resting_until = self._clock() + COOLDOWN
+            expected = isinstance(error, HermesError)
+            logger.info("no summary from %s", model.name, exc_info=not expected)
+            why = one_line(redact(str(error) or type(error).__name__), 160)
+            return "", FAILED.format(name=model.name, why=why), summariser.requests
+        return text, "", summariser.requests
+
+    async def _asked_live(
+        self, summariser: Summariser, material: Material, plan: Plan, whole: Cut
+    ) -> str | None:
+        """Return the summary that the main model gave in its own conversation, None if it cannot.
+
+        It can where the live request is the conversation that is being compressed.
+        """
+        if self._live is None or self._auxiliary is not self._model:
+            return None
+        request = self._live()
+        spoken = [message for message in request.messages if message.role != "system"]
+        if spoken != flat(plan.groups):
+            return None
+        stays = flat([*whole.kept, *whole.tail])
+        begins = one_line(everything(stays[0]), 100) if stays else ""
+        return await summariser.live(
+            request, begins=begins, scale=plan.aim.scale, material=material
+        )
+
+    async def _announce(self, span: Sequence[Message]) -> tuple[str, Sequence[UsageReported]]:
+        """Tell the memories what is about to go; neither may keep a compression from happening."""
+        hints: str | None = ""
+        used: Sequence[UsageReported] = ()
+        if self._before_compress is not None:
+            try:
+                answer = self._before_compress(span)
+                hints = await answer if inspect.isawaitable(answer) else answer
+            except Exception:
+                logger.warning("the memory provider failed before a compression", exc_info=True)
+        if self._flush is not None:
+            try:
+                used = await self._flush(span)
+            except Exception:
+                logger.warning("memory was not flushed before a compression", exc_info=True)
+        return hints or "", tuple(used)
+
+    def _unpruned(self, plan: Plan, messages: Sequence[Message]) -> list[Message]:
+        """Return messages as they were before an earlier compression shortened them."""
+        if self._archive is not None:
+            messages = self._archive.originals(messages, plan.located)
+        known = self._originals
+        return [known.pop(call_key(m), m) if is_cut(m) else m for m in messages]
+
+    def _note(self) -> str:
+        """Return what the system prompt says from now on."""
+        if self._archive is None:
+            return NOTE
+        session = self._archive.session_id
+        return f"{NOTE} session_search(session_id={session!r}, around=N, window=1) shows it."
+
+
+def way_back(position: int | None) -> str:
+    """Return how a shortened message is read again."""
+    return "gone from view" if position is None else f"session_search around={position}"
+
+
+def read_summary(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
+    """Return what earlier summaries among messages say, and the facts that they list."""
+    bodies: list[str] = []
+    facts: list[Fact] = []
+    for message in messages:
+        if is_summary(message):
+            body, known = read_ledger(message.text.removeprefix(HEADER))
+            bodies.append(body.replace(NO_MODEL, "").strip())
+            facts += known
+        elif is_references(message):
+            facts += read_ledger(message.text)[1]
+    return "\n\n".join(body for body in bodies if body), facts
+
+
+def unstored(plan: Plan) -> dict[str, Message]:
+    """Return the originals, by call, of messages that were shortened and that no store has."""
+    return {
+        call_key(old): old
+        for group, pruned in zip(plan.groups, plan.pruned, strict=True)
+        if pruned is not group
+        for old, new in zip(group.messages, pruned.messages, strict=True)
+        if new is not old and id(old) not in plan.located
+    }
+
+
+def call_key(message: Message) -> str:
+    """Return what identifies a result or a message with calls."""
+    if message.role == "tool":
+        return f"result {message.call_id}"
+    return f"calls {message.calls[0].id}" if message.calls else ""

@@ -1,0 +1,320 @@
+"""The default engine: its phases, its model, and what happens when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from hermes_nb.context.archive import Archive
+from hermes_nb.context.compressor import COOLDOWN, Compressor
+from hermes_nb.context.marks import LEDGER, is_shortened, is_summary
+from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.loop import Agent
+from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import estimate_tokens
+from hermes_nb.core.tools import Toolset
+from hermes_nb.models.scripted import ScriptedModel
+
+from tests.context.conversations import check_valid, stored, work
+
+SUMMARY = "## Goal\nFix the tests.\n## Critical values\n- port 54329"
+DOWN = ModelError("the model is overloaded", kind=FailureKind.OVERLOADED)
+
+
+def compress(engine, messages, focus=""):
+    engine.should_compress(max(estimate_tokens(messages), engine.gauge.threshold))
+    return asyncio.run(engine.compress(messages, focus))
+
+
+def talk(turns: int, words: int = 400):
+    """Return a conversation without tools, which pruning cannot shorten."""
+    messages = []
+    for turn in range(turns):
+        messages.append(Message.user(f"Question {turn}: what about part {turn}?"))
+        messages.append(Message.assistant(f"Answer {turn}: " + "word " * words))
+    return messages
+
+
+def texts(model: ScriptedModel):
+    return [request.messages[-1].text for request in model.requests]
+
+
+def test_pruning_alone_asks_no_model():
+    messages = work(100)
+    store, session = stored(messages)
+    model = ScriptedModel([], window=64_000)
+    made = compress(Compressor(model, archive=Archive(store, session)), messages)
+    assert made.phase == "pruned"
+    assert len(made) == len(messages)
+    assert made.shortened > 80
+    assert model.requests == []
+    line = made[2].text
+    assert is_shortened(line)
+    assert len(line) <= 200
+    assert "`pytest tests/test_0.py -q` → exit 0, 61 lines" in line
+    assert "around=2" in line
+    assert store.rows(session, first=2, last=2)[0].message == messages[2]
+    assert made[-1] == messages[-1]
+    check_valid(made.messages)
+
+
+def test_identical_results_are_described_once():
+    messages = work(100)
+    same = [Message.tool(m.calls[0], "same\n" * 100) for m in messages if m.calls]
+    pairs = zip(messages[1::2], same, strict=True)
+    made = compress(
+        Compressor(None, window=30_000), [messages[0], *(m for pair in pairs for m in pair)]
+    )
+    lines = [m.text for m in made.messages if m.role == "tool" and is_shortened(m.text)]
+    assert sum("the same as a later result" in line for line in lines) == len(lines) - 1
+
+
+def test_long_arguments_shrink_inside_valid_json():
+    content = "x = 1\n" * 3_000
+    call = ToolCall(id="w", name="write_file", arguments={"path": "a.py", "content": content})
+    messages = [
+        Message.user("write"),
+        Message.assistant(calls=[call]),
+        Message.tool(call, "created"),
+        *work(30),
+    ]
+    made = compress(Compressor(ScriptedModel([], window=20_000)), messages)
+    (shorter,) = made[1].calls
+    assert shorter.arguments["path"] == "a.py"
+    assert len(shorter.arguments["content"]) < 500
+    assert "characters left out" in shorter.arguments_json()
+    assert call.arguments["content"] == content
+
+
+def test_a_summary_takes_the_middles_place():
+    messages = talk(40)
+    model = ScriptedModel([SUMMARY], window=40_000)
+    engine = Compressor(model)
+    made = compress(engine, messages)
+    assert made.phase == "summarised"
+    assert list(made[:2]) == messages[:2]
+    assert is_summary(made[2])
+    assert SUMMARY in made[2].text
+    assert made[-6:] == tuple(messages[-6:])
+    assert made.note
+    assert made.warning == ""
+    assert made.dropped == len(messages) - (len(made) - 1) + sum("I go on" in m.text for m in made)
+    assert [type(used) for used in made.requests] == [UsageReported]
+    assert made.requests[0].purpose == "summary"
+    assert estimate_tokens(made.messages) <= engine.gauge.threshold / 2
+    (sent,) = texts(model)
+    assert "Question 20" in sent
+    check_valid(made.messages)
+
+
+def test_a_later_compression_updates_the_summary():
+    model = ScriptedModel([SUMMARY, "## Goal\nSecond."], window=40_000)
+    engine = Compressor(model)
+    first = compress(engine, [*talk(20), Message.user("The limit is 4711 rows."), *talk(20)])
+    second = compress(engine, [*first.messages, *talk(40)])
+    assert "port 54329" in texts(model)[1]
+    assert "Second." in second.summary
+    assert sum(map(is_summary, second.messages)) == 1
+    assert "4711" in second.summary, "the ledger carries facts over"
+
+
+def test_a_long_middle_is_summarised_in_chunks():
+    model = ScriptedModel([f"## Goal\nPart {n}." for n in range(40)], window=12_000)
+    made = compress(Compressor(model, window=200_000, max_prompt_tokens=60_000), talk(150, 600))
+    assert len(model.requests) > 2
+    for request in model.requests:
+        assert estimate_tokens(request.messages) <= 0.7 * 12_000
+    assert "part 2 of" in texts(model)[1]
+    assert "Part 0." in texts(model)[1]
+    assert f"Part {len(model.requests) - 1}." in made.summary
+
+
+def test_a_summariser_with_less_window_than_it_seemed():
+    small = ModelError("too long", kind=FailureKind.CONTEXT_OVERFLOW, window=6_000)
+    model = ScriptedModel([small, *[SUMMARY] * 20], window=100_000)
+    made = compress(Compressor(model), talk(60))
+    assert made.phase == "summarised"
+    assert all(estimate_tokens(r.messages) <= 0.7 * 6_000 for r in model.requests[1:])
+
+
+def test_the_main_model_is_asked_in_its_own_conversation():
+    messages = talk(40)
+    model = ScriptedModel([SUMMARY], window=100_000)
+    engine = Compressor(model, max_prompt_tokens=20_000)
+    agent = Agent(model, Toolset(), system="You are a test.", messages=messages, engine=engine)
+    engine.session_started("s", agent.request)
+    made = compress(engine, messages)
+    (request,) = model.requests
+    assert request.messages[: len(messages) + 1] == (Message.system("You are a test."), *messages)
+    assert request.tool_choice == "none"
+    assert len(request.messages) == len(messages) + 2
+    assert SUMMARY in made.summary
+    assert not any("Pause here" in message.text for message in made.messages)
+
+
+def test_the_live_question_follows_an_answer():
+    messages = [*talk(40), Message.user("and now?")]
+    model = ScriptedModel([SUMMARY], window=100_000)
+    engine = Compressor(model, max_prompt_tokens=20_000)
+    live = Request(messages=tuple(messages))
+    engine.session_started("s", lambda: live)
+    made = compress(engine, messages)
+    assert [m.role for m in model.requests[0].messages[-2:]] == ["assistant", "user"]
+    assert made[-1] == messages[-1]
+
+
+def test_an_auxiliary_model_gets_a_transcript():
+    main, other = ScriptedModel([], window=40_000), ScriptedModel([SUMMARY], window=40_000)
+    engine = Compressor(main, auxiliary=other)
+    engine.session_started("s", lambda: Request(messages=tuple(talk(40))))
+    made = compress(engine, talk(40))
+    assert main.requests == []
+    assert "<transcript>" in texts(other)[0]
+    assert made.phase == "summarised"
+
+
+def test_secrets_do_not_reach_the_summariser():
+    key = "sk-ant-" + "api03-Zx81" * 4
+    messages = [*talk(10), Message.user(f"my key is {key}"), *talk(30)]
+    model = ScriptedModel([f"## Goal\nuse {key}"], window=40_000)
+    made = compress(Compressor(model), messages)
+    assert key not in texts(model)[0]
+    assert key not in made.summary
+
+
+@pytest.mark.parametrize("reply", [DOWN, "", ValueError("boom"), RuntimeError("no loop")])
+def test_without_a_summary_facts_are_kept_by_rule(reply):
+    now = [0.0]
+    messages = [*talk(10), *work(10, fact_at=4, fact="max_lag = 91.5 s"), *talk(30)]
+    model = ScriptedModel([reply, SUMMARY], window=40_000)
+    engine = Compressor(model, clock=lambda: now[0])
+    made = compress(engine, messages)
+    assert made.phase == "extracted"
+    assert "scripted could not summarise" in made.warning
+    assert LEDGER in made.summary
+    assert "Question 8" in made.summary
+    assert "max_lag = 91.5 s" in made.summary
+    assert "pytest tests/test_3.py" in made.summary
+    check_valid(made.messages)
+    again = compress(engine, [*made.messages, *talk(40)])
+    assert again.phase == "extracted"
+    assert "ten minutes" in again.warning
+    assert len(model.requests) == 1
+    assert "max_lag = 91.5 s" in again.summary
+    now[0] = COOLDOWN + 1
+    assert compress(engine, [*again.messages, *talk(40)]).phase == "summarised"
+
+
+def test_a_cancelled_summary_is_no_failure():
+    async def story():
+        model = ScriptedModel([SUMMARY], window=40_000, delay=5)
+        engine = Compressor(model)
+        task = asyncio.create_task(engine.compress(talk(40)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+
+
+def test_two_futile_compressions_stop_the_automatic():
+    engine = Compressor(None, window=8_000)
+    messages = [Message.user("one"), Message.assistant("ok")]
+    for _ in range(2):
+        assert engine.should_compress(9_000)
+        asyncio.run(engine.compress(messages))
+    assert not engine.should_compress(9_000)
+    engine.observe(Usage(input=9_000, requests=1))
+    assert not engine.should_compress(9_000)
+    engine.observe(Usage(input=3_000, requests=1))
+    assert engine.should_compress(9_000)
+
+
+def test_memories_hear_of_what_is_about_to_go(caplog):
+    heard = []
+
+    async def flush(messages):
+        heard.append(("flush", len(messages)))
+        return [UsageReported(Usage(input=7, requests=1), "m", "memory flush")]
+
+    def provider(messages):
+        heard.append(("provider", len(messages)))
+        return "the user is called Ada"
+
+    model = ScriptedModel([SUMMARY], window=40_000)
+    made = compress(Compressor(model, flush=flush, before_compress=provider), talk(40))
+    assert [name for name, _ in heard] == ["provider", "flush"]
+    assert [used.purpose for used in made.requests] == ["memory flush", "summary"]
+    assert "Ada" in texts(model)[0]
+
+    async def failing(messages):
+        raise OSError("full")
+
+    caplog.set_level(logging.CRITICAL)
+    engine = Compressor(
+        ScriptedModel([SUMMARY], window=40_000), flush=failing, before_compress=failing
+    )
+    assert compress(engine, talk(40)).phase == "summarised"
+    heard.clear()
+    engine = Compressor(None, window=40_000, flush=flush)
+    compress(engine, work(60))
+    assert heard == [], "pruning drops nothing"
+
+
+def test_a_summary_is_made_from_unpruned_results():
+    fact = "the staging database listens on port 54329"
+    messages = work(40, fact_at=9, fact=fact)
+    for kept_in in ("store", "memory"):
+        store, session = stored(messages)
+        archive = Archive(store, session) if kept_in == "store" else None
+        model = ScriptedModel([SUMMARY], window=24_000)
+        engine = Compressor(model, archive=archive)
+        pruned = compress(engine, messages)
+        assert pruned.phase == "pruned"
+        assert not any(fact in message.text for message in pruned.messages)
+        store.replace(session, pruned.messages)
+        if archive is not None:  # as after a restart
+            engine = Compressor(model, archive=Archive(store, session))
+        made = compress(engine, pruned.messages, focus="ports")
+        assert made.phase == "summarised"
+        assert fact in texts(model)[0]
+        assert fact in made.summary
+
+
+def test_a_giant_result_is_cut_and_a_giant_prompt_too():
+    call = ToolCall(id="big", name="terminal", arguments={"command": "cat big.log"})
+    giant = "line of a log\n" * 30_000
+    messages = [Message.user("look"), Message.assistant(calls=[call]), Message.tool(call, giant)]
+    engine = Compressor(None, window=32_000)
+    made = compress(engine, messages)
+    assert made[0] == messages[0]
+    assert "characters left out" in made[2].text
+    assert estimate_tokens(made.messages) <= 8_000
+    made = compress(engine, [Message.user(giant)])
+    assert estimate_tokens(made.messages) <= 8_000
+    assert made[0].text.startswith("line of a log")
+
+
+def test_settings_are_checked():
+    for setting in ({"threshold": 0}, {"target_ratio": 0.9}, {"protect_last_n": 0}):
+        with pytest.raises(ConfigError, match="compression"):
+            Compressor(None, **setting)
+
+
+def test_the_threshold_follows_the_window():
+    model = ScriptedModel([], window=64_000)
+    assert Compressor(model).gauge.threshold == 32_000
+    assert Compressor(model, window=16_000).gauge.threshold == 8_000
+    assert Compressor(None, window=1_000_000).gauge.threshold == 100_000
+    assert Compressor(model, threshold=0.25).gauge.threshold == 16_000
+    assert not Compressor(model, automatic=False).should_compress(60_000)
+
+
+def test_a_reply_without_usage_counts_as_a_request():
+    reply = Reply(message=Message.assistant(SUMMARY))
+    made = compress(Compressor(ScriptedModel([reply], window=40_000)), talk(40))
+    assert made.requests[0].usage.requests == 1

@@ -1,0 +1,85 @@
+"""How many planted facts survive: on the way to the summariser, in the context, within one call."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hermes_nb.context.archive import Archive, everything
+from hermes_nb.context.compressor import Compressor
+from hermes_nb.context.lossless import Lossless
+from hermes_nb.core.text import estimate_tokens
+from hermes_nb.models.scripted import ScriptedModel
+
+from tests.context.conversations import stored
+from tests.context.probes import Story
+from tests.tools.support import run
+
+SEEDS = range(4)
+WINDOW = 200_000
+
+
+def in_view(probe, messages):
+    return any(probe.key in everything(message) for message in messages)
+
+
+def share(found):
+    found = list(found)
+    return sum(found) / len(found)
+
+
+@pytest.fixture(scope="module")
+def stories():
+    return [Story(seed, 110) for seed in SEEDS]
+
+
+def compressed(engine, messages, rounds=1):
+    made = list(messages)
+    for _ in range(rounds):
+        assert engine.should_compress(max(estimate_tokens(made), 100_000))
+        made = list(asyncio.run(engine.compress(made, "where we stand")))
+    return made
+
+
+def test_facts_reach_the_summariser(stories):
+    found = []
+    for story in stories:
+        model = ScriptedModel(["## Goal\nReport"] * 20, window=WINDOW)
+        compressed(Compressor(model), story.messages)
+        sent = "\n".join(request.messages[-1].text for request in model.requests)
+        found += [probe.key in sent for probe in story.probes]
+        for request in model.requests:
+            assert estimate_tokens(request.messages) <= 0.7 * WINDOW
+    assert share(found) >= 0.95
+
+
+def test_without_a_model_facts_stay_in_view(stories):
+    found = []
+    for story in stories:
+        made = compressed(Compressor(None, window=WINDOW), story.messages)
+        assert estimate_tokens(made) <= 50_000
+        found += [in_view(probe, made) for probe in story.probes]
+    assert share(found) >= 0.9
+
+
+def test_the_compressor_leaves_every_fact_within_one_search(stories):
+    for story in stories[:2]:
+        store, session = stored(story.messages)
+        model = ScriptedModel(["## Goal\nReport"] * 20, window=WINDOW)
+        made = compressed(Compressor(model, archive=Archive(store, session)), story.messages)
+        for probe in story.probes:
+            if not in_view(probe, made):
+                hits = store.search(probe.key, session_id=session, limit=10)
+                rows = [store.rows(session, first=h.position, last=h.position) for h in hits]
+                assert in_view(probe, [row.message for each in rows for row in each]), probe
+
+
+def test_lossless_brings_every_fact_back(stories):
+    for story in stories[:2]:
+        store, session = stored(story.messages)
+        engine = Lossless(store, session, window=WINDOW)
+        made = compressed(engine, story.messages)
+        search = engine.tools().get("context_search")
+        for probe in story.probes:
+            if not in_view(probe, made):
+                assert probe.key in run(search, query=probe.key), probe

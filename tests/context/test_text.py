@@ -1,0 +1,174 @@
+"""The parts that read and cut text: facts, ledger, transcript, pruning."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from hermes_nb.context.boundaries import flat, group_of, grouped
+from hermes_nb.context.facts import Fact, find_facts
+from hermes_nb.context.ledger import ledger, read_ledger
+from hermes_nb.context.marks import SHORT, cut, is_shortened, position_of, shortened
+from hermes_nb.context.outlines import ending
+from hermes_nb.context.pruning import Pruner
+from hermes_nb.context.transcript import chunked, cost, entries, without_secrets
+from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.text import estimate_tokens
+from hermes_nb.safety.redact import redact
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import every_call_has_one_result
+from tests.context.conversations import conversations, work
+
+SECTIONS = st.sampled_from(["asked", "said", "run", "files", "seen"])
+LINES = st.text(
+    st.characters(blacklist_characters="\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"),
+    min_size=1,
+    max_size=80,
+)
+
+
+@given(conversations(12))
+@settings(max_examples=40)
+def test_groups_are_valid_and_lose_nothing_valid(messages):
+    groups = grouped(messages)
+    out = flat(groups)
+    assert every_call_has_one_result(out)
+    assert grouped(out) == groups
+    assert [m for m in messages if m.role != "tool"] == [m for m in out if m.role != "tool"]
+
+
+@given(conversations(12))
+@settings(max_examples=40)
+def test_pruned_results_are_short_and_stay_so(messages):
+    pruner = Pruner(lambda _: 17, lambda position: f"see {position}")
+    groups = grouped(messages)
+    pruned = pruner.prune(groups)
+    for message in flat(pruned):
+        assert message.role != "tool" or len(message.text) <= SHORT
+        for call in message.calls:
+            assert json.loads(call.arguments_json()) == json.loads(json.dumps(call.arguments))
+    again = pruner.prune(pruned)
+    assert all(new is old for new, old in zip(again, pruned, strict=True))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Fact,
+            section=SECTIONS,
+            text=LINES.filter(str.strip),
+            weight=st.floats(0.3, 5),
+            source=st.integers(0, 9),
+        ),
+        max_size=60,
+    ),
+    st.integers(50, 2_000),
+)
+@settings(max_examples=60)
+def test_a_ledger_fits_and_reads_back(facts, tokens):
+    text = ledger(facts, tokens=tokens, messages=10)
+    assert len(text) <= tokens * 3.5 + 200
+    body, read = read_ledger(f"before\n\n{text}" if text else "before")
+    assert body == "before"
+    texts = {redact(f.text) for f in facts}
+    assert all(redact(f.text) in texts for f in read)
+    if tokens > 1_800 and sum(len(f.text) + 3 for f in facts) < 4_000:
+        assert len(read) == len({(f.section, f.text) for f in facts})
+
+
+@given(st.lists(st.text(max_size=200), max_size=20), st.integers(2, 200))
+def test_chunks_hold_everything_and_fit(texts, tokens):
+    chunks = chunked(texts, tokens)
+    assert all(cost(chunk) <= tokens + 1 for chunk in chunks)
+    assert "".join(chunks).replace("\n", "") == "".join(texts).replace("\n", "")
+
+
+@given(conversations(12), st.integers(200, 5_000))
+@settings(max_examples=30)
+def test_a_transcript_tells_of_every_message(messages, tokens):
+    out = flat(grouped(messages))
+    texts = entries(out, find_facts(out), tokens=tokens)
+    assert len(texts) <= len(out)
+    assert not any("</transcript" in text for text in texts)
+
+
+@given(st.text(max_size=300), st.integers(0, 300))
+def test_a_cut_keeps_both_ends(text, limit):
+    out = cut(text, limit)
+    assert out == text if len(text) <= limit else out.startswith(text[: limit * 7 // 10])
+
+
+@given(LINES, st.one_of(st.none(), st.integers(0, 10**9)))
+@example("x" * 170, 10**9)
+def test_a_shortened_line_remembers_its_position(line, position):
+    text = shortened(line, position)
+    assert is_shortened(text)
+    assert position_of(text) == position
+
+
+@given(st.text(max_size=400))
+@example("password = hunter2!x9")
+@example("postgres://ann:s3cret@db/x")
+@example("Authorization: Bearer abcdefghijklm123456")
+@example("ghp_" + "a1B2" * 9)
+@example("eyJhbGciOi.eyJzdWIiOi.c2ln")
+@example("AKIA" + "ABCD1234" * 2)
+@example("xoxb-" + "1234567890")
+@example("SG." + "a1B2" * 5 + "." + "c3D4" * 5)
+def test_the_quick_way_hides_as_much_as_the_slow_one(text):
+    assert without_secrets(text) == redact(text)
+
+
+def test_the_odd_line_is_the_news():
+    messages = work(12, lines=400, fact_at=5, fact="NOTE: the staging db listens on port 54329")
+    found = [fact.text for fact in find_facts(messages) if fact.section == "seen"]
+    assert "NOTE: the staging db listens on port 54329" in found
+    assert len(found) < 40
+
+
+def test_endings():
+    call = ToolCall(id="a", name="terminal")
+    for text, expected in (
+        ("out\n[exit 1, 0.2 s]", "exit 1"),
+        ("Command exited with code 127", "exit 127"),
+        ("a\nValueError: no x", "ValueError: no x"),
+        ("timed out after 30 s and was ended", "timed out"),
+        ("fine", ""),
+    ):
+        assert ending(Message.tool(call, text)) == expected
+    assert ending(Message.tool(call, "no such file", failed=True)) == "failed: no such file"
+
+
+def test_cost_is_linear():
+    """Ten times the messages take no more than about ten times the CPU."""
+
+    def seconds(count):
+        messages = work(count // 2, lines=10)
+        started = time.process_time()
+        entries(messages, find_facts(messages), tokens=8_000)
+        Pruner(lambda _: None, lambda _: "gone").prune(grouped(messages))
+        return time.process_time() - started
+
+    seconds(200)
+    small = min(seconds(400) for _ in range(3))
+    assert seconds(4_000) < 25 * small
+
+
+def test_hostile_text_takes_no_longer():
+    call = ToolCall(id="a", name="terminal", arguments={"command": "x"})
+    for piece in (
+        "a" * 50_000,
+        "a.b/" * 12_000,
+        "=" * 50_000,
+        "1 " * 25_000,
+        "Error" * 10_000,
+        "\n" * 50_000,
+    ):
+        messages = [Message.user(piece), Message.assistant(calls=[call]), Message.tool(call, piece)]
+        started = time.process_time()
+        ledger(find_facts(messages), tokens=2_000)
+        Pruner(lambda _: None, lambda _: "gone").prune([group_of(messages[1:])])
+        assert time.process_time() - started < 0.5, piece[:10]
+        assert estimate_tokens(messages) > 0
