@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_nb.app.config import Endpoint, Settings
+from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.protocols import Approver, ChatModel, Keeper, SessionStore, Variable
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.protocols import (
+    Approver,
+    ChatModel,
+    ContextEngine,
+    Keeper,
+    SessionStore,
+    Variable,
+)
+from hermes_nb.core.tools import ToolContext, Toolset
+from hermes_nb.memory.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.hinted import Hinting
 
 Variables = Callable[[], Sequence[Variable]]
 EMBEDDED = "embedded"
@@ -37,51 +49,166 @@ def build_model(settings: Settings, *, variables: Variables = tuple) -> ChatMode
         if found is None:
             return _embedded(variables)
         chosen = found
-    models = [Retrying(_chat(end, settings.window)) for end in (chosen, *settings.fallbacks)]
+    models = [Retrying(_chat(end, settings)) for end in (chosen, *settings.fallbacks)]
     return models[0] if len(models) == 1 else Fallback(models)
 
 
-def build_tools(
-    root: Path,
-    *,
-    extra: Toolset | None = None,
-    guard: Guard,
-    approver: Approver,
-    keeper: Keeper | None = None,
-    spill: Path | None = None,
-) -> Toolset:
-    """Return the tools for a working directory: undoable, guarded and limited.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where tools work, and for whom.
 
-    `extra` are tools from a higher layer (the kernel's); `keeper` saves what a call changes;
-    `spill` is where output over the cap is kept in full.
+    `root` is the working directory. `own` are tools of a higher layer (the kernel's), `known` those
+    of what Hermes knows. `keeper` saves what a call changes. `hints` has the running session's.
+    """
+
+    root: Path
+    home: Path
+    guard: Guard
+    approver: Approver
+    own: Toolset = field(default_factory=Toolset)
+    known: Toolset = field(default_factory=Toolset)
+    keeper: Keeper | None = None
+    hints: Hinting | None = None
+
+    def with_known(self, known: Toolset) -> Place:
+        """Return the place with these tools for what Hermes knows."""
+        return replace(self, known=known)
+
+
+def build_tools(place: Place, *, mark: bool = True) -> Toolset:
+    """Return the tools for a place: undoable, guarded, limited, with hints.
+
+    `mark` puts untrusted results between marks; a small model would only be confused by them.
     """
     from hermes_nb.tools.files import files
+    from hermes_nb.tools.hinted import with_hints
     from hermes_nb.tools.keep import checkpointed
+    from hermes_nb.tools.marking import marked
     from hermes_nb.tools.terminal import terminal
     from hermes_nb.tools.wrap import asking, limited
 
-    readable = (spill,) if spill else ()
-    everything = files(root, also_readable=readable) + terminal(root)
-    if extra is not None:
-        everything = extra + everything
-    usable = everything.usable()
-    kept = usable if keeper is None else checkpointed(usable, keeper, root)
-    return limited(asking(kept, guard, approver), spill=spill)
+    spill = place.home / "outputs"
+    tools = place.own + files(place.root, also_readable=(spill,)) + terminal(place.root)
+    tools = (tools + place.known).usable()
+    if place.keeper is not None:
+        tools = checkpointed(tools, place.keeper, place.root)
+    tools = limited(asking(tools, place.guard, place.approver), spill=spill)
+    if mark:
+        tools = marked(tools, place.guard.taint)
+    return tools if place.hints is None else with_hints(tools, place.hints)
+
+
+def known_tools(
+    knowledge: Knowledge,
+    *,
+    model: ChatModel,
+    session: Callable[[], str],
+    origin: Callable[[ToolContext], Origin],
+    spent: Callable[[Usage, str], None] = lambda *_: None,
+) -> Toolset:
+    """Return the tools for memory, past sessions and skills, as far as they are switched on.
+
+    `model` condenses what was said, and `spent` hears what that used; `session()` is the running
+    session's id, and `origin` what a write is recorded under.
+    """
+    from hermes_nb.memory.condense import Condenser
+    from hermes_nb.tools.skill_tools import skills
+    from hermes_nb.tools.stores import memory_tools, session_tools
+
+    settings = knowledge.settings
+    tools = Toolset()
+    if settings.memory.enabled:
+        tools += memory_tools(
+            knowledge.memory,
+            where=origin,
+            write_approval=settings.memory.write_approval,
+            on_written=knowledge.written,
+        )
+    condenser = Condenser(recall=knowledge.recall, model=model, spent=spent)
+    tools += session_tools(knowledge.recall, current=session, condenser=condenser)
+    if settings.skills.enabled:
+        tools += skills(knowledge.library, session=session)
+    return tools
+
+
+def build_engine(
+    settings: Settings,
+    *,
+    model: ChatModel,
+    auxiliary: ChatModel | None,
+    store: SessionStore,
+    session_id: str,
+    knowledge: Knowledge,
+    memory: Toolset,
+) -> ContextEngine:
+    """Return the context engine that the settings name, for one session.
+
+    `memory` holds the memory tool for the look before anything is dropped. Raises `ConfigError`.
+    """
+    from hermes_nb.context.engine import Setup, make_engine
+    from hermes_nb.context.gauge import Limits
+    from hermes_nb.core.calls import in_thread
+    from hermes_nb.learning.flush import flush
+
+    async def before(messages: Sequence[Message]) -> None:
+        if (provider := knowledge.provider) is not None:
+            await in_thread(lambda: provider.before_compress(messages))
+
+    chosen = settings.compression
+    limits = Limits(
+        threshold=chosen.threshold,
+        max_prompt_tokens=chosen.max_prompt_tokens,
+        target_ratio=chosen.target_ratio,
+        protect_last_n=chosen.protect_last,
+        automatic=chosen.enabled,
+    )
+    return make_engine(
+        chosen.engine,
+        Setup(
+            model=model,
+            auxiliary=auxiliary,
+            store=store,
+            session_id=session_id,
+            window=settings.window,
+            limits=limits,
+            flush=lambda messages: flush(messages, model=auxiliary or model, memory=memory),
+            before_compress=before,
+        ),
+    )
+
+
+def build_auxiliary(settings: Settings) -> ChatModel | None:
+    """Return the model for work beside the conversation, None when none is named."""
+    from hermes_nb.models.failures import Retrying
+
+    if settings.auxiliary is None:
+        return None
+    return Retrying(_chat(settings.auxiliary, replace(settings, window=None)))
+
+
+def is_embedded(model: ChatModel) -> bool:
+    """Say whether this is the embedded model, which brings its own small prompt and tools."""
+    from hermes_nb.models.embedded import EmbeddedModel
+
+    return isinstance(model, EmbeddedModel)
 
 
 def embedded_notice(model: ChatModel) -> str | None:
     """Return what a user has to know about the embedded model, None if this is not it."""
-    from hermes_nb.models.embedded import NOTICE, EmbeddedModel
+    from hermes_nb.models.embedded import NOTICE
 
-    return NOTICE if isinstance(model, EmbeddedModel) else None
-
-
-def open_store(settings: Settings) -> SessionStore:
-    """Return the session store; nothing is created before something is stored."""
-    return SqliteStore(settings.home / "notebook.db")
+    return NOTICE if is_embedded(model) else None
 
 
-def _chat(end: Endpoint, window: int | None) -> ChatModel:
+def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
+    """Return the session store; nothing is created before something is stored.
+
+    `warn` hears of damage that was repaired, and of what could not be.
+    """
+    return SqliteStore(settings.home / "notebook.db", warn=warn)
+
+
+def _chat(end: Endpoint, settings: Settings) -> ChatModel:
     from hermes_nb.models.openai_chat import OpenAIChat
     from hermes_nb.models.servers import models_at
 
@@ -96,7 +223,11 @@ def _chat(end: Endpoint, window: int | None) -> ChatModel:
         message = "there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME"
         raise ConfigError(message)
     return OpenAIChat(
-        name, base_url=end.base_url or None, api_key=end.api_key or None, window=window
+        name,
+        base_url=end.base_url or None,
+        api_key=end.api_key or None,
+        window=settings.window,
+        cache_ttl=settings.cache_ttl,
     )
 
 

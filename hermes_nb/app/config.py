@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hermes_nb.app.home import home_directory, read_dotenv
+from hermes_nb.app.sources import Picker, read_yaml
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
 
@@ -31,12 +32,62 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """The curated memory: what is on, whether a write asks, the provider beside it.
+
+    `options` are the provider's own settings, from `memory.NAME`. `nudge` is the number of user
+    turns between two reviews of what to remember, 0 for none. `limits` are characters by target.
+    """
+
+    enabled: bool = True
+    user_profile: bool = True
+    write_approval: bool = False
+    provider: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    nudge: int = 10
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillSettings:
+    """Skills: folders beside the home's, tokens of the index, names that are switched off.
+
+    `nudge` is the number of tool iterations between two reviews of what to learn, 0 for none.
+    """
+
+    enabled: bool = True
+    external_dirs: tuple[str, ...] = ()
+    index_tokens: int = 2_000
+    disabled: tuple[str, ...] = ()
+    nudge: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionSettings:
+    """When and how a conversation is made shorter.
+
+    `threshold` is a share of the window, `max_prompt_tokens` its bound in tokens; `target_ratio`
+    is the share of the threshold that the recent end may keep, `protect_last` so many messages.
+    """
+
+    enabled: bool = True
+    engine: str = "compressor"
+    threshold: float = 0.5
+    max_prompt_tokens: int = 100_000
+    target_ratio: float = 0.2
+    protect_last: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a session runs with.
 
     An empty endpoint means: look for a local server, else use the embedded model. `notebook` is the
-    path that the user named, where finding it out would fail. `sources` says
-    for every setting that is not a default where it came from.
+    path that the user named, where finding it out would fail. `auxiliary` is the model for work
+    beside the conversation, None for the conversation's own. `system_message` joins every prompt.
+    `enforce` tells models to call tools instead of announcing it, None decides by their family.
+    `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `sources` says for
+    every setting that is not a default where it came from.
     """
 
     home: Path
@@ -48,6 +99,13 @@ class Settings:
     local_servers: bool = True
     fetch_weights: bool = False
     notebook: str = ""
+    auxiliary: Endpoint | None = None
+    system_message: str = ""
+    enforce: bool | None = None
+    cache_ttl: Literal["5m", "1h"] = "5m"
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    skills: SkillSettings = field(default_factory=SkillSettings)
+    compression: CompressionSettings = field(default_factory=CompressionSettings)
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,11 +124,11 @@ def load_settings(
     env = dict(os.environ if environ is None else environ)
     for key, value in read_dotenv(folder).items():
         env.setdefault(key, value)
-    document = _read_yaml(folder / "config.yaml")
-    picked = _Picker(overrides or {}, env, document)
+    document = read_yaml(folder / "config.yaml")
+    picked = Picker(overrides or {}, env, document)
     approve = picked("approve", foreign=("approvals", "mode"), default="ask")
     if approve not in APPROVE_MODES:
-        approve = picked.foreign_mode(approve)
+        approve = _foreign_mode(approve, picked.sources.get("approve", ""))
     settings = Settings(
         home=folder,
         endpoint=_endpoint(picked, env),
@@ -81,60 +139,91 @@ def load_settings(
         local_servers=picked.flag("local_servers", default=True),
         fetch_weights=picked.flag("fetch_weights", default=False),
         notebook=str(picked("notebook")),
+        auxiliary=_auxiliary(picked, env),
+        system_message=str(picked.at("agent", "system_prompt", default="")),
+        enforce=_enforcement(picked.at("agent", "tool_use_enforcement", default="auto")),
+        cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
+        memory=_memory(picked),
+        skills=_skills(picked),
+        compression=_compression(picked),
     )
     return replace(settings, sources=dict(picked.sources))
 
 
-class _Picker:
-    """Looks a setting up in the sources, nearest first, and notes which one had it."""
-
-    def __init__(
-        self, overrides: Mapping[str, Any], env: Mapping[str, str], document: Mapping[str, Any]
-    ) -> None:
-        self._overrides, self._env, self._document = overrides, env, document
-        own = document.get("hermes_nb")
-        self._own: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
-        self.sources: dict[str, str] = {}
-
-    def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Any = "") -> Any:  # noqa: ANN401 - any YAML value
-        variable = f"HERMES_NB_{name.upper()}"
-        for value, source in (
-            (self._overrides.get(name), "given here"),
-            (self._env.get(variable), variable),
-            (self._own.get(name), "config.yaml, hermes_nb"),
-            (_dig(self._document, foreign), "config.yaml"),
-        ):
-            if value not in (None, ""):
-                self.sources[name] = source
-                return value
-        return default
-
-    def foreign_mode(self, value: object) -> ApproveMode:
-        """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
-        if self.sources.get("approve") == "config.yaml":
-            return "all" if value in ("off", "none", False) else "ask"
-        message = f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}"
-        raise ConfigError(message)
-
-    def number(self, name: str, foreign: tuple[str, ...], default: int | None) -> int | None:
-        value = self(name, foreign=foreign, default=default)
-        if value is None:
-            return None
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = 0
-        if number < 1 or isinstance(value, bool):
-            message = f"{name} is {value!r} ({self.sources.get(name)}); use a number above 0"
-            raise ConfigError(message)
-        return number
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        value = self(name, default=default)
-        return str(value).strip().lower() not in ("0", "false", "no", "off")
+def _foreign_mode(value: object, source: str) -> ApproveMode:
+    """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
+    if source == "config.yaml":
+        return "all" if value in ("off", "none", False) else "ask"
+    message = f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}"
+    raise ConfigError(message)
 
 
-def _endpoint(picked: _Picker, env: Mapping[str, str]) -> Endpoint:
+def _memory(picked: Picker) -> MemorySettings:
+    provider = str(picked.at("memory", "provider", default=""))
+    options = picked.at("memory", provider, default={}) if provider else {}
+    return MemorySettings(
+        enabled=picked.switch("memory", "memory_enabled", default=True),
+        user_profile=picked.switch("memory", "user_profile_enabled", default=True),
+        write_approval=picked.switch("memory", "write_approval", default=False),
+        provider=provider,
+        options=options if isinstance(options, Mapping) else {},
+        nudge=picked.whole("memory", "nudge_interval", 10),
+        limits={
+            "memory": picked.whole("memory", "memory_char_limit", 2_200, least=1),
+            "user": picked.whole("memory", "user_char_limit", 1_375, least=1),
+        },
+    )
+
+
+def _skills(picked: Picker) -> SkillSettings:
+    return SkillSettings(
+        enabled=picked.switch("skills", "enabled", default=True),
+        external_dirs=_names(picked.at("skills", "external_dirs", default=())),
+        index_tokens=picked.whole("skills", "index_tokens", 2_000, least=100),
+        disabled=_names(picked.at("skills", "disabled", default=())),
+        nudge=picked.whole("skills", "creation_nudge_interval", 10),
+    )
+
+
+def _compression(picked: Picker) -> CompressionSettings:
+    return CompressionSettings(
+        enabled=picked.switch("compression", "enabled", default=True),
+        engine=str(picked.at("context", "engine", default="compressor")),
+        threshold=picked.share("compression", "threshold", 0.5, least=0.05, most=0.95),
+        max_prompt_tokens=picked.whole("compression", "max_prompt_tokens", 100_000, least=2_000),
+        target_ratio=picked.share("compression", "target_ratio", 0.2, least=0.1, most=0.8),
+        protect_last=picked.whole("compression", "protect_last_n", 20, least=1),
+    )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Return a list of names or paths that may have been written as one."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
+
+
+def _enforcement(value: object) -> bool | None:
+    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+    return words.get(str(value).strip().lower())
+
+
+def _auxiliary(picked: Picker, env: Mapping[str, str]) -> Endpoint | None:
+    """Return the model for summaries and reviews, None when none is named."""
+    model = picked.at("auxiliary", "model", default="")
+    given = picked.at("auxiliary", "compression", default={})
+    if not model and isinstance(given, Mapping):
+        model = given.get("model") or ""
+    base_url = str(picked.at("auxiliary", "base_url", default=""))
+    if not model:
+        return None
+    if not base_url:
+        base_url, key = _provider_of_the_environment(str(model), env)
+        return Endpoint(model=str(model), base_url=base_url, api_key=key)
+    return Endpoint(model=str(model), base_url=base_url, api_key=_key_for(base_url, env))
+
+
+def _endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     model = picked("model", foreign=("model",))
     if isinstance(model, Mapping):
         model = model.get("default") or model.get("name") or ""
@@ -193,36 +282,3 @@ def _fallback(entry: Mapping[str, Any], env: Mapping[str, str]) -> Endpoint:
         base_url=base_url,
         api_key=named or _key_for(base_url, env),
     )
-
-
-def _dig(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any YAML value
-    value: Any = document if path else None
-    for key in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(key)
-    return value
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read {path}: {error}"
-        raise ConfigError(message) from error
-    import yaml
-
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        where = " ".join(str(error).split())
-        message = f"{path} is not valid YAML: {where}"
-        raise ConfigError(message) from error
-    if document is None:
-        return {}
-    if not isinstance(document, Mapping):
-        message = f"{path} should hold keys and values at its top level"
-        raise ConfigError(message)
-    return document

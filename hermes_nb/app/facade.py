@@ -11,16 +11,17 @@ with Hermes() as hermes:
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from hermes_nb.app.build import build_model, build_tools, open_store
+from hermes_nb.app.build import build_auxiliary, build_model, open_store
 from hermes_nb.app.config import APPROVE_MODES, Settings, load_settings
 from hermes_nb.app.session import Identity, Session
+from hermes_nb.app.workshop import Workshop
+from hermes_nb.core.background import LoopThread
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import EndReason, Event, MessageAdded, TurnEnded, UsageReported
 from hermes_nb.core.messages import Message, Usage
@@ -73,8 +74,9 @@ class Hermes:
     `model` is a name, or a `ChatModel` such as `ScriptedModel`. `tools` are toolset names, tools
     of yours, or both; names choose among the built-in ones. `approve` is a mode (`ask`, `edits`,
     `all`, `never`) or an `Approver`; without one, what would ask is refused. `window` is the
-    context window in tokens, `auxiliary` the model for work beside the conversation (there is none
-    yet). Raises `ConfigError` for what cannot be used; nothing is built before the first turn.
+    context window in tokens, `auxiliary` the model for work beside the conversation: summaries of
+    long or old ones. Raises `ConfigError` for what cannot be used; nothing is built before the
+    first turn.
     """
 
     def __init__(  # noqa: PLR0913 - a public seam
@@ -109,7 +111,7 @@ class Hermes:
         }
         self._settings: Settings = load_settings(home=home, overrides=overrides)
         self._session: Session | None = None
-        self._loop: _LoopThread | None = None
+        self._loop: LoopThread | None = None
         self.warnings: list[str] = []
 
     def __enter__(self) -> Self:
@@ -148,9 +150,8 @@ class Hermes:
         properly and raises KeyboardInterrupt.
         """
         if self._loop is None:
-            self._loop = _LoopThread()
-        turn: Turn = self._loop.run(self._collect(prompt, max_requests))
-        return turn
+            self._loop = LoopThread("hermes-loop")
+        return self._loop.run(self._collect(prompt, max_requests))
 
     async def stream(
         self, prompt: str, *, max_requests: int | None = None
@@ -189,25 +190,32 @@ class Hermes:
         settings = self._settings
         given = self._given_model
         model = build_model(settings) if given is None or isinstance(given, str) else given
+        store = open_store(settings, self.warnings.append)
         own = [tool for tool in self._given_tools or () if isinstance(tool, Tool)]
-        tools = build_tools(
-            self._cwd or Path.cwd(),
-            extra=Toolset(own),
+        workshop = Workshop(
+            settings,
+            root=self._cwd or Path.cwd(),
+            store=store,
             guard=Guard(settings.approve),
             approver=self._approver,
-            spill=settings.home / "outputs",
+            session=lambda: self._session,
+            own=Toolset(own),
+            tell=self.warnings.append,
         )
-        if self._given_tools is not None:
-            named = [name for name in self._given_tools if isinstance(name, str)]
-            tools = tools.only(*named, *(tool.name for tool in own))
+        auxiliary = self._auxiliary or build_auxiliary(settings)
         return Session.start(
-            store=open_store(settings),
-            model=model,
-            tools=tools,
+            store=store,
+            equipment=workshop.equipment(model, auxiliary=auxiliary, chosen=self._chosen),
             identity=Identity(source="script", title=title),
-            max_requests=settings.max_requests,
             warn=self.warnings.append,
         )
+
+    def _chosen(self, tools: Toolset) -> Toolset:
+        """Return the tools that were asked for; names choose among the built-in ones."""
+        if self._given_tools is None:
+            return tools
+        names = (each if isinstance(each, str) else each.name for each in self._given_tools)
+        return tools.only(*names)
 
 
 def _turn(events: list[Event]) -> Turn:
@@ -227,39 +235,3 @@ def _turn(events: list[Event]) -> Turn:
         messages=messages,
         usage=usage,
     )
-
-
-class _LoopThread:
-    """An event loop in a daemon thread, so that `ask` blocks whoever calls it and nothing else."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="hermes-loop", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - as the coroutine's
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            self._settle()
-            raise
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-    def _settle(self) -> None:
-        """Wait until the cancelled turn has closed its conversation."""
-
-        async def others() -> None:
-            running = asyncio.all_tasks() - {asyncio.current_task()}
-            if running:
-                await asyncio.wait(running)
-
-        asyncio.run_coroutine_threadsafe(others(), self._loop).result(timeout=5)

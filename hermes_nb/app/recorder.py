@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.events import Event, MessageAdded, TurnEnded, UsageReported
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.events import (
+    ContextCompressed,
+    Event,
+    MessageAdded,
+    TurnEnded,
+    UsageReported,
+)
 from hermes_nb.core.protocols import SessionStore
 
 
@@ -22,32 +29,62 @@ class Recorder:
         self._store = store
         self._session = session_id
         self._warn = warn
-        self._backlog: list[Message | Usage] = []
+        self._backlog: deque[Callable[[], object]] = deque()
         self._failing = False
 
     @property
     def unsaved(self) -> int:
-        """How many messages and counters wait for the store to come back."""
+        """How many messages, counters and the like wait for the store to come back."""
         return len(self._backlog)
+
+    def begin(
+        self,
+        *,
+        title: str = "",
+        source: str = "notebook",
+        notebook: str = "",
+        model: str = "",
+        system_prompt: str = "",
+        parent: str = "",
+    ) -> None:
+        """Create the session's row, now or as soon as the store takes it."""
+        self._backlog.append(
+            partial(
+                self._store.start,
+                session_id=self._session,
+                title=title,
+                source=source,
+                notebook=notebook,
+                model=model,
+                system_prompt=system_prompt,
+                parent=parent,
+            )
+        )
+        self._flush()
 
     def __call__(self, event: Event) -> None:
         """Record an event."""
         if isinstance(event, MessageAdded):
-            self._backlog.append(event.message)
+            self._backlog.append(partial(self._store.append, self._session, event.message))
         elif isinstance(event, UsageReported):
-            self._backlog.append(event.usage)
+            self._backlog.append(partial(self._store.count, self._session, event.usage))
+        elif isinstance(event, ContextCompressed):
+            self._backlog.append(
+                partial(
+                    self._store.replace,
+                    self._session,
+                    event.messages,
+                    system_prompt=event.system or None,
+                )
+            )
         if self._backlog and (not self._failing or isinstance(event, TurnEnded)):
             self._flush()
 
     def _flush(self) -> None:
         try:
             while self._backlog:
-                item = self._backlog[0]
-                if isinstance(item, Message):
-                    self._store.append(self._session, item)
-                else:
-                    self._store.count(self._session, item)
-                self._backlog.pop(0)
+                self._backlog[0]()
+                self._backlog.popleft()
         except StoreError as error:
             if not self._failing:
                 self._warn(f"the session is not being saved for now: {error}")

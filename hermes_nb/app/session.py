@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 
 from hermes_nb.app.recorder import Recorder
-from hermes_nb.core.errors import StoreError
-from hermes_nb.core.events import Event, MessageAdded, UsageReported
+from hermes_nb.context.gauge import overdue
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.events import ContextCompressed, Event, MessageAdded, UsageReported
 from hermes_nb.core.loop import MAX_REQUESTS, Agent
-from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import ChatModel, EventSink, SessionStore, StoredSession
+from hermes_nb.core.messages import Message, Text, Usage
+from hermes_nb.core.protocols import (
+    ChatModel,
+    ContextEngine,
+    EventSink,
+    SessionStore,
+    StoredSession,
+)
 from hermes_nb.core.tools import Toolset
-from hermes_nb.memory.sessions import SqliteStore, new_session_id
-from hermes_nb.prompt.builder import assemble, layers
+from hermes_nb.memory.sessions import new_session_id
+from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
+from hermes_nb.prompt.hints import HintTracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,52 +35,102 @@ class Identity:
     notebook: str = ""
     title: str = ""
 
+    @property
+    def platform(self) -> Platform:
+        """Where its answers are read."""
+        return "notebook" if self.source == "notebook" else "terminal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a session is given.
+
+    `material` is asked for the texts of the prompt whenever one is built. `enforce` is as in
+    `Occasion`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes the
+    hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
+    returns what an external memory has to say about a prompt; it may block. `begin()` is called
+    when a turn begins.
+    """
+
+    model: ChatModel
+    tools: Toolset
+    max_requests: int = MAX_REQUESTS
+    material: Callable[[Toolset], Material] = lambda _: Material()
+    enforce: bool | None = None
+    marked: bool = False
+    tracker: Callable[[Sequence[str]], HintTracker] | None = None
+    engine: Callable[[SessionStore, str], ContextEngine | None] = lambda *_: None
+    recalled: Callable[[str], str] | None = None
+    begin: Callable[[], None] = lambda: None
+
 
 class Session:
     """A conversation that outlives the kernel.
 
     Make one with `start` or `resume`. `usage` sums what this process sent; the store holds what
-    the session used in all.
+    the session used in all. `prompt` is the system prompt with its layers, `hints` what it has been
+    told about subdirectories.
     """
 
-    def __init__(self, *, session_id: str, agent: Agent, store: SessionStore) -> None:
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        agent: Agent,
+        store: SessionStore,
+        prompt: Prompt,
+        platform: Platform,
+        equipment: Equipment,
+    ) -> None:
         self.id = session_id
         self.agent = agent
         self.store = store
+        self.prompt = prompt
         self.usage = Usage()
-        agent.sinks.append(self._count)
+        self.compressions: list[ContextCompressed] = []
+        self.hints = equipment.tracker(_hinted(agent.messages)) if equipment.tracker else None
+        self._platform = platform
+        self._equipment = equipment
+        self._resumed = bool(agent.messages)
+        agent.sinks.append(self._fold)
+        agent.rebuild = self._rebuilt
+        self._engage()
 
     @classmethod
     def start(
         cls,
         *,
         store: SessionStore,
-        model: ChatModel,
-        tools: Toolset,
+        equipment: Equipment,
         identity: Identity,
-        max_requests: int = MAX_REQUESTS,
         warn: Callable[[str], None],
     ) -> Session:
-        """Begin a conversation; a store that cannot be written is replaced by one in memory."""
+        """Begin a conversation; it waits in memory for as long as the store cannot be written."""
         session_id = new_session_id()
-        system = assemble(
-            layers(
-                tools=tools,
-                model=model.name,
-                session_id=session_id,
-                date=datetime.datetime.now().astimezone().date().isoformat(),
-                platform="notebook" if identity.source == "notebook" else "terminal",
-            )
+        prompt = compose(equipment, identity.platform, session_id)
+        recorder = Recorder(store, session_id, warn)
+        recorder.begin(
+            title=identity.title,
+            source=identity.source,
+            notebook=identity.notebook,
+            model=equipment.model.name,
+            system_prompt=prompt.text,
         )
-        store = _create(store, session_id, identity, model.name, system, warn)
         agent = Agent(
-            model,
-            tools,
-            system=system,
-            sinks=[Recorder(store, session_id, warn)],
-            max_requests=max_requests,
+            equipment.model,
+            equipment.tools,
+            system=prompt.text,
+            sinks=[recorder],
+            max_requests=equipment.max_requests,
         )
-        return cls(session_id=session_id, agent=agent, store=store)
+        return cls(
+            session_id=session_id,
+            agent=agent,
+            store=store,
+            prompt=prompt,
+            platform=identity.platform,
+            equipment=equipment,
+        )
 
     @classmethod
     def resume(
@@ -79,9 +138,7 @@ class Session:
         stored: StoredSession,
         *,
         store: SessionStore,
-        model: ChatModel,
-        tools: Toolset,
-        max_requests: int = MAX_REQUESTS,
+        equipment: Equipment,
         warn: Callable[[str], None],
     ) -> Session:
         """Go on with a stored conversation, its system prompt byte for byte.
@@ -92,17 +149,24 @@ class Session:
         rows = store.messages(stored.id)
         recorder = Recorder(store, stored.id, warn)
         agent = Agent(
-            model,
-            tools,
+            equipment.model,
+            equipment.tools,
             system=stored.system_prompt,
             messages=rows,
             sinks=[recorder],
-            max_requests=max_requests,
+            max_requests=equipment.max_requests,
         )
         if agent.messages[: len(rows)] == rows:
             for message in agent.messages[len(rows) :]:
                 recorder(MessageAdded(message))
-        return cls(session_id=stored.id, agent=agent, store=store)
+        return cls(
+            session_id=stored.id,
+            agent=agent,
+            store=store,
+            prompt=Prompt.restored(stored.system_prompt, ()),
+            platform=Identity(source=stored.source).platform,
+            equipment=equipment,
+        )
 
     async def turn(
         self,
@@ -111,11 +175,17 @@ class Session:
         sinks: Iterable[EventSink] = (),
         max_requests: int | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Take a turn; `sinks` see its events after the session's own."""
+        """Take a turn; `sinks` see its events after the session's own.
+
+        A resumed conversation that fills the window is compressed first, which only sinks see.
+        """
         extra = list(sinks)
         self.agent.sinks += extra
+        self._equipment.begin()
         try:
-            async with aclosing(self.agent.run(prompt, max_requests=max_requests)) as events:
+            await self._clear_up()
+            message = await self._with_recall(prompt)
+            async with aclosing(self.agent.run(message, max_requests=max_requests)) as events:
                 async for event in events:
                     yield event
         finally:
@@ -126,41 +196,114 @@ class Session:
         """The conversation so far."""
         return self.agent.messages
 
+    def adopt(self, equipment: Equipment) -> None:
+        """Go on with another model or other tools; the prompt stays."""
+        changed = equipment.model is not self._equipment.model
+        self._equipment = equipment
+        self.agent.model = equipment.model
+        if changed:
+            self._engage()
+
+    def use(self, tools: Toolset) -> None:
+        """Use these tools from the next turn on, and those of the context engine."""
+        engine = self.agent.engine
+        offered = engine.tools() if engine is not None else Toolset()
+        self.agent.tools = tools + Toolset(tool for tool in offered if tool.name not in tools)
+
+    def reload(self) -> Prompt:
+        """Build the system prompt anew, from files and memory as they are now, and keep it."""
+        self.prompt = compose(self._equipment, self._platform, self.id)
+        self.agent.system = self.prompt.text
+        try:
+            self.store.replace(self.id, self.agent.messages, system_prompt=self.prompt.text)
+        except StoreError as error:
+            message = f"the new prompt holds for this kernel, but is not stored: {error}"
+            raise ConfigError(message) from error
+        return self.prompt
+
+    async def compress(self, focus: str = "") -> ContextCompressed | None:
+        """Make the conversation shorter now; None when nothing could be gained."""
+        return await self.agent.compress(focus)
+
+    def restore(self) -> ContextCompressed:
+        """Undo the last compression; raise `ConfigError` when there is none to undo."""
+        messages = self.store.restore(self.id)
+        if messages is None:
+            message = "there is no compression to undo in this session"
+            raise ConfigError(message)
+        return self.agent.restore(messages)
+
+    def spend(self, usage: Usage) -> None:
+        """Count tokens that were used beside the conversation."""
+        self.usage += usage
+        with suppress(StoreError):  # a counter is not worth a word
+            self.store.count(self.id, usage)
+
     def end(self) -> None:
         """Mark the session as ended, so that it is not resumed on its own."""
+        if self.agent.engine is not None:
+            self.agent.engine.session_ended()
         try:
             self.store.end(self.id)
         except StoreError:  # then it is merely offered again
             return
 
-    def _count(self, event: Event) -> None:
+    def _engage(self) -> None:
+        """Give the agent its context engine, and the engine's tools."""
+        self.agent.engine = self._equipment.engine(self.store, self.id)
+        if self.agent.engine is not None:
+            self.agent.engine.session_started(self.id, self.agent.request)
+        self.use(self._equipment.tools)
+
+    async def _clear_up(self) -> None:
+        """Compress a resumed conversation that is close to the window, once."""
+        if not self._resumed or self.agent.engine is None:
+            return
+        self._resumed = False
+        window = self.agent.model.window
+        if overdue(len(self.agent.messages), self.agent.prompt_tokens(), window):
+            await self.agent.compress()
+
+    async def _with_recall(self, prompt: str | Message) -> Message:
+        """Return the user's message, and behind it what an external memory recalls."""
+        message = Message.user(prompt) if isinstance(prompt, str) else prompt
+        recalled = self._equipment.recalled
+        if recalled is None:
+            return message
+        said = message.parts[0] if message.parts else Text("")
+        text = await in_thread(lambda: recalled(said.text if isinstance(said, Text) else ""))
+        return replace(message, parts=(*message.parts, Text(text))) if text else message
+
+    def _rebuilt(self, note: str) -> str:
+        """Return the prompt that follows a compression, made of what is known now."""
+        self.prompt = compose(self._equipment, self._platform, self.id)
+        if note:
+            self.prompt = self.prompt.with_note(note)
+        return self.prompt.text
+
+    def _fold(self, event: Event) -> None:
         if isinstance(event, UsageReported):
             self.usage += event.usage
+        elif isinstance(event, ContextCompressed):
+            self.compressions.append(event)
 
 
-def _create(
-    store: SessionStore,
-    session_id: str,
-    identity: Identity,
-    model: str,
-    system: str,
-    warn: Callable[[str], None],
-) -> SessionStore:
-    """Create the session's row and return the store that took it."""
+def compose(equipment: Equipment, platform: Platform, session_id: str) -> Prompt:
+    """Return the system prompt as it would be built now."""
+    tools = equipment.tools
+    occasion = Occasion(
+        tools=tools,
+        model=equipment.model.name,
+        session_id=session_id,
+        date=datetime.datetime.now().astimezone().date().isoformat(),
+        platform=platform,
+        enforce=equipment.enforce,
+        marked=equipment.marked,
+    )
+    return build(equipment.material(tools), occasion)
 
-    def insert(where: SessionStore) -> SessionStore:
-        where.start(
-            title=identity.title,
-            source=identity.source,
-            notebook=identity.notebook,
-            model=model,
-            system_prompt=system,
-            session_id=session_id,
-        )
-        return where
 
-    try:
-        return insert(store)
-    except StoreError as error:
-        warn(f"this session is kept in memory only: {error}")
-        return insert(SqliteStore(":memory:"))
+def _hinted(messages: Iterable[Message]) -> list[str]:
+    """Return the names of the hints that a conversation holds already."""
+    results = (message.text for message in messages if message.role == "tool")
+    return [name for text in results for name in HintTracker.seen_in(text)]

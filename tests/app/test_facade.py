@@ -168,7 +168,7 @@ def test_the_store_may_fail_without_the_turn(tmp_path, home):
     with Hermes(ScriptedModel(["fine"]), cwd=tmp_path) as hermes:
         assert hermes.ask("hello").text == "fine"
         assert len(hermes.warnings) == 1
-        assert "in memory only" in hermes.warnings[0]
+        assert "not being saved" in hermes.warnings[0]
 
 
 def test_no_model_names_the_ways_out(home):

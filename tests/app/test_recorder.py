@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hermes_nb.app.recorder import Recorder
-from hermes_nb.app.session import Identity, Session
+from hermes_nb.app.session import Equipment, Identity, Session
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.events import MessageAdded, TurnEnded
+from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore
@@ -51,8 +51,7 @@ def test_a_resumed_session_sends_the_same_bytes_again(tmp_path):
     store = SqliteStore(tmp_path / "n.db")
     session = Session.start(
         store=store,
-        model=ScriptedModel([call("nothing"), "one"]),
-        tools=Toolset(),
+        equipment=Equipment(model=ScriptedModel([call("nothing"), "one"]), tools=Toolset()),
         identity=Identity(),
         warn=print,
     )
@@ -61,8 +60,7 @@ def test_a_resumed_session_sends_the_same_bytes_again(tmp_path):
     resumed = Session.resume(
         store.get(session.id),
         store=store,
-        model=ScriptedModel(["two"]),
-        tools=Toolset(),
+        equipment=Equipment(model=ScriptedModel(["two"]), tools=Toolset()),
         warn=print,
     )
     assert resumed.agent.messages == before
@@ -77,9 +75,47 @@ def test_what_a_killed_process_left_open_is_closed_in_the_store_too(tmp_path):
     store.append(session, Message.assistant(calls=[call("terminal", command="x")]))
     for _ in range(2):
         resumed = Session.resume(
-            store.get(session), store=store, model=ScriptedModel([]), tools=Toolset(), warn=print
+            store.get(session),
+            store=store,
+            equipment=Equipment(model=ScriptedModel([]), tools=Toolset()),
+            warn=print,
         )
         assert every_call_has_one_result(resumed.agent.messages)
         assert store.messages(session) == resumed.agent.messages
     assert len(store.messages(session)) == 4
+    store.close()
+
+
+def test_a_session_that_could_not_begin_is_saved_from_its_beginning(tmp_path):
+    blocked = tmp_path / "home"
+    blocked.write_text("a file", encoding="utf-8")
+    store, warnings = SqliteStore(blocked / "n.db"), []
+    recorder = Recorder(store, "s", warnings.append)
+    recorder.begin(title="the walrus", system_prompt="p")
+    recorder(MessageAdded(Message.user("one")))
+    recorder(TurnEnded("answered"))
+    assert len(warnings) == 1 and recorder.unsaved == 2
+    blocked.unlink()
+    recorder(TurnEnded("answered"))
+    assert (store.get("s").title, store.get("s").system_prompt) == ("the walrus", "p")
+    assert [message.text for message in store.messages("s")] == ["one"]
+    store.close()
+
+
+def test_a_compression_is_stored_and_its_undo_is_no_second_one(tmp_path):
+    store = SqliteStore(tmp_path / "n.db")
+    recorder = Recorder(store, "s", print)
+    recorder.begin(system_prompt="before")
+    messages = [Message.user(str(n)) for n in range(5)]
+    for message in messages:
+        recorder(MessageAdded(message))
+    short = (messages[0], Message.user("summary"), messages[4])
+    recorder(ContextCompressed(short, 5, 3, system="after"))
+    assert store.messages("s") == list(short)
+    assert store.get("s").system_prompt == "after"
+    restored = store.restore("s")
+    recorder(ContextCompressed(tuple(restored), 3, 5, phase="restored"))
+    assert store.messages("s") == messages
+    assert store.get("s").system_prompt == "before"
+    assert store.restore("s") is None
     store.close()

@@ -1,0 +1,194 @@
+"""What a request costs before anybody has said a word: the prompt's layers and the tool schemas.
+
+Run with `make bench-prompt`. Tokens are counted by the embedded model's own tokenizer where its
+weights are on this machine, next to our estimate; the limit is 3,000 for the fixed part (identity,
+guidance and every schema of the default notebook toolset). Also prints the CPU of building a prompt
+with 1,000 skills and an AGENTS.md of 20 KB; limits 60 ms warm, 300 ms cold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+FIXED = ("identity", "guidance")
+SKILL = "---\nname: {name}\ndescription: {words} number {n}, for tables and plots\n---\n\n{body}\n"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HERMES_HOME"] = home
+        asyncio.run(_bill())
+    runs = [json.loads(_child()) for _ in range(3)]
+    cold = min(run["cold"] for run in runs)
+    warm = min(run["warm"] for run in runs)
+    print("\nprompt with 1,000 skills and an AGENTS.md of 20 KB, CPU ms, best of 3 processes:")
+    print(f"cold {cold:.0f} (limit 300), warm {warm:.0f} (limit 60)")
+
+
+async def _bill() -> None:
+    from hermes_nb.app.filling import schema_tokens, shares
+    from hermes_nb.app.session import Identity, Session
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    session = Session.start(
+        store=_memory_store(),
+        equipment=_equipment(shell),
+        identity=Identity(source="notebook"),
+        warn=print,
+    )
+    counter = await _tokenizer()
+    print(f"{'part':28}{'estimate':>10}{'counted':>10}")
+    fixed = 0
+    for share in shares(session):
+        if share.kind == "prompt":
+            counted = await counter(share.text)
+            fixed += counted if share.name in FIXED else 0
+            print(f"{share.name:28}{share.tokens:10,}{counted:10,}")
+    total = 0
+    for tool in session.agent.tools:
+        schema = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        wire = json.dumps({"type": "function", "function": schema}, separators=(",", ":"))
+        counted = await counter(wire)
+        total += counted
+        print(f"  {tool.name:26}{'':10}{counted:10,}")
+    print(f"{'tool schemas':28}{schema_tokens(session.agent.tools):10,}{total:10,}")
+    print(f"{'fixed part (limit 3,000)':28}{'':10}{fixed + total:10,}")
+    await counter.close()
+
+
+def _equipment(shell):
+    from hermes_nb.app.config import load_settings
+    from hermes_nb.app.workshop import Workshop
+    from hermes_nb.models.scripted import ScriptedModel
+    from hermes_nb.notebook.desk import Desk
+    from hermes_nb.notebook.kernel_tools import kernel_tools
+    from hermes_nb.notebook.notebook_tools import notebook_tools
+    from hermes_nb.safety.guard import Guard
+
+    settings = load_settings()
+    desk = Desk(
+        shell,
+        home=lambda: settings.home,
+        explicit=lambda: "",
+        session=lambda: "",
+        turn=lambda: 0,
+    )
+    own = kernel_tools(shell) + notebook_tools(
+        shell,
+        desk.document,
+        turn_mark=dict,
+        seen=desk.seen,
+        path=lambda: "",
+        root=Path.cwd,
+    )
+    workshop = Workshop(
+        settings,
+        root=Path(tempfile.mkdtemp()),
+        store=_memory_store(),
+        guard=Guard(),
+        approver=None,
+        session=lambda: None,
+        own=own,
+        tell=print,
+    )
+    return workshop.equipment(ScriptedModel([]))
+
+
+def _memory_store():
+    from hermes_nb.memory.sessions import SqliteStore
+
+    return SqliteStore(":memory:")
+
+
+class _Estimate:
+    """Counts nothing: there is no tokenizer here."""
+
+    async def __call__(self, text: str) -> int:
+        return round(len(text) / 3.5)
+
+    async def close(self) -> None:
+        return
+
+
+class _Qwen:
+    """Counts with the embedded model's tokenizer."""
+
+    def __init__(self, server, address) -> None:
+        self._server, self._address = server, address
+
+    async def __call__(self, text: str) -> int:
+        request = urllib.request.Request(
+            f"{self._address.url}/tokenize",
+            data=json.dumps({"content": text}).encode(),
+            headers={
+                "Content-Type": "application/json",
+                "Authorization": f"Bearer {self._address.token}",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: ASYNC210 - alone
+            return len(json.load(response)["tokens"])
+
+    async def close(self) -> None:
+        self._server.stop()
+
+
+async def _tokenizer():
+    from hermes_nb.models.embedded_server import EmbeddedServer
+    from hermes_nb.models.weights import locate
+
+    path = locate()
+    if path is None:
+        print("the embedded model's weights are not here: `counted` is characters / 3.5")
+        return _Estimate()
+    server = EmbeddedServer(path, window=2_048, threads=2)
+    return _Qwen(server, await server.start())
+
+
+def _child() -> str:
+    command = [sys.executable, __file__, "build"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _build() -> None:
+    """Print the CPU of a first and of a later prompt, in ms."""
+    with tempfile.TemporaryDirectory() as name:
+        home, work = Path(name, "home"), Path(name, "work")
+        work.mkdir()
+        (work / "AGENTS.md").write_text("- Use tabs in Makefiles, spaces elsewhere.\n" * 480)
+        for n in range(1_000):
+            folder = home / "skills" / f"group-{n % 20}" / f"skill-{n}"
+            folder.mkdir(parents=True)
+            text = SKILL.format(name=folder.name, n=n, words="clean and check", body="x " * 400)
+            (folder / "SKILL.md").write_text(text)
+        from hermes_nb.app.config import load_settings
+        from hermes_nb.app.knowledge import Knowledge
+        from hermes_nb.core.tools import Tool, Toolset
+
+        def make():
+            return Knowledge(
+                load_settings(home=home), workdir=work, store=_memory_store(), tell=lambda _: None
+            )
+
+        tools = Toolset([Tool(name="skill_view", description="", parameters={}, run=print)])
+        times = []
+        knowledge = make()
+        for _ in range(4):
+            before = time.process_time()
+            material = knowledge.material(tools)
+            times.append((time.process_time() - before) * 1e3)
+        assert "Project Context" in material.project
+        assert "more" in material.skills
+        print(json.dumps({"cold": times[0], "warm": min(times[1:])}))
+
+
+if __name__ == "__main__":
+    _build() if sys.argv[1:] == ["build"] else main()

@@ -1,0 +1,126 @@
+"""Where a setting comes from: the caller, the environment, `config.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.errors import ConfigError
+
+
+class Picker:
+    """Looks a setting up in the sources, nearest first, and notes which one had it."""
+
+    def __init__(
+        self, overrides: Mapping[str, Any], env: Mapping[str, str], document: Mapping[str, Any]
+    ) -> None:
+        self._overrides, self._env, self._document = overrides, env, document
+        own = document.get("hermes_nb")
+        self._own: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
+        self.sources: dict[str, str] = {}
+
+    def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Any = "") -> Any:  # noqa: ANN401 - any YAML value
+        """Return a setting; `foreign` is its path among Hermes Agent's own keys."""
+        variable = f"HERMES_NB_{name.upper()}"
+        for value, source in (
+            (self._overrides.get(name), "given here"),
+            (self._env.get(variable), variable),
+            (self._own.get(name), "config.yaml, hermes_nb"),
+            (dig(self._document, foreign), "config.yaml"),
+        ):
+            if value not in (None, ""):
+                self.sources[name] = source
+                return value
+        return default
+
+    def at(self, group: str, name: str, *, default: Any) -> Any:  # noqa: ANN401 - any YAML value
+        """Return the setting `group.name`, which Hermes Agent may have under the same name."""
+        variable = f"HERMES_NB_{group}_{name}".upper()
+        for value, source in (
+            (self._env.get(variable), variable),
+            (dig(self._own, (group, name)), "config.yaml, hermes_nb"),
+            (dig(self._document, (group, name)), "config.yaml"),
+        ):
+            if value not in (None, ""):
+                self.sources[f"{group}.{name}"] = source
+                return value
+        return default
+
+    def share(self, group: str, name: str, default: float, *, least: float, most: float) -> float:
+        """Return a number between `least` and `most`; raise `ConfigError` for any other."""
+        value = self.at(group, name, default=default)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not least <= number <= most:
+            where = self.sources.get(f"{group}.{name}")
+            message = f"{group}.{name} is {value!r} ({where}); use {least:g} to {most:g}"
+            raise ConfigError(message)
+        return number
+
+    def whole(self, group: str, name: str, default: int, *, least: int = 0) -> int:
+        """Return a whole number; raise `ConfigError` for one below `least` or anything else."""
+        return int(self.share(group, name, default, least=least, most=1e12))
+
+    def switch(self, group: str, name: str, *, default: bool) -> bool:
+        """Return a setting that is on or off."""
+        return _on(self.at(group, name, default=default))
+
+    def number(self, name: str, foreign: tuple[str, ...], default: int | None) -> int | None:
+        """Return a whole number above 0; raise `ConfigError` for anything else."""
+        value = self(name, foreign=foreign, default=default)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = 0
+        if number < 1 or isinstance(value, bool):
+            message = f"{name} is {value!r} ({self.sources.get(name)}); use a number above 0"
+            raise ConfigError(message)
+        return number
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return a setting that is on or off."""
+        return _on(self(name, default=default))
+
+
+def _on(value: object) -> bool:
+    return str(value).strip().lower() not in ("0", "false", "no", "off")
+
+
+def dig(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any YAML value
+    """Return the value at a path of keys, None where there is none or the path is empty."""
+    value: Any = document if path else None
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """Return the document, {} where there is no file; raise `ConfigError` for anything else."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read {path}: {error}"
+        raise ConfigError(message) from error
+    import yaml
+
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = " ".join(str(error).split())
+        message = f"{path} is not valid YAML: {where}"
+        raise ConfigError(message) from error
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        message = f"{path} should hold keys and values at its top level"
+        raise ConfigError(message)
+    return document

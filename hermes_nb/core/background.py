@@ -1,0 +1,89 @@
+"""An event loop in a daemon thread, for what must not hold up, or be held up by, the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+STOP_SECONDS = 5.0
+
+
+class LoopThread:
+    """A loop that runs until it is closed; nothing is started before the first coroutine.
+
+    A fork has none of its parent's threads, so it gets a loop of its own when it needs one.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Start a coroutine on the loop and return at once."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Return what a coroutine returns; Ctrl-C cancels it, waits for its end and is raised."""
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            self.settle()
+            raise
+
+    def settle(self, seconds: float = STOP_SECONDS) -> None:
+        """Wait until everything on the loop has ended."""
+
+        async def others() -> None:
+            running = asyncio.all_tasks() - {asyncio.current_task()}
+            if running:
+                await asyncio.wait(running, timeout=seconds)
+
+        if self._loop is not None and self._pid == os.getpid():
+            self.submit(others()).result(timeout=seconds + 1)
+
+    def close(self) -> None:
+        """Cancel what runs, end the thread and close the loop; a later call starts another."""
+        with self._lock:
+            loop, thread, self._loop = self._loop, self._thread, None
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        loop.call_soon_threadsafe(_cancel_all, loop)
+        thread.join(timeout=STOP_SECONDS)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name=self._name, daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_SECONDS))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.stop()

@@ -1,0 +1,1 @@
+"""What the agent learns from its own work: when to look back, and how."""

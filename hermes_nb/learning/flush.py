@@ -1,0 +1,43 @@
+"""The last look before messages go: one request in which only the memory tool can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from hermes_nb.context.transcript import entries
+from hermes_nb.core.calls import execute
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.messages import Message, Reply
+from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.core.tools import ToolContext, Toolset
+from hermes_nb.learning.prompts import FLUSH
+
+MOST_TOKENS = 24_000
+"""Of the messages that are looked at; longer ones are cut at their quieter places."""
+SHARE = 0.5
+"""Of the model's window, where that is known."""
+
+
+async def flush(
+    messages: Sequence[Message], *, model: ChatModel, memory: Toolset
+) -> list[UsageReported]:
+    """Let the model save what it wants of `messages`, which are about to be dropped.
+
+    `memory` holds the memory tool in a form that asks nobody. Nothing of this joins the
+    conversation. Raises what the model raises.
+    """
+    tools = memory.only("memory")
+    if not len(tools) or not messages:
+        return []
+    room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
+    told = "\n\n".join(entries(messages, (), tokens=room))
+    request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
+    used: list[UsageReported] = []
+    async with aclosing(model.stream(request)) as stream:
+        async for item in stream:
+            if isinstance(item, Reply):
+                used.append(UsageReported(item.usage, item.model or model.name, "memory"))
+                for call in item.message.calls:
+                    await execute(call, tools, ToolContext(call=call))
+    return used

@@ -1,0 +1,70 @@
+"""Counters that know when to look back, wherever the conversation came from."""
+
+from __future__ import annotations
+
+from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.learning.nudges import Nudges
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def calls(*names):
+    return Message.assistant(calls=[ToolCall(id=str(n), name=name) for n, name in enumerate(names)])
+
+
+def after(*messages, **options):
+    nudges = Nudges(memory_every=3, skills_every=2, **options)
+    nudges.see_all(messages)
+    return nudges
+
+
+USER, ANSWER = Message.user("x"), Message.assistant("y")
+
+
+def test_nothing_is_due_at_first():
+    assert after().due() is None
+
+
+def test_memory_is_due_after_so_many_user_turns():
+    assert after(*[USER, ANSWER] * 2).due() is None
+    assert after(*[USER, ANSWER] * 3).due() == "memory"
+
+
+def test_skills_are_due_after_so_many_tool_iterations():
+    assert after(USER, calls("a"), ANSWER).due() is None
+    assert after(USER, calls("a", "b"), calls("a"), ANSWER).due() == "skills"
+
+
+def test_both_may_be_due():
+    assert after(*[USER, calls("a"), ANSWER] * 3).due() == "both"
+
+
+def test_using_the_tool_starts_the_count_anew():
+    assert after(*[USER, ANSWER] * 3, calls("memory")).due() is None
+    assert after(calls("a"), calls("a"), calls("skill_manage")).due() is None
+    assert after(*[USER, ANSWER] * 3, calls("skill_view")).due() == "memory"
+
+
+def test_an_interval_of_zero_is_never():
+    nudges = Nudges(memory_every=0, skills_every=0)
+    nudges.see_all([USER, calls("a")] * 50)
+    assert nudges.due() is None
+
+
+def test_a_review_starts_the_count_of_its_subject_anew():
+    nudges = after(*[USER, calls("a"), ANSWER] * 3)
+    nudges.reset("memory")
+    assert nudges.due() == "skills"
+    nudges.reset("skills")
+    assert nudges.due() is None
+
+
+@given(
+    st.lists(st.sampled_from([USER, ANSWER, calls("a"), calls("memory"), calls("skill_manage")]))
+)
+def test_a_restart_in_between_changes_nothing(messages):
+    whole = after(*messages)
+    for cut in range(len(messages)):
+        resumed = after(*messages[:cut])
+        resumed.see_all(messages[cut:])
+        assert resumed == whole
