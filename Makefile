@@ -6,7 +6,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
 
 .PHONY: help demo test check lint types imports quick notebooks lab weights wheel clean system \
-        bench-loop bench-embedded bench-policy bench-load bench-bridge
+        bench-loop bench-embedded bench-policy bench-scan bench-memory bench-recall bench-hints bench-load bench-bridge \
+        bench-context bench-skills
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -68,6 +69,16 @@ bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
 bench-load: $(STAMP)  ## what %load_ext costs
 	@$(BIN)/python bench/load.py
 
+bench-memory: $(STAMP)  ## what storing a message costs, and how long searches take
+	@$(BIN)/python bench/memory.py
+	@$(BIN)/python bench/search_load.py $(SIZES)
+
+bench-recall: $(STAMP)  ## how often a search finds the turn that answers a question
+	@$(BIN)/python bench/recall.py
+
+bench-context: $(STAMP)  ## what context engines cost, and what they keep
+	@$(BIN)/python bench/context.py
+
 bench-bridge: $(STAMP) system  ## how long calls to the open notebook take
 	@$(BIN)/python bench/bridge.py
 
@@ -76,6 +87,21 @@ bench-embedded: $(STAMP) weights  ## how often the embedded model is right
 
 bench-policy: $(STAMP)  ## the command policy on labelled commands
 	@$(BIN)/python bench/policy.py
+
+bench-scan: $(STAMP)  ## the injection scan on attacks and real files
+	@$(BIN)/python bench/scan.py
+
+bench-hints: $(STAMP)  ## what looking for a hint costs a tool call
+	@$(BIN)/python bench/hints.py
+
+bench-skills: $(STAMP)  ## what a thousand skills cost, and how the guard does
+	@$(BIN)/python bench/skills.py
+
+bench-prompt: $(STAMP)  ## what a request costs before anybody has said a word
+	@$(BIN)/python bench/prompt.py
+
+bench-learning: $(STAMP)  ## when the agent looks back, and what that costs
+	@$(BIN)/python bench/learning.py
 
 wheel: $(STAMP)  ## build the wheel and the sdist
 	@$(PIP) install build && $(BIN)/python -m build

@@ -34,6 +34,7 @@ print(json.dumps({
     'get and replace': await cost(edit),
     'insert': await cost(lambda: document.insert('x = 1', after='cell1')),
     'list of 500 cells': await cost(document.cells, 5),
+    'sketch': await cost(document.sketch, 5),
     'list with outputs': await cost(lambda: document.cells(outputs=True), 5),
     'save': await cost(document.save, 3),
 }))

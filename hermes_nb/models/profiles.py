@@ -26,7 +26,7 @@ class Profile:
     wire, `echo_policy` when: `turn` means only behind the last user message. `caching` is `prefix`
     where byte stability is all that is needed. `stream_usage` says whether to ask for usage in the
     stream. `short_ids` asks for call ids of nine letters and digits. `empty_content` is sent for
-    an assistant message that has calls and no text.
+    an assistant message that has calls and no text. `vision` says that it is known to see images.
     """
 
     window: int | None = None
@@ -39,6 +39,7 @@ class Profile:
     stream_usage: bool = True
     short_ids: bool = False
     empty_content: str | None = None
+    vision: bool = False
 
 
 WINDOWS: dict[str, int] = {
@@ -150,6 +151,67 @@ WINDOWS: dict[str, int] = {
 TEXT_FAMILIES = re.compile(r"gemma|(?<!o)llama|(?<![a-z0-9])phi-?\d")
 """Families whose tool calling is text: no, or unreliable, structured calls."""
 
+VISION: dict[str, bool] = {
+    "claude": True,
+    "claude-2": False,
+    "claude-instant": False,
+    "claude-v2": False,
+    "gemini": True,
+    "gemini-1.0": False,
+    "gemini-pro": False,
+    "gemma-3": True,
+    "gemma-3-1b": False,
+    "gemma-3-270m": False,
+    "gemma-3n": False,
+    "gemma3": True,
+    "gemma3:1b": False,
+    "gemma3:270m": False,
+    "gemma3n": False,
+    "glm-4.1v": True,
+    "glm-4.5v": True,
+    "glm-4.6v": True,
+    "glm-4v": True,
+    "gpt-4-turbo": True,
+    "gpt-4-turbo-preview": False,
+    "gpt-4.1": True,
+    "gpt-4.5": True,
+    "gpt-4o": True,
+    "gpt-4o-audio": False,
+    "gpt-4o-mini-audio": False,
+    "gpt-4o-mini-search": False,
+    "gpt-4o-search": False,
+    "gpt-5": True,
+    "grok-4": True,
+    "internvl": True,
+    "kimi-k2.5": True,
+    "llama-4": True,
+    "llama4": True,
+    "llava": True,
+    "bakllava": True,
+    "minicpm-v": True,
+    "mistral-medium-3": True,
+    "mistral-small-3.1": True,
+    "mistral-small-3.2": True,
+    "nova-lite": True,
+    "nova-premier": True,
+    "nova-pro": True,
+    "o1": True,
+    "o1-mini": False,
+    "o1-preview": False,
+    "o3": True,
+    "o3-mini": False,
+    "o4-mini": True,
+    "pixtral": True,
+}
+"""Families by whether they take images; one that is not here is taken not to.
+
+A model that is sent a picture it does not see fails with a 400, one that is only told of it can
+still ask for numbers. So what is in doubt (search and audio variants, "latest") is left out.
+"""
+
+SEES = re.compile(r"(?<![a-z])(?:vision|vl|multimodal)(?![a-z])")
+"""Words by which other families name their models that see: qwen2.5-vl, llama-3.2-11b-vision."""
+
 REASONING: dict[str, tuple[tuple[str, ...], EchoPolicy]] = {
     # V3.2 wants its reasoning back inside a turn's tool loop, and ignores or refuses it after.
     "deepseek": (("reasoning_content",), "turn"),
@@ -174,6 +236,7 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
         strategy="text" if text else "structured",
         echo=echo,
         echo_policy=policy,
+        vision=SEES.search(family) is not None or bool(_longest(family, VISION)),
     )
     return _at(host, family, profile)
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from hermes_nb.app.session import Identity, Session
+from hermes_nb.app.session import Equipment, Identity, Session
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.protocols import SessionStore, StoredSession
 
 LOOKED_AT = 500
 """So many of the latest sessions are searched for a title."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
-    """What a session is given: its model, its tools and its budget a turn."""
-
-    model: ChatModel
-    tools: Toolset
-    max_requests: int
 
 
 class Conversations:
@@ -53,10 +42,8 @@ class Conversations:
         """Begin a session and make it the current one."""
         self.current = Session.start(
             store=self._store(),
-            model=equipment.model,
-            tools=equipment.tools,
+            equipment=equipment,
             identity=Identity(source=self._source, notebook=self._notebook(), title=title),
-            max_requests=equipment.max_requests,
             warn=self._note,
         )
         return self.current
@@ -73,11 +60,18 @@ class Conversations:
 
         Raises `ConfigError` when there is none.
         """
+        return self._resumed(self.find(wanted), equipment)
+
+    def find(self, wanted: str) -> StoredSession:
+        """Return the session of that id or title; "" is the latest, of this notebook if any.
+
+        Raises `ConfigError` when there is none.
+        """
         stored = self._find(wanted) if wanted else self._latest()
         if stored is None:
             message = f"there is no session {wanted!r}; %hermes sessions lists them"
-            raise ConfigError(message if wanted else "there is no session to resume yet")
-        return self._resumed(stored, equipment)
+            raise ConfigError(message if wanted else "there is no session yet")
+        return stored
 
     def pick_up(self, equipment: Equipment) -> Session | None:
         """Go on where this notebook's last session stopped, if it was not ended."""
@@ -101,9 +95,7 @@ class Conversations:
         self.current = Session.resume(
             stored,
             store=self._store(),
-            model=equipment.model,
-            tools=equipment.tools,
-            max_requests=equipment.max_requests,
+            equipment=equipment,
             warn=self._note,
         )
         return self.current

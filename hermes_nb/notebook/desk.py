@@ -21,9 +21,9 @@ from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.identity import is_open, notebook_path
 from hermes_nb.notebook.kept import CellKeeper
 from hermes_nb.notebook.live import LiveDocument
-from hermes_nb.notebook.outline import Seen, outline
+from hermes_nb.notebook.outline import Seen, glance, outline
 from hermes_nb.notebook.view import has_kernel
-from hermes_nb.notebook.workbench import running_cell
+from hermes_nb.notebook.workbench import is_message, running_cell
 
 OUTLINE = 4_000
 """Characters of the outline that a turn's message carries; notebook_outline has the whole."""
@@ -55,7 +55,7 @@ class Desk:
         self._checkpoints: Checkpoints | None = None
         self._keeper: CellKeeper | None = None
         self._path: str | None = None
-        self._probed: tuple[str, int] | None = None
+        self._probed: tuple[str, int, str] | None = None
 
     @property
     def path(self) -> str:
@@ -74,8 +74,7 @@ class Desk:
     async def document(self) -> NotebookDocument:
         """Return the notebook, every edit of it saved for undo.
 
-        Who shows it is asked once a turn; a page that goes away meanwhile is noticed by the call
-        that it does not answer.
+        A page that is being reloaded is waited for; where it stays away the next best is returned.
         """
         document = await self._reach()
         if isinstance(document, Below):
@@ -94,7 +93,7 @@ class Desk:
             return "", ""
         try:
             document = await self._reach()
-            cells = [] if isinstance(document, Below) else await document.cells()
+            cells = [] if isinstance(document, Below) else await glance(document)
         except ToolError:  # the turn goes on without it; the notebook tools will say why
             return "", ""
         before = _before(cells, running)
@@ -107,15 +106,28 @@ class Desk:
         self.seen.learn(document.way, before)
         return text, running
 
+    async def cell_above(self) -> Cell | None:
+        """Return the cell above the running one; messages to the agent and empty ones do not count.
+
+        None where the notebook cannot be read or there is no such cell.
+        """
+        try:
+            document = await self._reach()
+            cells = [] if isinstance(document, Below) else await document.cells()
+        except ToolError:
+            return None
+        for cell in reversed(_before(cells, running_cell(self._shell))):
+            if cell.source.strip() and not is_message(cell.source):
+                return cell
+        return None
+
     async def _reach(self) -> NotebookDocument:
-        mark = (self._session(), self._turn())
-        page = self.frontend.page if self._probed == mark else None
-        if page is None:
-            page = await self.frontend.probe()
-            self._probed = mark
-            if page is not None:
-                self._path = await in_thread(lambda: self._find(page.path))
+        page = await self.frontend.present()
         if page is not None:
+            mark = (self._session(), self._turn(), page.name)
+            if self._probed != mark:
+                self._path = await in_thread(lambda: self._find(page.path))
+                self._probed = mark
             return LiveDocument(self.frontend, page)
         if self.frontend.problem:
             raise ToolError(self.frontend.problem)

@@ -2,32 +2,42 @@
 
 A probe opens a comm; every page that shows a notebook of this kernel says hello on it, and one of
 them is chosen to answer what follows: the one where the running cell was run, else the one that
-answered last, else the first. A page comes and goes as its user likes, so nothing is cached beyond
-a cell: each turn probes afresh. Where nobody answers, that is said soon and never waited for again
-in the same cell.
+answered last, else the first. A page comes and goes as its user likes, so each turn probes afresh,
+and a page that was not heard for a moment shows that it is there before anything is asked of it.
+
+A page that is gone is most likely being reloaded, and is waited for. Where there never was one,
+that is said soon and not waited for again in the same cell.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.channel import Channel, Info
 from hermes_nb.notebook.document import CellConflict
 from hermes_nb.notebook.older import comms_heard
+from hermes_nb.notebook.rollcall import Heard, RollCall
 from hermes_nb.notebook.view import can_ask, has_kernel
 
-TARGET = "hermes_nb"
-PROTOCOL = 1
+PROTOCOL = 2
 """The same number as in labextension/static/remoteEntry.js; raised when a message changes."""
-GRACE = 0.25
-"""Seconds that the first hello is kept waiting for one from the page that ran the cell."""
+QUICK = 1.5
+"""Seconds that a page which was never heard has for its first hello."""
+RELOAD = 10.0
+"""Seconds that a page which has answered before has for coming back: loading takes 1 to 5."""
 SILENT = 0.5
 """Seconds for a client that has let a whole probe pass without an answer before."""
+FRESH = 1.0
+"""Seconds for which a page that was heard is taken to be there still."""
+PING = 1.0
+"""Seconds that a page has to show that it is still there."""
+LOOK = 2.0
+"""Seconds between two looks whether a page that shows a question is still there."""
 NO_PAGE = (
     "no open page of this notebook answers; reload the page if it is open in JupyterLab or "
     "Notebook 7 (%hermes doctor says more)"
@@ -36,103 +46,6 @@ OLD_PAGE = (
     "the hermes_nb extension in the page speaks another version than the package in the kernel: "
     "reload the page, restart the kernel, and restart Jupyter if that does not help"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
-    """What a page says about one notebook that it shows.
-
-    `path` is relative to the server's root, `active` the selected cell's id or "". `name` addresses
-    this notebook in this page, `client` is the page's connection to the kernel, `holds` says
-    whether the running cell is in it, `widgets` whether the page shows ipywidgets.
-    """
-
-    path: str
-    name: str
-    client: str = ""
-    holds: bool = False
-    dirty: bool = False
-    cells: int = 0
-    active: str = ""
-    app: str = ""
-    version: str = ""
-    protocol: int = 0
-    widgets: bool = False
-
-    @classmethod
-    def parse(cls, hello: Mapping[str, Any]) -> Info:
-        """Return what a hello says; an older extension may leave things out."""
-        known = {name: hello[name] for name in cls.__slots__ if hello.get(name) is not None}
-        return cls(**{"path": "", "name": "", **known})
-
-
-class Channel:
-    """One comm, and the answers that are awaited on it."""
-
-    def __init__(
-        self, opening: Mapping[str, Any], on_hello: Callable[[Channel, Info], None]
-    ) -> None:
-        from comm import create_comm
-
-        self.closed = False
-        self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-        self._numbers = itertools.count()
-        self._loop = asyncio.get_running_loop()
-        self._on_hello = on_hello
-        comm: Any = create_comm(target_name=TARGET, data=dict(opening))
-        # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message,
-        # which are about cells (matplotlib's would flush figures in the midst of one).
-        # ipykernel 7.4 brings answers to the async cell's own loop by itself: 6 ms a call. Sending
-        # them to the page's subshell instead (`_reply_subshell_for`) took 60 ms, and each one made
-        # the page believe that the kernel was idle. Older ones do that anyway, on other threads.
-        comm.handle_msg = self._on_msg
-        comm.on_close(lambda _: self._threadsafe(self._end))
-        self._comm = comm
-
-    async def ask(
-        self, to: str, op: str, arguments: Mapping[str, Any], timeout: float
-    ) -> Mapping[str, Any]:
-        """Send a request and return its answer; raise `TimeoutError`."""
-        number = str(next(self._numbers))
-        future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        self._pending[number] = future
-        try:
-            self._comm.send({"id": number, "to": to, "op": op, "args": dict(arguments)})
-            async with comms_heard(), asyncio.timeout(timeout):
-                return await future
-        finally:
-            self._pending.pop(number, None)
-            if self.closed:
-                self.close()
-
-    def close(self) -> None:
-        """End the comm, once nothing is awaited on it any more."""
-        self.closed = True
-        if not self._pending:
-            self._comm.close()
-
-    def _on_msg(self, message: Mapping[str, Any]) -> None:
-        """Take in a message, on whatever thread the kernel has it."""
-        self._threadsafe(self._receive, message["content"]["data"])
-
-    def _receive(self, data: Mapping[str, Any]) -> None:
-        if "hello" in data:
-            self._on_hello(self, Info.parse(data["hello"]))
-            return
-        future = self._pending.get(str(data.get("id")))
-        if future is not None and not future.done():
-            future.set_result(data)
-
-    def _end(self) -> None:
-        """Note that the page closed the comm: it goes away, or has no such extension."""
-        self.closed = True
-        for future in self._pending.values():
-            if not future.done():
-                future.set_result({"error": {"kind": "gone", "message": NO_PAGE}})
-
-    def _threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(callback, *arguments)
 
 
 class FrontEnd:
@@ -146,11 +59,13 @@ class FrontEnd:
         self._shell = shell
         self._channel: Channel | None = None
         self._page: Info | None = None
+        self._heard = 0.0
         self._probed_in = ""
-        self._hellos: asyncio.Queue[Info] | None = None
+        self._hellos: asyncio.Queue[Heard] | None = None
+        self._one_probe = asyncio.Lock()
+        self._clients: set[str] = set()
         self._silent: dict[str, str] = {}
         self._gone = ""
-        self._met_in = ""
         self.problem = ""
         self.listeners: list[Callable[[Info], None]] = []
 
@@ -159,44 +74,27 @@ class FrontEnd:
         """What the chosen page said when it was last heard."""
         return self._page
 
-    async def probe(self, timeout: float = 1.5) -> Info | None:
+    @property
+    def expected(self) -> bool:
+        """Whether the page that ran this cell has answered before: if it is silent, it was left."""
+        return self._parent()[1] in self._clients
+
+    async def probe(self, timeout: float | None = None) -> Info | None:
         """Return who answers now, None when nobody does within `timeout` seconds.
 
-        Where nobody could answer a question either (nbclient, a terminal) it does not even try. A
-        client that never answered costs `SILENT` seconds in later cells, and that once a cell.
+        By default a page that answered before has `RELOAD` seconds, another one `QUICK`. Where
+        nobody could answer a question either (nbclient, a terminal) it does not even try. A client
+        that never answered costs `SILENT` seconds in later cells, and that once a cell.
         """
-        if not (has_kernel(self._shell) and can_ask(self._shell)):
-            return None
-        cell, client, request = self._parent()
-        if client in self._silent:
-            if self._silent[client] == request:
-                return None
-            timeout = min(timeout, SILENT)
-        before, self._hellos = self._channel, asyncio.Queue()
-        self._channel = Channel({"cell": cell}, self._hear)
-        try:
-            async with comms_heard():
-                page = await self._choose(self._hellos, cell, client, timeout)
-        finally:
-            self._hellos = None
-            if before is not None:
-                before.close()
-        self._probed_in = request
-        self._page = page
-        if page is None:
-            self._silent[client] = request
-        elif page.client != client:
-            self._gone = client
-        else:
-            self._met_in = request
-        return self._usable(page)
+        async with self._one_probe:
+            return await self._probe(timeout)
 
-    @property
-    def reloaded(self) -> bool:
-        """Whether the page that ran this cell has been left since: it shows no new output of it."""
-        _, client, request = self._parent()
-        page = self._page
-        return self._met_in == request and page is not None and page.client != client
+    async def present(self) -> Info | None:
+        """Return the page that answers; ask it only if it has not been heard for a moment."""
+        async with self._one_probe:
+            if await self._alive():
+                return self._usable(self._page)
+            return await self._probe(None)
 
     async def call(self, op: str, timeout: float = 5.0, **arguments: Any) -> Any:  # noqa: ANN401
         """Have the page do something and return what it says.
@@ -205,23 +103,58 @@ class FrontEnd:
         where the page had to be found first.
         """
         reply = await self._ask(op, timeout, arguments)
-        if (reply.get("error") or {}).get("kind") == "gone":  # and so has done nothing
+        if _is_gone(reply):  # and so has done nothing
             self._page = None
             reply = await self._ask(op, timeout, arguments)
         if error := reply.get("error"):
             raise _refusal(error, arguments)
         return reply.get("result")
 
+    async def hold(self, op: str, absent: float, **arguments: Any) -> Any:  # noqa: ANN401
+        """Have the page do what takes as long as its user does, and return what it says.
+
+        It goes by the argument `id`, and is asked anew (with `again`) of a page that was reloaded.
+        None where no page has answered for `absent` seconds; raises `ToolError` as `call` does.
+        However it is left, the page drops what was not answered.
+        """
+        page = await self.present()
+        while page is not None and self._channel is not None:
+            channel = self._channel
+            asked = asyncio.ensure_future(channel.ask(page.name, op, arguments, None))
+            try:
+                reply = await self._answer(asked, channel, page)
+            finally:
+                if not asked.done():
+                    asked.cancel()
+                    channel.tell(page.name, "drop", {"id": arguments["id"]})
+            if reply is not None and not _is_gone(reply):
+                self._heard = time.monotonic()
+                if error := reply.get("error"):
+                    raise _refusal(error, arguments)
+                return reply.get("result")
+            arguments["again"] = True
+            page = await self.probe(absent)
+        return None
+
+    async def _answer(
+        self, asked: asyncio.Future[Mapping[str, Any]], channel: Channel, page: Info
+    ) -> Mapping[str, Any] | None:
+        """Wait for an answer; return None once the page is no more."""
+        while True:
+            done, _ = await asyncio.wait({asked}, timeout=LOOK)
+            if done:
+                return asked.result()
+            if not await _echoes(channel, page):
+                return None
+
     async def _ask(
         self, op: str, timeout: float, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        known = self._page is not None and self._channel is not None and not self._channel.closed
-        if not known or self._probed_in != self._parent()[2]:
-            await self.probe()
-        if self._channel is None or self._usable(self._page) is None or self._page is None:
+        page = await self.present()
+        if page is None or self._channel is None:
             raise ToolError(self.problem or NO_PAGE)
         try:
-            return await self._channel.ask(self._page.name, op, arguments, timeout)
+            reply = await self._channel.ask(page.name, op, arguments, timeout)
         except TimeoutError:
             self._page = None
             message = (
@@ -229,40 +162,76 @@ class FrontEnd:
                 f"dialog may be open in it. Look at the notebook before trying again"
             )
             raise ToolError(message) from None
+        self._heard = time.monotonic()
+        return reply
 
-    async def _choose(
-        self, hellos: asyncio.Queue[Info], cell: str, client: str, timeout: float
-    ) -> Info | None:
-        """Return the best of those who say hello, soon after the first of them."""
+    async def _alive(self) -> bool:
+        """Say whether the page that was chosen in this cell is still there."""
+        page, channel = self._page, self._channel
+        if page is None or channel is None or channel.closed:
+            return False
+        if self._probed_in != self._parent()[2]:
+            return False
+        if time.monotonic() - self._heard > FRESH:
+            if not await _echoes(channel, page):
+                return False
+            self._heard = time.monotonic()
+        return True
+
+    async def _probe(self, timeout: float | None) -> Info | None:
+        if not (has_kernel(self._shell) and can_ask(self._shell)):
+            return None
+        cell, client, request = self._parent()
+        if timeout is None:
+            timeout = RELOAD if self.expected else QUICK
+            if client in self._silent:
+                if self._silent[client] == request and not self.expected:
+                    return None
+                timeout = SILENT
         last = self._page.name if self._page else ""
-        alone = client == self._gone
+        call = RollCall(cell=cell, client=client, last=last, left=client == self._gone)
+        chosen = await self._call_for_pages(call, timeout)
+        self._probed_in = request
+        if chosen is None:
+            self._page = None
+            self._silent[client] = request
+            return self._usable(None)
+        self._channel, self._page = chosen
+        self._heard = time.monotonic()
+        if self._page.client != client:
+            self._gone = client
+        return self._usable(self._page)
 
-        def rank(info: Info) -> tuple[bool, bool, bool]:
-            return info.holds or not cell, info.client == client, info.name == last
+    async def _call_for_pages(self, call: RollCall, timeout: float) -> Heard | None:
+        """Open comms until a page answers on one of them; the others are closed in the end."""
+        opened = [] if self._channel is None else [self._channel]
 
-        best: Info | None = None
-        until = asyncio.get_running_loop().time() + timeout
-        with suppress(TimeoutError):
-            while (
-                best is None
-                or not rank(best)[0]
-                or not (rank(best)[1] or (alone and rank(best)[2]))
-            ):
-                async with asyncio.timeout_at(until):
-                    info = await hellos.get()
-                if best is None:
-                    until = min(until, asyncio.get_running_loop().time() + GRACE)
-                if best is None or rank(info) > rank(best):
-                    best = info
-        return best
+        def open_one() -> None:
+            opened.append(Channel({"cell": call.cell}, self._hear))
+            for old in opened[:-2]:
+                old.close()
+
+        self._hellos = asyncio.Queue()
+        chosen = None
+        try:
+            async with comms_heard():
+                chosen = await call.answer(self._hellos, open_one, timeout)
+        finally:
+            self._hellos = None
+            self._channel = chosen[0] if chosen else next(reversed(opened), None)
+            for channel in opened:
+                if channel is not self._channel:
+                    channel.close()
+        return chosen
 
     def _hear(self, channel: Channel, info: Info) -> None:
         """Take in a hello: an answer to a probe, or a page that was just loaded."""
-        if channel is not self._channel:
+        if channel.closed:
             return
         self._silent.clear()
+        self._clients.add(info.client)
         if self._hellos is not None:
-            self._hellos.put_nowait(info)
+            self._hellos.put_nowait((channel, info))
         elif self._page is None or info.name != self._page.name:
             self._probed_in = ""  # the chosen page may be the one that was reloaded: look again
         for listener in self.listeners:
@@ -279,6 +248,18 @@ class FrontEnd:
         header = parent.get("header") or {}
         cell = (parent.get("metadata") or {}).get("cellId") or ""
         return str(cell), str(header.get("session", "")), str(header.get("msg_id", ""))
+
+
+async def _echoes(channel: Channel, page: Info) -> bool:
+    """Say whether a page still answers."""
+    with suppress(TimeoutError):
+        return not _is_gone(await channel.ask(page.name, "info", {}, PING))
+    return False
+
+
+def _is_gone(reply: Mapping[str, Any]) -> bool:
+    """Say whether the page could not be asked, as it closed the notebook or the comm."""
+    return (reply.get("error") or {}).get("kind") == "gone"
 
 
 def _refusal(error: Mapping[str, Any], arguments: Mapping[str, Any]) -> ToolError:

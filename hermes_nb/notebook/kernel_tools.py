@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.protocols import Variable
@@ -15,7 +16,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.kernel import Execution, execute
 from hermes_nb.notebook.kinds import Foreign
-from hermes_nb.notebook.outputs import render, strip_ansi
+from hermes_nb.notebook.outputs import IMAGES, render, strip_ansi
 from hermes_nb.notebook.variables import (
     brief,
     changed,
@@ -37,11 +38,12 @@ def kernel_tools(
     shell: Foreign,
     *,
     timeout: float | None = TIMEOUT,
-    images: int = 4,
+    sees_images: Callable[[], bool] = lambda: False,
 ) -> Toolset:
     """Return the tools that work in `shell`'s namespace.
 
-    `timeout` is in seconds, None for no limit; `images=0` suits a model that does not see.
+    `timeout` is in seconds, None for no limit; `sees_images()` says whether the model of the moment
+    is shown pictures or told of them.
     """
 
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=_first_line)
@@ -57,7 +59,7 @@ def kernel_tools(
         after = fingerprints(shell.user_ns, shell.user_ns_hidden)
         changes = changed(before, after)
         note = _mention(shell, changes.added, changes.changed)
-        return _answer(execution, note, images=images)
+        return _answer(execution, note, images=IMAGES if sees_images() else 0)
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
     async def inspect_variable(name: str) -> str:

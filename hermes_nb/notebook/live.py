@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.channel import Info
 from hermes_nb.notebook.document import Cell, CellType
-from hermes_nb.notebook.frontend import FrontEnd, Info
+from hermes_nb.notebook.frontend import FrontEnd
 
 OUTPUT_CAP = 1_000_000
 """Characters of one output that cross the bridge; a longer one is cut and marked with `CLIPPED`."""
@@ -32,6 +33,11 @@ class LiveDocument:
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
         """Return all the cells in order."""
         found = await self._frontend.call("list", timeout=10, outputs=outputs, cap=OUTPUT_CAP)
+        return [_cell(each) for each in found]
+
+    async def sketch(self) -> list[Cell]:
+        """Return the cells, of whose outputs only the kinds cross: values are empty."""
+        found = await self._frontend.call("list", timeout=10, outputs="kinds")
         return [_cell(each) for each in found]
 
     async def get(self, cell_id: str) -> Cell:

@@ -73,6 +73,11 @@ class HermesMagics(Magics):
         super().__init__(shell=shell, parent=shell)
         self._resident: Any = None
 
+    def close(self) -> None:
+        """Stop what runs in the background."""
+        if self._resident is not None:
+            self._resident.close()
+
     @property
     def resident(self) -> Any:  # noqa: ANN401 - imported on first use
         """The agent of this kernel, made on first use."""
@@ -224,12 +229,14 @@ def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
 
 
 def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
-    """Take back what `load` registered."""
+    """Take back what `load` registered, and stop what runs in the background."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
         hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != __name__]
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("hermes", None)
-    shell.magics_manager.registry.pop("HermesMagics", None)
+    magics = shell.magics_manager.registry.pop("HermesMagics", None)
+    if magics is not None:
+        magics.close()
     if shell.configurables:
         shell.configurables[:] = [
             each for each in shell.configurables if type(each).__name__ != "HermesMagics"

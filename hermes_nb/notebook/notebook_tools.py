@@ -18,7 +18,7 @@ from hermes_nb.core.tools import Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.document import Cell, CellType
 from hermes_nb.notebook.finding import brief_id, find, named, short_ids
 from hermes_nb.notebook.kinds import Foreign
-from hermes_nb.notebook.outline import Seen, Sketching, outline
+from hermes_nb.notebook.outline import Seen, glance, outline
 from hermes_nb.notebook.run_tools import run_tools
 from hermes_nb.notebook.selecting import rendered, selected, title_of, with_outputs
 from hermes_nb.notebook.workbench import Arguments, Open, Workbench, first_words
@@ -60,10 +60,7 @@ def _outline(bench: Workbench) -> Tool:
     async def notebook_outline() -> str:
         """List the cells, a line each, and what changed since you looked."""
         document = await bench.open()
-        if isinstance(document, Sketching):
-            cells = await document.sketch()
-        else:
-            cells = await document.cells()
+        cells = await glance(document)
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
         bench.seen.look(document.way, cells)
         return f"{document.way}, {len(cells)} cells:\n{text}"

@@ -18,16 +18,13 @@ _HEADER = 1
 
 
 @asynccontextmanager
-async def comms_heard(*, told: bool = False) -> AsyncIterator[None]:
-    """Let comm messages reach the running cell in this block.
-
-    `told` says to the page when each is done with: a widget holds back its next value until then.
-    """
+async def comms_heard() -> AsyncIterator[None]:
+    """Let comm messages reach the running cell in this block."""
     kernel = _kernel()
     if kernel is None:
         yield
         return
-    task = asyncio.create_task(_listen(kernel, told=told))
+    task = asyncio.create_task(_listen(kernel))
     try:
         yield
     finally:
@@ -42,13 +39,13 @@ def _kernel() -> Any:  # noqa: ANN401 - ipykernel's kernel, or None
     return kernel if hasattr(kernel, "msg_queue") and hasattr(kernel, "dispatch_queue") else None
 
 
-async def _listen(kernel: Any, *, told: bool) -> None:  # noqa: ANN401 - ipykernel's kernel
+async def _listen(kernel: Any) -> None:  # noqa: ANN401 - ipykernel's kernel
     while True:
-        _take(kernel, told=told)
+        _take(kernel)
         await asyncio.sleep(_PAUSE)
 
 
-def _take(kernel: Any, *, told: bool) -> None:  # noqa: ANN401 - ipykernel's kernel
+def _take(kernel: Any) -> None:  # noqa: ANN401 - ipykernel's kernel
     """Handle the comm messages that wait; the others go on waiting, in their order."""
     queue, session = kernel.msg_queue, kernel.session
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
@@ -70,7 +67,3 @@ def _take(kernel: Any, *, told: bool) -> None:  # noqa: ANN401 - ipykernel's ker
             kernel.shell_handlers[message["msg_type"]](kernel.shell_stream, idents, message)
         except Exception:  # as for the kernel's own: one bad message must not end the others
             kernel.log.exception("Error in message handler")
-            continue
-        if told:
-            state = {"execution_state": "idle"}
-            session.send(kernel.iopub_socket, "status", state, parent=message, ident=b"status")

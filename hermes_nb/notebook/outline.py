@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.document import Cell
+from hermes_nb.notebook.document import Cell, NotebookDocument
 from hermes_nb.notebook.finding import short_ids
 from hermes_nb.safety.visible import visible
 
@@ -33,6 +33,13 @@ class Sketching(Protocol):
     async def sketch(self) -> list[Cell]:
         """Return all the cells; of their outputs only types and MIME types are filled in."""
         ...
+
+
+async def glance(document: NotebookDocument) -> list[Cell]:
+    """Return a notebook's cells as an outline needs them, with the kinds of outputs if possible."""
+    if isinstance(document, Sketching):
+        return await document.sketch()
+    return await document.cells()
 
 
 @dataclass(frozen=True, slots=True)

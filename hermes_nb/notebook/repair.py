@@ -1,7 +1,8 @@
 """The prompts of `%hermes fix` and `%hermes explain`.
 
 They go through `interpolate` as every prompt does. What they quote was not typed as a prompt, an
-error's message may even come from afar, so nothing in the quotes is ever evaluated.
+error's message may even come from afar, so nothing in the quotes is ever evaluated. The last
+cell's error is in the notebook context of the same message, and is not said twice.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from hermes_nb.notebook.document import Cell
 from hermes_nb.notebook.failed import FailedCell, last_error
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.workbench import is_message
 from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 
 SOURCE = 6_000
 """Characters of a cell's source that a prompt quotes; read_cells has the rest."""
-_OURS = ("%hermes", "%%hermes")
 
 
 def fix_prompt(shell: Foreign, wish: str = "") -> str:
@@ -37,7 +38,7 @@ def fix_prompt(shell: Foreign, wish: str = "") -> str:
         )
     parts = [
         "A cell failed. Mend it.",
-        *_evidence(failed),
+        *_evidence(failed, told=last_error(shell) is not None),
         f"{task} to see that it works. Change as little as the cause asks for, and nothing that "
         "only hides the error. If the cause is in an earlier cell or in the data, say so and mend "
         "it there. End with one or two sentences: what was wrong, what you changed.",
@@ -57,7 +58,7 @@ def explain_prompt(shell: Foreign, *, above: Cell | None = None, wish: str = "")
         parts = [
             "A cell failed. Explain the error: what it means, which line caused it and why, and "
             "how to mend it. Look at the variables involved if that helps; change nothing.",
-            *_evidence(failed),
+            *_evidence(failed, told=True),
             wish,
         ]
         return "\n\n".join(part for part in parts if part)
@@ -76,11 +77,13 @@ def explain_prompt(shell: Foreign, *, above: Cell | None = None, wish: str = "")
     return "\n\n".join(part for part in parts if part)
 
 
-def _evidence(failed: FailedCell) -> list[str]:
-    """Return the failing cell and its error, as quotes."""
+def _evidence(failed: FailedCell, *, told: bool) -> list[str]:
+    """Return the failing cell and its error as quotes; `told` is what the context says anyway."""
     where = f" {failed.cell_id}" if failed.cell_id else ""
-    error = "\n".join([failed.title, *failed.lines])
     cell = [f"Cell{where}:\n{_quoted(failed.source, 'python')}"] if failed.source.strip() else []
+    if told:
+        return [*cell, "The error is in the notebook context below."]
+    error = "\n".join([failed.title, *failed.lines])
     return [*cell, literal(f"Error:\n{code_block(error, 'text')}")]
 
 
@@ -92,4 +95,4 @@ def _last_input(shell: Foreign) -> str:
     """Return the last input before the running one that was not a message to the agent."""
     history = getattr(shell.history_manager, "input_hist_raw", [])
     earlier = (source for source in reversed(history[:-1]) if source.strip())
-    return next((source for source in earlier if not source.lstrip().startswith(_OURS)), "")
+    return next((source for source in earlier if not is_message(source)), "")

@@ -9,35 +9,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.app.build import build_model, build_tools, open_store
+from hermes_nb.app.build import open_store
 from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.app.config import Settings, load_settings
-from hermes_nb.app.session import Session
-from hermes_nb.core.calls import in_thread
+from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.app.reviews import Reviews
+from hermes_nb.app.session import Equipment, Session
+from hermes_nb.app.workshop import Workshop
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.messages import Message, Text
-from hermes_nb.core.protocols import ChatModel, SessionStore, Variable
+from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.approval import CellApprover
-from hermes_nb.notebook.consent import have_weights
-from hermes_nb.notebook.context import turn_context
-from hermes_nb.notebook.conversations import Conversations, Equipment
+from hermes_nb.notebook.briefing import Briefing
+from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.document import NotebookDocument
-from hermes_nb.notebook.failed import last_error
-from hermes_nb.notebook.interpolate import interpolate
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.kernel_tools import kernel_tools
+from hermes_nb.notebook.models_in_use import ModelsInUse
 from hermes_nb.notebook.notebook_tools import notebook_tools
 from hermes_nb.notebook.transcript import Transcript
 from hermes_nb.notebook.variables import summaries
-from hermes_nb.notebook.view import View, has_kernel, make_view
+from hermes_nb.notebook.view import View, can_ask, has_kernel, make_view
 from hermes_nb.safety.guard import Guard, Mode
+from hermes_nb.safety.markup import escape
 
 
 class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
@@ -86,10 +86,10 @@ class Resident:
         self._chosen: dict[str, Any] = {}
         self._say = say
         self._view: View | None = None
-        self._model: ChatModel | None = None
-        self._ready: ChatModel | None = None
-        self._retired: list[ChatModel] = []
-        self._tools: Toolset | None = None
+        self.models = ModelsInUse(self.settings, self.variables)
+        self._workshop: Workshop | None = None
+        self._equipped: Equipment | None = None
+        self._reviews: Reviews | None = None
         self._tool_names: tuple[str, ...] = ()
         self._store: SessionStore | None = None
         self.desk = Desk(
@@ -99,8 +99,7 @@ class Resident:
             session=lambda: self.session.id if self.session else "",
             turn=lambda: self.session.agent.turns if self.session else 0,
         )
-        self._told: dict[str, Variable] = {}
-        self._told_to = ""
+        self._briefing = Briefing(shell, self.desk, self.variables)
         self._conversations = Conversations(
             store=lambda: self.store,
             notebook=lambda: self.notebook,
@@ -121,13 +120,13 @@ class Resident:
     def store(self) -> SessionStore:
         """The session store; opened on first use."""
         if self._store is None:
-            self._store = open_store(self.settings())
+            self._store = open_store(self.settings(), self._note)
         return self._store
 
     @property
     def model_name(self) -> str:
         """The model that answered last, or "" before the first turn."""
-        return self._model.name if self._model else ""
+        return self.models.name
 
     @property
     def notebook(self) -> str:
@@ -161,6 +160,8 @@ class Resident:
             raise Stopped(message)
         if ending.reason == "failed":
             raise TurnFailed(ending.error)
+        if self.session is not None and self._looks_back:
+            self.reviews.after_turn(self.session)
         return self.last.answer if self.last else ""
 
     async def _turn(self, prompt: str, options: TurnOptions) -> None:
@@ -170,11 +171,13 @@ class Resident:
         mode = self.guard.mode
         try:
             session = await self._prepare(prompt, options, settings)
+            self._tell_what_was_learned(session)
             view.transcript.model = session.agent.model.name
             self.guard.mode = options.approve or settings.approve
-            session.agent.tools = self._selected(options)
+            session.use(self._selected(options))
             view.transcript.describe = session.agent.tools.describe
-            message = await self._message(prompt, options)
+            told_to = session.id if options.context else None
+            message = await self._briefing.message(prompt, told_to)
             budget = options.max_requests or settings.max_requests
             async with aclosing(session.turn(message, sinks=[view], max_requests=budget)) as events:
                 async for _ in events:
@@ -190,13 +193,7 @@ class Resident:
         if options.model:
             self.choose_model(options.model)
             settings = self.settings()
-        while self._retired:  # its connections, or its child process
-            await self._retired.pop().aclose()
-        if self._model is None:
-            self._model = await in_thread(lambda: build_model(settings, variables=self.variables))
-        if self._ready is not self._model:
-            await have_weights(self._model, self.shell, settings, self._note)
-            self._ready = self._model
+        await self.models.make_ready(self.shell, self._note)
         if options.new:
             self.new()
         equipment = self._equipment(settings)
@@ -205,7 +202,7 @@ class Resident:
         else:
             found = None if options.new else self.session or self._conversations.pick_up(equipment)
             session = found or self._conversations.start(one_line(prompt, 60), equipment)
-        session.agent.model = equipment.model
+        session.adopt(equipment)
         return session
 
     def new(self) -> None:
@@ -219,21 +216,75 @@ class Resident:
         """
         return self._conversations.resume(wanted, self._equipment(self.settings()))
 
+    def find_session(self, wanted: str) -> StoredSession:
+        """Return a stored session by id or title; "" is the latest, of this notebook if any.
+
+        Raises `ConfigError` when there is none.
+        """
+        return self._conversations.find(wanted)
+
     def _equipment(self, settings: Settings) -> Equipment:
-        if self._model is None:
-            self._model = build_model(settings, variables=self.variables)
-        return Equipment(model=self._model, tools=self.tools(), max_requests=settings.max_requests)
+        model = self.models.main
+        if self._equipped is None or self._equipped.model is not model:
+            self._equipped = self.workshop.equipment(model, auxiliary=self.models.auxiliary)
+        return replace(self._equipped, max_requests=settings.max_requests)
+
+    @property
+    def workshop(self) -> Workshop:
+        """What equips sessions, with everything Hermes knows here; made on first use."""
+        if self._workshop is None:
+            self._workshop = Workshop(
+                self.settings(),
+                root=working_directory(),
+                store=self.store,
+                guard=self.guard,
+                approver=CellApprover(self.shell, self.desk.frontend),
+                session=lambda: self.session,
+                notebook=lambda: self.notebook,
+                own=self._own_tools(),
+                keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
+                tell=self._note,
+            )
+        return self._workshop
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What Hermes knows in this home and working directory."""
+        return self.workshop.knowledge
 
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
         self._chosen["model"] = name
         self.use(None)
 
+    @property
+    def reviews(self) -> Reviews:
+        """What looks back after turns; made on first use."""
+        if self._reviews is None:
+            self._reviews = Reviews(self.workshop, model=self.models.another)
+        return self._reviews
+
+    def close(self) -> None:
+        """Stop what runs in the background."""
+        if self._reviews is not None:
+            self._reviews.close()
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether reviews run: where somebody is there, and with a model that can learn."""
+        return can_ask(self.shell) and self.models.can_learn
+
+    def _tell_what_was_learned(self, session: Session) -> None:
+        if not self._looks_back:
+            return
+        self.reviews.watch(session)
+        if learned := self.reviews.learned():
+            told = "; ".join(escape(line) for line in learned)
+            self._note(f"Learned since: {told}. `%hermes memory undo` takes the last back.")
+
     def use(self, model: ChatModel | None) -> None:
         """Use this model object from the next turn on; None is the one that the settings name."""
-        if self._model is not None:
-            self._retired.append(self._model)
-        self._model = model
+        self.models.use(model)
 
     def choose_approval(self, mode: str) -> None:
         """Set the approval mode; raise `ConfigError` for one that does not exist."""
@@ -244,31 +295,26 @@ class Resident:
         """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
         wanted = tuple(name.strip() for name in names.split(",") if name.strip())
         self._tool_names = () if wanted in ((), ("all",)) else wanted
+        return self.chosen_tools()
+
+    def chosen_tools(self) -> Toolset:
+        """Return the tools that the next turn may use."""
         return self._selected(TurnOptions())
 
     def tools(self) -> Toolset:
         """Return all the tools there are, built on first use."""
-        if self._tools is None:
-            settings = self.settings()
-            self._tools = build_tools(
-                working_directory(),
-                extra=self._own_tools(),
-                guard=self.guard,
-                approver=CellApprover(self.shell, self.desk.frontend),
-                keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
-                spill=settings.home / "outputs",
-            )
-        return self._tools
+        return self._equipment(self.settings()).tools
 
     def _own_tools(self) -> Toolset:
         """Return the kernel's tools, and the notebook's where there is one."""
-        tools = kernel_tools(self.shell)
+        tools = kernel_tools(self.shell, sees_images=self.models.sees_images)
         if not has_kernel(self.shell):
             return tools
         return tools + notebook_tools(
             self.shell,
             self.desk.document,
             turn_mark=self._mark,
+            sees_images=self.models.sees_images,
             seen=self.desk.seen,
             path=lambda: self.notebook,
             root=working_directory,
@@ -293,32 +339,6 @@ class Resident:
             message = f"there is no tool or toolset {unknown[0]!r}; %hermes tools lists them"
             raise ConfigError(message)
         return everything.only(*names)
-
-    async def _message(self, prompt: str, options: TurnOptions) -> Message:
-        """Return the user's message: the prompt, and in a part of its own what is new here."""
-        text = interpolate(prompt, self.shell)
-        note = await self._context() if options.context else ""
-        parts = (Text(text), Text(note)) if note else (Text(text),)
-        return Message(role="user", parts=parts)
-
-    async def _context(self) -> str:
-        """Return the notebook above the running cell, and the variables that are new or other."""
-        session_id = self.session.id if self.session else ""
-        if session_id != self._told_to:  # another conversation has not been told anything yet
-            self._told, self._told_to = {}, session_id
-        now = {variable.name: variable for variable in self.variables()}
-        fresh = [v for name, v in now.items() if self._told.get(name) != v]
-        gone = [name for name in self._told if name not in now]
-        self._told = now
-        outline, running = await self.desk.above()
-        return turn_context(
-            notebook=Path(self.notebook).name if outline else "",
-            outline=outline,
-            running_cell=running or None,
-            variables=fresh,
-            gone=gone,
-            error=last_error(self.shell),
-        )
 
     def _note(self, markdown: str) -> None:
         if self._view is not None:

@@ -30,7 +30,7 @@ from hermes_nb.tools.textfile import open_regular
 from hermes_nb.tools.workspace import Workspace
 
 TIMEOUT = 600
-"""Seconds that a clean run of a notebook has by default."""
+"""Seconds that one cell, or the clean run of a whole notebook, has by default."""
 _LEAST = 2_000
 
 
@@ -47,9 +47,17 @@ def _run_cell(bench: Workbench) -> Tool:
         return bench.gist(str(arguments.get("id", "")))
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
-    async def run_cell(context: ToolContext, id: str) -> ToolOutput:  # noqa: A002
-        """Run a cell in the live kernel; what it shows goes into the cell."""
-        return await _run(bench, context, [id])
+    async def run_cell(  # noqa: D417
+        context: ToolContext,
+        id: str,  # noqa: A002
+        timeout: int = TIMEOUT,
+    ) -> ToolOutput:
+        """Run a cell in the live kernel; what it shows goes into the cell.
+
+        Args:
+            timeout: seconds
+        """
+        return await _run(bench, context, [id], timeout)
 
     return replace(run_cell, preview=preview)
 
@@ -63,12 +71,18 @@ def _run_cells(bench: Workbench) -> Tool:
         return f"{len(ids)} cells: {', '.join(map(bench.gist, ids[:3]))}"
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
-    async def run_cells(context: ToolContext, ids: list[str]) -> ToolOutput:
-        """Run cells in this order, up to the first error."""
+    async def run_cells(  # noqa: D417
+        context: ToolContext, ids: list[str], timeout: int = TIMEOUT
+    ) -> ToolOutput:
+        """Run cells in this order, up to the first error.
+
+        Args:
+            timeout: seconds for each
+        """
         if not ids:
             message = "`ids` is empty; notebook_outline lists the cells"
             raise ToolError(message)
-        return await _run(bench, context, ids)
+        return await _run(bench, context, ids, timeout)
 
     return replace(run_cells, preview=preview)
 
@@ -121,8 +135,13 @@ async def _shown(bench: Workbench, ids: Sequence[str]) -> str:
     return "\n\n".join(f"{a}\n{b}" for a, b in zip(titles, sources, strict=True))
 
 
-async def _run(bench: Workbench, context: ToolContext, ids: Sequence[str]) -> ToolOutput:
+async def _run(
+    bench: Workbench, context: ToolContext, ids: Sequence[str], timeout: int
+) -> ToolOutput:
     """Run cells until one fails; raise ToolError with all that was shown if one did."""
+    if timeout < 1:
+        message = f"`timeout` is {timeout}; give the seconds that a cell may take, 1 or more"
+        raise ToolError(message)
     document, cells = await bench.known(ids)
     for cell in cells:
         runnable(bench.shell, cell)
@@ -130,7 +149,9 @@ async def _run(bench: Workbench, context: ToolContext, ids: Sequence[str]) -> To
     shown = ToolOutput("")
     for number, cell in enumerate(cells):
         label = f"cell {cell.index}" if len(cells) == 1 else f"cell {number + 1} of {len(cells)}"
-        execution = await execute(bench.shell, cell.source, on_output=_progress(context, label))
+        execution = await execute(
+            bench.shell, cell.source, timeout=timeout, on_output=_progress(context, label)
+        )
         lost = await _written(document, cell, execution)
         if execution.interrupted:
             message = f"the user stopped cell {cell.id}"

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hermes_nb.core.events import (
+    ContextCompressed,
     Event,
     MessageAdded,
     ReasoningDelta,
@@ -146,6 +147,8 @@ class Transcript:
             case UsageReported(usage, model):
                 self.usage += usage
                 self.model = model or self.model
+            case ContextCompressed():
+                self.notes.append(told_compression(event))
             case MessageAdded(message):
                 self._message(message)
             case ToolStarted(call):
@@ -268,6 +271,27 @@ class Transcript:
                 blocks += _bodies(call)
         body = "\n\n".join(blocks)
         return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+PHASES = {
+    "pruned": "long results were shortened",
+    "summarised": "the middle became a summary",
+    "extracted": "the middle became a record made by rule, without a model",
+    "referenced": "the middle became references that can be expanded",
+    "restored": "an earlier conversation was put back",
+}
+"""What each way of compressing does, in words."""
+
+
+def told_compression(event: ContextCompressed) -> str:
+    """Return what happened to the conversation, in Markdown."""
+    line = (
+        f"Compressed from about {amount(event.tokens_before)} to {amount(event.tokens_after)} "
+        f"tokens: {PHASES.get(event.phase, event.phase)}."
+    )
+    if event.phase != "restored":
+        line += " `%hermes compress --undo` takes it back."
+    return f"{line} {escape(event.warning)}" if event.warning else line
 
 
 def amount(tokens: int) -> str:

@@ -88,13 +88,17 @@ def running_cell(shell: Foreign) -> str:
     return str((parent.get("metadata") or {}).get("cellId") or "")
 
 
+def is_message(source: str) -> bool:
+    """Say whether a cell's source is a message to the agent."""
+    return source.lstrip().startswith(("%hermes", "%%hermes"))
+
+
 def runnable(shell: Foreign, cell: Cell) -> Cell:
     """Return the cell; raise ToolError for one that cannot be run from inside of a turn."""
     if cell.type != "code":
         message = f"cell {cell.id} is a {cell.type} cell; only code cells run"
         raise ToolError(message)
-    first = cell.source.lstrip().partition("\n")[0]
-    if cell.id == running_cell(shell) or first.startswith(("%%hermes", "%hermes")):
+    if cell.id == running_cell(shell) or is_message(cell.source):
         message = f"cell {cell.id} asks the agent itself; it cannot run inside of a turn"
         raise ToolError(message)
     return cell

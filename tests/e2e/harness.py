@@ -71,7 +71,7 @@ class Server:
     def __init__(self, app: App, folder: Path) -> None:
         self.app: App = app
         self.root = folder / "notebooks"
-        self._folder = folder
+        self.folder = folder
         for name in ("notebooks", "home", "share/labextensions", "settings"):
             (folder / name).mkdir(parents=True)
         # An installed extension is read from where pip put it; the tests are about this tree's.
@@ -117,18 +117,18 @@ class Server:
             f"--IdentityProvider.token={TOKEN}",
             f"--ServerApp.root_dir={self.root}",
             f"--{expose}.expose_app_in_browser=True",
-            f"--{expose}.user_settings_dir={self._folder / 'settings'}",
-            f"--{expose}.workspaces_dir={self._folder / 'settings'}",
+            f"--{expose}.user_settings_dir={self.folder / 'settings'}",
+            f"--{expose}.workspaces_dir={self.folder / 'settings'}",
         ]
 
     def _environment(self) -> dict[str, str]:
         own = {
-            name: str(self._folder / name.lower())
+            name: str(self.folder / name.lower())
             for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR")
         }
-        own["JUPYTER_PATH"] = str(self._folder / "share")
-        own["IPYTHONDIR"] = str(self._folder / "ipython")
-        own["HERMES_HOME"] = str(self._folder / "home")
+        own["JUPYTER_PATH"] = str(self.folder / "share")
+        own["IPYTHONDIR"] = str(self.folder / "ipython")
+        own["HERMES_HOME"] = str(self.folder / "home")
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         return kept | own | {"PYTHONPATH": str(REPOSITORY), "HERMES_NB_MODEL": "loopback-model"}
 
@@ -141,7 +141,7 @@ class Server:
                 time.sleep(0.2)
             else:
                 return
-        pytest.fail(f"Jupyter did not start:\n{(self._folder / 'server.log').read_text()[-3000:]}")
+        pytest.fail(f"Jupyter did not start:\n{(self.folder / 'server.log').read_text()[-3000:]}")
 
 
 @dataclass
@@ -162,9 +162,10 @@ class Notebook:
         cells: Sequence[str | Mapping[str, Any]] = (),
         *,
         size: tuple[int, int] = (1200, 900),
+        kernel: str = "python3",
     ) -> Notebook:
         """Write a notebook and open it; a cell is a code cell's source, or a whole cell."""
-        write(server.root / name, cells)
+        write(server.root / name, cells, kernel=kernel)
         context = browser.new_context(viewport={"width": size[0], "height": size[1]})
         notebook = cls(server, context.new_page(), name)
         notebook.page.on("console", lambda m: notebook.log.append(f"{m.type}: {m.text}"[:400]))
@@ -281,13 +282,13 @@ class Notebook:
                 self.server.request(f"/api/sessions/{session['id']}", "DELETE")
 
 
-def write(path: Path, cells: Sequence[str | Mapping[str, Any]]) -> None:
+def write(path: Path, cells: Sequence[str | Mapping[str, Any]], *, kernel: str = "python3") -> None:
     """Write a notebook whose first cell is the driver."""
     made = [
         {"cell_type": "code", "source": each} if isinstance(each, str) else each for each in cells
     ]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    spec = {"name": kernel, "display_name": kernel, "language": "python"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": spec})
     notebook.cells.append(nbformat.v4.new_code_cell("", id="driver"))
     for number, cell in enumerate(made, start=1):
         new = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}

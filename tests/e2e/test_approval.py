@@ -57,6 +57,12 @@ def test_a_click_allows_once_and_always_is_remembered(open_notebook, server, mod
     notebook.start(1)
     assert asked(notebook) == "rm -rf build; echo cleaned"
     notebook.shot(f"approval-command-{server.app}")
+    # What some cell's output might try: a click that is not the user's.
+    script = f"document.querySelectorAll('{ASK} button').forEach(button => button.click())"
+    notebook.page.evaluate(script)
+    notebook.page.wait_for_timeout(300)
+    assert asked(notebook)
+    assert not results(model)
     click(notebook, "Run once")
     notebook.page.wait_for_selector("text=allowed once")
     asked(notebook)  # once is once
@@ -114,6 +120,7 @@ def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, 
     notebook.command("apputils:change-theme", theme="JupyterLab Dark")
     notebook.page.wait_for_timeout(700)
     notebook.shot("approval-diff-dark")
+    notebook.command("apputils:change-theme", theme="JupyterLab Light")
     click(notebook, "Apply")
     for _ in range(2):
         notebook.page.wait_for_function(

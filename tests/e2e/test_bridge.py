@@ -81,6 +81,8 @@ async def refused(call):
     assert "no operation frobnicate" in refused("frontend.call('frobnicate')")[1]
     assert "no operation toString" in refused("frontend.call('toString')")[1]
     assert refused("document.replace('cell1', 'x', seen='1')")[0] == "CellConflict"
+    notebook.evaluate("nb.context._contentsModel.writable = false")
+    assert "read-only" in refused("document.save()")[1]
     notebook.kernel("import hermes_nb.notebook.frontend as module; module.PROTOCOL += 1")
     assert "reload the page" in refused("frontend.call('info')")[1]
     assert notebook.value("await frontend.probe()") is None
@@ -199,6 +201,42 @@ except TimeoutError: pass
 print(frontend._channel._pending, time.monotonic() - began < 1)
 """)
     assert text.strip() == "{} True"
+
+
+def test_a_sketch_brings_the_kinds_of_outputs_and_nothing_of_them(open_notebook):
+    notebook = open_notebook("1", "2", "3", MARKDOWN)
+    notebook.bridge()
+    notebook.kernel(
+        "async def show(cell, *outputs): await document.set_outputs(cell, outputs)\n"
+        "def shown(**data): return {'output_type': 'display_data', 'metadata': {}, 'data': data}\n"
+        "await show('cell1', shown(**{'image/png': 'x' * 2_000_000, 'text/plain': 'Figure'}))\n"
+        "await show('cell2', shown(**{'text/html': '<table>'}), shown(**{'text/plain': 'y'}))\n"
+        "error = {'output_type': 'error', 'ename': 'E', 'evalue': 'v', 'traceback': []}\n"
+        "await show('cell3', error)"
+    )
+    lines = notebook.kernel(
+        "from hermes_nb.notebook.outline import outline\n"
+        "cells = await document.sketch()\n"
+        "assert len(str(cells)) < 4000\n"
+        "print(outline(cells))"
+    ).splitlines()
+    assert lines[1].endswith("-> plot")
+    assert lines[2].endswith("-> table, output")
+    assert lines[3].endswith("-> error")
+    assert "->" not in lines[4]
+
+
+def test_the_cell_above_is_the_last_that_is_no_message(open_notebook):
+    look = (
+        "from pathlib import Path\n"
+        "from hermes_nb.notebook.desk import Desk\n"
+        "desk = Desk(get_ipython(), home=Path, explicit=str, session=str, turn=int)\n"
+        "cell = await desk.cell_above()\n"
+        "print(cell and cell.source)"
+    )
+    notebook = open_notebook("x = 1", MARKDOWN, "%%hermes\nhello", " ", look)
+    assert notebook.run(5)[0]["text"] == "# Title\n"
+    assert notebook.kernel(look) == "None\n"  # nothing is above the first cell
 
 
 def test_large_outputs_do_not_cross(open_notebook):

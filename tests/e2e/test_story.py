@@ -65,6 +65,51 @@ def test_insert_run_edit_and_undo(open_notebook, server, model):
     notebook.shot(f"undone-{server.app}")
 
 
+ODD = r"""
+from IPython.display import HTML, display
+print("\x1b[31mred\x1b[0m \ud800 alone\x00")
+display(HTML("<b onclick='window.obeyed=1'>bold</b><script>window.obeyed=1</script>"))
+display({"application/json": {"number": float("nan")}, "text/plain": "\udfff"}, raw=True)
+float("nan")
+"""
+
+
+def test_odd_outputs_reach_the_cell_the_file_and_the_model(open_notebook, model):
+    notebook = open_notebook(ODD, "%%hermes --approve all\nrun it")
+    prepare(notebook, model, ("read_cells", {"ids": ["cell1"]}), ("run_cell", {"id": "cell1"}))
+    assert "Done." in shown(notebook.run(2))
+    told = results(model)[-1]
+    assert "red \ufffd alone" in told
+    assert "bold" in told
+    assert "\nnan" in told
+    kinds = [output["output_type"] for output in notebook.outputs(1)]
+    assert kinds == ["stream", "display_data", "display_data", "execute_result"]
+    notebook.command("docmanager:save")
+    notebook.until(lambda: len(notebook.saved().cells[1].outputs) == 4)
+    assert not notebook.page.query_selector(".jp-Dialog")
+
+
+PLOT = """
+import base64
+from IPython.display import Image
+Image(base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="))
+"""
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "gpt-3.5-turbo"])
+def test_a_plot_is_a_picture_for_a_model_that_sees_and_a_note_for_others(
+    open_notebook, model, name
+):
+    notebook = open_notebook(PLOT, "%%hermes --approve all\nlook at it")
+    prepare(notebook, model, ("read_cells", {"ids": ["cell1"]}), ("run_cell", {"id": "cell1"}))
+    notebook.kernel(f"os.environ['HERMES_NB_MODEL'] = {name!r}")
+    notebook.run(2)
+    sees = name == "gpt-4o"
+    assert ("[image/png 1x1]" if sees else "[image/png 1x1, not shown]") in results(model)[-1]
+    assert ("image_url" in str(model.bodies[-1]["messages"][-1])) is sees
+
+
 def test_what_the_user_typed_meanwhile_is_not_overwritten(open_notebook, model):
     notebook = open_notebook(
         "y = 1", "%%hermes --approve all\nlook", "%%hermes --no-context --approve all\nchange it"

@@ -65,3 +65,37 @@ def test_caching_breakpoints_are_for_claude_where_they_are_taken():
     assert profile_for("claude-opus-4", "https://api.anthropic.com/v1").caching == "system_and_3"
     assert profile_for("openai/gpt-4o", "https://openrouter.ai/api/v1").caching == "prefix"
     assert profile_for("claude-opus-4", "http://localhost:4000").caching == "prefix"
+
+
+@pytest.mark.parametrize(
+    ("name", "sees"),
+    [
+        ("gpt-4o-mini", True),
+        ("gpt-4o-audio-preview", False),
+        ("openai/gpt-4.1-nano", True),
+        ("gpt-4", False),
+        ("gpt-3.5-turbo", False),
+        ("gpt-oss-120b", False),
+        ("o3", True),
+        ("o3-mini", False),
+        ("anthropic/claude-sonnet-4.5", True),
+        ("claude-2.1", False),
+        ("google/gemini-2.5-flash", True),
+        ("gemma3:27b", True),
+        ("google/gemma-3-1b-it", False),
+        ("meta-llama/Llama-3.3-70B-Instruct", False),
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", True),
+        ("llama3.2-vision:11b", True),
+        ("qwen2.5vl:7b", True),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", True),
+        ("Qwen/Qwen3-Coder", False),
+        ("mistral-small-latest", False),
+        ("mistralai/mistral-small-3.2-24b-instruct", True),
+        ("deepseek-chat", False),
+        ("x-ai/grok-4-fast", True),
+        ("nobody-knows-this", False),
+        ("revision-7b", False),
+    ],
+)
+def test_only_what_is_known_to_see_is_sent_pictures(name, sees):
+    assert profile_for(name).vision is sees

@@ -17,6 +17,11 @@ from hermes_nb.notebook.kernel_tools import kernel_tools
 
 from tests.conftest import every_call_has_one_result, take_turn
 
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
+    "awAAAABJRU5ErkJggg=="
+)
+
 pytestmark = pytest.mark.usefixtures("signals")
 
 
@@ -24,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("signals")
 def use(shell):
     """Return a function that runs one tool and returns its text."""
 
-    def use(name, /, timeout=10.0, images=4, emit=lambda _: None, **arguments):
-        tool = kernel_tools(shell, timeout=timeout, images=images).get(name)
+    def use(name, /, timeout=10.0, sees=False, emit=lambda _: None, **arguments):
+        tool = kernel_tools(shell, timeout=timeout, sees_images=lambda: sees).get(name)
         context = ToolContext(call=ToolCall(id="1", name=name, arguments=arguments), emit=emit)
         result = asyncio.run(tool.run(context, arguments))
         return result if isinstance(result, str) else result.text
@@ -43,6 +48,16 @@ def test_the_toolset(shell):
 
 def test_run_python_echoes_the_last_value(use):
     assert use("run_python", code="print('a')\n1 + 1") == "a\n2"
+
+
+def test_a_picture_is_for_a_model_that_sees(shell):
+    code = f"from IPython.display import Image\nimport base64\nImage(base64.b64decode({PIXEL!r}))"
+    context = ToolContext(call=ToolCall(id="1", name="run_python", arguments={"code": code}))
+    for sees, note in ((True, "[image/png 1x1]"), (False, "[image/png 1x1, not shown]")):
+        tool = kernel_tools(shell, sees_images=lambda sees=sees: sees).get("run_python")
+        shown = asyncio.run(tool.run(context, {"code": code}))
+        assert note in shown.text
+        assert bool(shown.images) is sees
 
 
 def test_run_python_without_output(use):

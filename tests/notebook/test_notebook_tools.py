@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -262,6 +263,17 @@ def test_below_says_which_way_was_taken(shell, mark):
 
 
 # running
+
+
+def test_a_cell_has_a_time_limit(use, shell, path):
+    document = FileDocument(path)
+    asyncio.run(document.insert("import time\ntime.sleep(30)", index=0))
+    use("read_cells")
+    slow = asyncio.run(document.cells())[0].id
+    began = time.monotonic()
+    assert "TimeLimit: stopped after 1 s" in refused(use, "run_cell", id=slow, timeout=1)
+    assert time.monotonic() - began < 5
+    assert "give the seconds" in refused(use, "run_cells", ids=[slow], timeout=0)
 
 
 def test_run_cells(use, shell, path):

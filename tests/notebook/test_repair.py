@@ -17,8 +17,7 @@ def test_a_fix_names_the_cell_its_source_and_its_error(shell, capsys):
     shell.run_cell("a, b = 1, 0\na / b", store_history=True, cell_id="ab12")
     prompt = fix_prompt(shell)
     assert "```python\na, b = 1, 0\na / b\n```" in prompt
-    assert "ZeroDivisionError: division by zero" in prompt
-    assert "Cell In[1], line 2: a / b" in prompt
+    assert "ZeroDivisionError" not in prompt  # it is in the context of the same message
     assert "Change cell ab12 itself with edit_cell, then run it with run_cell" in prompt
     assert len(prompt) < 1200
     assert fix_prompt(shell, "Keep the name b.").endswith("Keep the name b.")
@@ -28,7 +27,8 @@ def test_a_fix_works_when_other_cells_ran_since_and_the_id_is_unknown(shell, cap
     shell.run_cell("1 / 0", store_history=True, cell_id="ab12")
     shell.run_cell("1")
     prompt = fix_prompt(shell)
-    assert "1 / 0" in prompt
+    assert "ZeroDivisionError: division by zero" in prompt
+    assert "Cell In[1], line 1: 1 / 0" in prompt
     assert "notebook_outline" in prompt
 
 
@@ -46,9 +46,10 @@ def test_nothing_in_the_quotes_is_evaluated(shell, capsys):
     shell.run_cell("text = 'a $`word` b'\nraise ValueError('$`print(1/0)` $$`x`')")
     prompt = interpolate(fix_prompt(shell, "Mind $`word`."), shell)
     assert "text = 'a $`word` b'" in prompt
-    assert "ValueError: $`print(1/0)` $$`x`\n" in prompt
     assert prompt.endswith("Mind interpolated.")
     shell.run_cell("1")
+    prompt = interpolate(fix_prompt(shell), shell)
+    assert "ValueError: $`print(1/0)` $$`x`\n" in prompt
     prompt = interpolate(explain_prompt(shell, above=above("s = '$`1/0`'")), shell)
     assert "s = '$`1/0`'" in prompt
 
@@ -62,7 +63,9 @@ def test_nothing_failed(shell):
 
 def test_an_error_is_explained_else_the_cell_above(shell, capsys):
     shell.run_cell("undefined", store_history=True)
-    assert "NameError" in explain_prompt(shell, above=above("x = 1"))
+    prompt = explain_prompt(shell, above=above("x = 1"))
+    assert "Explain the error" in prompt
+    assert "```python\nundefined\n```" in prompt
     shell.run_cell("y = 2", store_history=True)
     prompt = explain_prompt(shell, above=above("x = 1"), wish="In French.")
     assert "Explain cell up1" in prompt

@@ -10,7 +10,7 @@
  */
 (() => {
   const TARGET = 'hermes_nb';
-  const PROTOCOL = 1; // the same number as in hermes_nb/notebook/frontend.py
+  const PROTOCOL = 2; // the same number as in hermes_nb/notebook/frontend.py
   const WIDGET = 'application/vnd.jupyter.widget-view+json';
   const PAGE = Math.random().toString(36).slice(2);
   let scope;
@@ -69,6 +69,13 @@
     return room.cut ? { ...copy, hermes_clipped: room.cut } : copy;
   };
 
+  // An output's kind without what it holds: empty values under its MIME types.
+  const kind = ({ output_type, data }) => {
+    const mimes = Object.keys(data ?? {}).map(mime => [mime, '']);
+    return data ? { output_type, data: Object.fromEntries(mimes) } : { output_type };
+  };
+
+  // `outputs` is true for all of them, each cut to `cap` characters, or 'kinds'.
   const describe = (panel, index, outputs, cap) => {
     const cell = panel.content.model.sharedModel.cells[index];
     const source = cell.getSource();
@@ -77,7 +84,8 @@
     if (cell.cell_type !== 'code') return about;
     about.execution_count = cell.execution_count;
     about.output_count = panel.content.model.cells.get(index).outputs.length;
-    if (outputs) about.outputs = cell.getOutputs().map(o => (cap ? clipped(o, cap) : o));
+    const shown = outputs === 'kinds' ? kind : o => (cap ? clipped(o, cap) : o);
+    if (outputs) about.outputs = cell.getOutputs().map(shown);
     return about;
   };
 
@@ -107,6 +115,78 @@
     const result = edit();
     for (const manager of managers) manager?.stopCapturing();
     return result;
+  };
+
+  const STYLE = `
+.hermes-ask{border:1px solid var(--jp-border-color1);border-left:3px solid var(--jp-warn-color1);
+padding:8px 10px;margin:6px 0;background:var(--jp-layout-color1);color:var(--jp-ui-font-color1);
+font-size:var(--jp-ui-font-size1);line-height:1.5}
+.jp-Cell>.hermes-ask{margin-left:calc(var(--jp-cell-prompt-width,64px) + 8px)}
+.hermes-ask .hermes-head{display:flex;gap:8px;align-items:baseline;justify-content:space-between}
+.hermes-ask .hermes-dim{color:var(--jp-ui-font-color2)}
+.hermes-ask .hermes-code{font:12.5px/1.5 var(--jp-code-font-family);max-height:20em;overflow:auto;
+background:var(--jp-layout-color2);color:var(--jp-content-font-color1);margin:6px 0;padding:6px 0}
+.hermes-ask .hermes-code div{padding:0 8px;white-space:pre-wrap;overflow-wrap:anywhere;
+min-height:1.5em}
+.hermes-ask .hermes-add{background:color-mix(in srgb,var(--jp-success-color1) 18%,transparent)}
+.hermes-ask .hermes-del{background:color-mix(in srgb,var(--jp-error-color1) 18%,transparent)}
+.hermes-ask .hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
+.hermes-ask button,.hermes-ask input{font:inherit;height:26px;box-sizing:border-box;margin:0;
+border:1px solid var(--jp-border-color1);border-radius:2px;background:var(--jp-layout-color1);
+color:var(--jp-ui-font-color1)}
+.hermes-ask button{padding:0 12px;cursor:pointer;max-width:min(30em,100%);overflow:hidden;
+text-overflow:ellipsis;white-space:nowrap}
+.hermes-ask input{flex:1;min-width:8em;padding:0 8px}
+.hermes-ask button:hover{background:var(--jp-layout-color2)}
+.hermes-ask button.hermes-first{background:var(--jp-brand-color1);
+border-color:var(--jp-brand-color1);color:var(--jp-ui-inverse-font-color1)}
+.hermes-ask button.hermes-first:hover{background:var(--jp-brand-color0)}
+.hermes-ask :is(button,input):focus-visible{outline:2px solid var(--jp-brand-color1);
+outline-offset:1px}`;
+
+  const element = (tag, className, text, attributes) => {
+    const made = document.createElement(tag);
+    made.className = className;
+    if (text) made.textContent = text; // never HTML: a model wrote most of what is shown
+    for (const [name, value] of Object.entries(attributes ?? {})) made.setAttribute(name, value);
+    return made;
+  };
+
+  // The box of a question; `done(answer, reason)` hears what the user chose.
+  const question = ({ title, tool, lines, why, once, always, tip }, done) => {
+    if (!document.getElementById('hermes-nb-style'))
+      document.head.append(element('style', '', STYLE, { id: 'hermes-nb-style' }));
+    const row = element('div', 'hermes-row');
+    const button = (label, action, className) => {
+      const made = element('button', className ?? '', label, { type: 'button' });
+      // By the user's own hand: a script in some cell's output may not say yes.
+      made.addEventListener('click', event => event.isTrusted && action());
+      return made;
+    };
+    const reason = element('input', '', '', {
+      'aria-label': 'Why not?',
+      placeholder: 'Why not? Hermes reads it. Enter sends, empty is fine.'
+    });
+    const deny = () => done('deny', reason.value.trim());
+    reason.addEventListener('keydown', event => {
+      if (event.key === 'Enter' && !event.isComposing) deny();
+    });
+    const forever = button(always, () => done('always'));
+    forever.title = tip;
+    const askWhy = () => {
+      row.replaceChildren(reason, button('Deny', deny));
+      reason.focus();
+    };
+    row.append(button(once, () => done('once'), 'hermes-first'), forever, button('Deny…', askWhy));
+    const head = element('div', 'hermes-head', '', { role: 'alert' });
+    head.append(element('b', '', title), element('span', 'hermes-dim', tool));
+    const about = { role: 'region', 'aria-label': 'What would run', tabindex: '0' };
+    const code = element('div', 'hermes-code', '', about);
+    code.append(...lines.map(([className, text]) => element('div', className, text)));
+    // Enter on a focused button is the button's, not the shortcut that runs the cell.
+    const root = element('div', 'hermes-ask', '', { 'data-lm-suppress-shortcuts': 'true' });
+    root.append(head, code, element('div', 'hermes-dim', why), row);
+    return root;
   };
 
   const operations = app => {
@@ -178,6 +258,42 @@
         await panel.context.save();
         return { dirty: panel.context.model.dirty };
       },
+      // Answers when the user has. The box is in no model, so nothing of it is ever saved: it stands
+      // below the cell that asks or, where that is gone, at the side.
+      ask: async (panel, args, boxes) => {
+        const { Widget } = await shared('@lumino/widgets');
+        const index = panel.content.widgets.findIndex(cell => cell.model.id === args.cell);
+        const below = panel.content.widgets[index];
+        if (below && args.again) await panel.content.scrollToItem(index, 'smart');
+        return new Promise((resolve, reject) => {
+          const done = (answer, reason) => {
+            resolve({ answer, reason: reason ?? '' });
+            // A page that was reloaded shows nothing more of the turn: say where it is shown.
+            if (!args.again) return remove();
+            widget.node.replaceChildren(element('div', 'hermes-dim', args.after));
+            setTimeout(remove, 30_000);
+          };
+          const widget = new Widget({ node: question(args, done) });
+          const remove = () => {
+            boxes.delete(args.id);
+            widget.dispose();
+          };
+          boxes.get(args.id)?.();
+          boxes.set(args.id, remove);
+          widget.disposed.connect(() => {
+            boxes.delete(args.id);
+            // Closed by the user at the side; or its cell was deleted, and it is asked elsewhere.
+            if (!below) done('deny');
+            else reject(new Refusal('gone', 'the cell was removed'));
+          });
+          if (below) return below.layout.addWidget(widget);
+          widget.id = `hermes-nb-ask-${args.id}`;
+          Object.assign(widget.title, { label: 'Hermes asks', closable: true });
+          app.shell.add(widget, 'right', { rank: 900 });
+          app.shell.activateById(widget.id);
+        });
+      },
+      drop: (panel, { id }, boxes) => void boxes.get(id)?.(),
       panel: async (panel, { model_id, title, area }) => {
         const [lumino, rendermime] = await Promise.all(
           ['@lumino/widgets', '@jupyterlab/rendermime'].map(shared)
@@ -220,23 +336,23 @@
       }
     });
 
-    const answer = async (kernel, { to, op, args }) => {
+    const answer = async (kernel, { to, op, args }, boxes) => {
       try {
         const panel = panels(kernel).find(p => name(p) === to);
         if (!panel) throw new Refusal('gone', 'the notebook was closed');
         if (!Object.hasOwn(ops, op)) throw new Refusal('unknown_op', `there is no operation ${op}`);
-        return { result: await ops[op](panel, args ?? {}) };
+        return { result: await ops[op](panel, args ?? {}, boxes) };
       } catch (error) {
         if (error instanceof Refusal) return { error: error.answer };
         return { error: { kind: 'failed', message: String(error?.message ?? error) } };
       }
     };
 
-    const serve = (kernel, comm, cell) => {
+    const serve = (kernel, boxes, comm, cell) => {
       comm.onMsg = ({ content: { data } }) => {
         if (!String(data.to).startsWith(`${PAGE}.`)) return; // meant for another page
         // Not awaited: the kernel's other messages (a save takes a while) go on meanwhile.
-        void answer(kernel, data).then(reply => {
+        void answer(kernel, data, boxes).then(reply => {
           if (!comm.isDisposed) comm.send({ id: data.id, ...reply });
         });
       };
@@ -253,11 +369,21 @@
     const attach = async kernel => {
       if (!kernel?.handleComms || attached.has(kernel)) return;
       attached.add(kernel);
-      kernel.registerCommTarget(TARGET, (comm, open) => serve(kernel, comm, open.content.data.cell));
+      // What is asked of the user here, by id. A kernel that is gone waits for no answer.
+      const boxes = new Map();
+      const clear = () => [...boxes.values()].forEach(remove => remove());
+      kernel.disposed.connect(clear);
+      kernel.statusChanged.connect((_, status) => {
+        if (['autorestarting', 'restarting', 'terminating', 'dead'].includes(status)) clear();
+      });
+      kernel.registerCommTarget(TARGET, (comm, open) =>
+        serve(kernel, boxes, comm, open.content.data.cell)
+      );
       // After a reload of the page the kernel still has its comm open: say hello on it again.
       const { content } = await kernel.requestCommInfo({ target_name: TARGET });
       for (const id of Object.keys(content.comms ?? {}))
-        if (!kernel.isDisposed && !kernel.hasComm(id)) serve(kernel, kernel.createComm(TARGET, id));
+        if (!kernel.isDisposed && !kernel.hasComm(id))
+          serve(kernel, boxes, kernel.createComm(TARGET, id));
     };
 
     const watch = panel => {
@@ -265,10 +391,6 @@
       panel.sessionContext.kernelChanged.connect(now);
       now();
     };
-    // Enter on a focused button is the button's, not the shortcut that edits the cell.
-    document.addEventListener('focusin', ({ target }) =>
-      target.closest?.('.hermes-ask')?.setAttribute('data-lm-suppress-shortcuts', 'true')
-    );
     tracker.forEach(watch);
     tracker.widgetAdded.connect((_, panel) => watch(panel));
   };

@@ -1,0 +1,86 @@
+"""The models of one kernel: built when first needed, exchanged between turns, closed in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hermes_nb.app.build import build_auxiliary, build_model, is_embedded
+from hermes_nb.app.config import Settings
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.models.profiles import profile_for
+from hermes_nb.notebook.consent import have_weights
+
+
+class ModelsInUse:
+    """The conversation's model and the one beside it, as the settings or the user say."""
+
+    def __init__(
+        self, settings: Callable[[], Settings], variables: Callable[[], Sequence[Variable]]
+    ) -> None:
+        self._settings = settings
+        self._variables = variables
+        self._model: ChatModel | None = None
+        self._given = False
+        self._ready: ChatModel | None = None
+        self._auxiliary: ChatModel | None = None
+        self._retired: list[ChatModel] = []
+
+    @property
+    def name(self) -> str:
+        """The model in use, or "" before the first turn."""
+        return self._model.name if self._model else ""
+
+    @property
+    def main(self) -> ChatModel:
+        """The conversation's model; raise `ConfigError` when there is none to be had."""
+        if self._model is None:
+            self._model = self._built()
+        return self._model
+
+    @property
+    def auxiliary(self) -> ChatModel | None:
+        """The model for work beside the conversation, None for the conversation's own."""
+        if self._auxiliary is None:
+            self._auxiliary = build_auxiliary(self._settings())
+        return self._auxiliary
+
+    @property
+    def can_learn(self) -> bool:
+        """Whether the model in use is one that reviews make sense with."""
+        return self._model is not None and not is_embedded(self._model)
+
+    def use(self, model: ChatModel | None) -> None:
+        """Use this model from the next turn on; None is the one that the settings name."""
+        if self._model is not None:
+            self._retired.append(self._model)
+        self._model, self._given = model, model is not None
+
+    async def make_ready(
+        self,
+        shell: Any,  # noqa: ANN401 - IPython's shell
+        note: Callable[[str], None],
+    ) -> None:
+        """See to it that the model can be asked; an embedded one may have a question first."""
+        while self._retired:  # its connections, or its child process
+            await self._retired.pop().aclose()
+        if self._model is None:
+            self._model = await in_thread(self._built)
+        if self._ready is not self._model:
+            await have_weights(self.main, shell, self._settings(), note)
+            self._ready = self._model
+
+    def another(self) -> tuple[ChatModel, bool]:
+        """Return a model for another thread, and whether that thread is to close it."""
+        if self._model is not None and self._given:
+            return self._model, False
+        return self._built(), True
+
+    def sees_images(self) -> bool:
+        """Say whether the model is known to see images."""
+        end = self._settings().endpoint
+        return profile_for(self.name or end.model, end.base_url or None).vision
+
+    def _built(self) -> ChatModel:
+        return build_model(self._settings(), variables=self._variables)

@@ -1,0 +1,191 @@
+"""`%hermes` commands about conversations: which there are, which one this is, what was said."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from hermes_nb.app.config import APPROVE_MODES
+from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Message, Text
+from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.notebook.resident import Resident, working_directory
+from hermes_nb.notebook.transcript import amount
+from hermes_nb.notebook.wording import ago, facts, grid, moment
+from hermes_nb.safety.markup import code_span, escape, safe_markdown
+from hermes_nb.safety.redact import redact
+
+LISTED_SESSIONS = 15
+LISTED_HITS = 10
+LISTED_MESSAGES = 30
+SHOWN = 1_500
+"""Characters of each message in the history."""
+
+
+def status(resident: Resident, _words: str) -> str:
+    """Return what the next turn would run with, and what the session has used."""
+    settings = resident.settings()
+    rows = [
+        ("model", resident.model_name or settings.endpoint.model or "chosen at the first turn"),
+        ("approvals", settings.approve),
+        ("requests a turn", str(settings.max_requests)),
+        ("home", str(settings.home)),
+        ("notebook", resident.notebook or "unknown"),
+    ]
+    if resident.session is not None:
+        used = resident.session.usage
+        rows += [
+            ("session", resident.session.id),
+            ("messages", str(len(resident.session.messages))),
+            ("prompt now", f"about {amount(resident.session.agent.prompt_tokens())} tokens"),
+            (
+                "sent here",
+                f"{used.requests} requests, {amount(used.input)} in "
+                f"({amount(used.cached)} cached), {amount(used.output)} out",
+            ),
+        ]
+    sources = [f"{name}: {source}" for name, source in settings.sources.items()]
+    rows.append(("set by", "; ".join(sources) or "defaults"))
+    return facts(rows)
+
+
+def last(resident: Resident, _words: str) -> str:
+    """Return the last turn's view again: the kernel has it even if a page reload lost it."""
+    if resident.last is None:
+        message = "there has been no turn in this kernel yet"
+        raise ConfigError(message)
+    return resident.last.finished()
+
+
+def new(resident: Resident, _words: str) -> str:
+    """End the session."""
+    resident.new()
+    return "The next turn starts a new session."
+
+
+def resume(resident: Resident, words: str) -> str:
+    """Go on with an earlier session."""
+    session = resident.resume(words)
+    return f"Resumed session {code_span(session.id)} with {len(session.messages)} messages."
+
+
+def sessions(resident: Resident, _words: str) -> str:
+    """List recent sessions."""
+    found = resident.store.sessions(limit=LISTED_SESSIONS)
+    if not found:
+        return "There are no sessions yet."
+    current = resident.session.id if resident.session else ""
+    header = ("session", "notebook", "messages", "last used", "title")
+    return grid(header, (_session_row(stored, current) for stored in found))
+
+
+def search(resident: Resident, words: str) -> str:
+    """Find what was said in any session."""
+    if not words:
+        message = "say what to look for: `%hermes search QUERY`"
+        raise ConfigError(message)
+    hits = resident.store.search(words, limit=LISTED_HITS)
+    if not hits:
+        return "Nothing was said about that in any session."
+    rows = [_hit_row(hit, resident.store.get(hit.session_id)) for hit in hits]
+    return grid(("when", "who", "what", "session", "notebook"), rows)
+
+
+def history(resident: Resident, words: str) -> str:
+    """Show what was said in a session, this one by default."""
+    stored = _stored(resident, words)
+    rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
+    shown = [row for row in rows if row.message.role in ("user", "assistant")]
+    told = [_said(row) for row in shown[-LISTED_MESSAGES:] if _words_of(row.message)]
+    left_out = len(shown) - LISTED_MESSAGES
+    more = f"*{left_out} earlier messages are left out; `%hermes export` has them all.*"
+    blocks = [more] if left_out > 0 else []
+    return "\n\n".join([*blocks, *told]) or "Nothing has been said in this session yet."
+
+
+def export_(resident: Resident, words: str) -> str:
+    """Write a session into a file below the working directory."""
+    form, wanted = _format(words)
+    stored = _stored(resident, wanted)
+    rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
+    path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
+    if path.exists():
+        message = f"{path.name} is there already; move it away first"
+        raise ConfigError(message)
+    write_atomic(path, export(stored, rows, form).encode("utf-8", "replace"), mode=0o600)
+    return f"Wrote {code_span(path.name)} ({len(rows)} messages, without secrets)."
+
+
+def model(resident: Resident, words: str) -> str:
+    """Show or choose the model."""
+    if words:
+        resident.choose_model(words)
+        return f"From the next turn on: {code_span(words)}. The conversation stays."
+    name = resident.model_name or resident.settings().endpoint.model
+    return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
+
+
+def tools(resident: Resident, words: str) -> str:
+    """Show the tools, or choose among them."""
+    chosen = resident.choose_tools(words) if words else resident.chosen_tools()
+    rows = [
+        (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
+        for t in chosen
+    ]
+    return grid(("tool", "toolset", "risk", "what it does"), rows)
+
+
+def approve(resident: Resident, words: str) -> str:
+    """Show or set the approval mode."""
+    if words:
+        resident.choose_approval(words)
+    return f"Approvals: **{resident.settings().approve}** (of {', '.join(APPROVE_MODES)})."
+
+
+def _stored(resident: Resident, wanted: str) -> StoredSession:
+    """Return the session that is meant: the named one, else the running one, else the latest."""
+    if wanted:
+        return resident.find_session(wanted)
+    if resident.session is not None:
+        stored = resident.session.store.get(resident.session.id)
+        if stored is not None:
+            return stored
+    return resident.find_session("")
+
+
+def _format(words: str) -> tuple[Format, str]:
+    """Return the format that the words name, Markdown by default, and the other words."""
+    given = shlex.split(words)
+    form: Format = "markdown"
+    for known in FORMATS:
+        if known in given:
+            form = known
+    return form, " ".join(word for word in given if word not in FORMATS)
+
+
+def _session_row(stored: StoredSession, current: str) -> tuple[object, ...]:
+    mark = " (this one)" if stored.id == current else ""
+    name = Path(stored.notebook).name if stored.notebook else "–"
+    title = escape(one_line(redact(stored.title), 50))
+    return code_span(stored.id) + mark, escape(name), stored.messages, ago(stored.written), title
+
+
+def _hit_row(hit: Hit, stored: StoredSession | None) -> tuple[object, ...]:
+    notebook = Path(stored.notebook).name if stored and stored.notebook else "–"
+    said = escape(one_line(redact(hit.snippet), 200))
+    return moment(hit.when), hit.role, said, code_span(hit.session_id), escape(notebook)
+
+
+def _said(row: StoredMessage) -> str:
+    who = "You" if row.message.role == "user" else "Hermes"
+    text = safe_markdown(head_tail(redact(_words_of(row.message)), SHOWN))
+    return f"**{who}** · {moment(row.at)}\n\n{text}"
+
+
+def _words_of(message: Message) -> str:
+    """Return what was said, without what was added to the user's words for the model."""
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    return (texts[0] if texts else "") if message.role == "user" else message.text

@@ -1,0 +1,36 @@
+"""How commands put things: small tables and times as people say them."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterable, Sequence
+
+from hermes_nb.safety.markup import escape
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a Markdown table of names and values; the values are plain text."""
+    lines = ["| | |", "|---|---|"]
+    return "\n".join([*lines, *(f"| **{name}** | {escape(value)} |" for name, value in rows)])
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; its cells are Markdown already, on one line each."""
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago a time was, as a person says it."""
+    passed = max(time.time() - seconds, 0)
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        count = int(passed // size)
+        if count:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def moment(seconds: float) -> str:
+    """Return a time as a date and a clock time, local, to the minute."""
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
