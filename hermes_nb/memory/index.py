@@ -187,7 +187,10 @@ def _insert(connection: sqlite3.Connection, store: str, document: int, terms: li
     )
     # A word of this transaction may yet be rolled back: only what was there before gets known.
     known = _known(store)
-    new = {term for term in terms if _is_word(term)} - known
+    unknown = set(terms) - known
+    new = {term for term in unknown if _is_word(term)}
+    if len(known) < _MOST_KNOWN:
+        known |= unknown - new  # they never will be words
     if not new:
         return
     fresh = connection.execute(
@@ -223,7 +226,10 @@ def _is_word(term: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _known(store: str) -> set[str]:  # noqa: ARG001 - the key
-    """Return the words that a store is known to have: asking it costs more than indexing does."""
+    """Return terms that need no look: words that the store has, and what is no word at all.
+
+    Asking it costs more than indexing does.
+    """
     return set()
 
 

@@ -65,7 +65,8 @@ async def fix(resident: Resident, words: str) -> str:
 
 async def explain(resident: Resident, words: str) -> str:
     """Take a turn that explains the last error, or else the last cell."""
-    await resident.ask(explain_prompt(resident.shell, wish=words))
+    above = await resident.desk.cell_above()
+    await resident.ask(explain_prompt(resident.shell, above=above, wish=words))
     return ""
 
 
