@@ -75,6 +75,11 @@ def edited(view: View, edits: Iterable[Edit]) -> View:
 
 def _keep(view: View, new: View, start: int, end: int, size: int) -> None:
     """Copy the pieces of `view` between `start` and `end` to `new`, which is `size` long."""
+    if len(view.starts) == 1 and not view.ends[0]:  # untouched so far
+        new.starts.append(size)
+        new.origins.append(view.origins[0] + start)
+        new.ends.append(0)
+        return
     index = bisect_right(view.starts, start) - 1
     while True:
         low = max(view.starts[index], start)

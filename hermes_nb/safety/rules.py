@@ -56,7 +56,7 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("prompt_injection", 1.5, "OBEY ~1 IT|NEW ~1 RULES|COMMAND INSTEAD|ONLY"),
     ("prompt_injection", 1, "MUST STRICTLY OBEY ~2 FOLLOWS ~1 RULES"),
     ("prompt_injection", 1, "STRICTLY OBEY ~3 FOLLOWS ~1 RULES"),
-    ("prompt_injection", 1.5, "NEW RULES COMING"),
+    ("prompt_injection", 1.5, "NEW RULES ARE? COMING"),
     ("prompt_injection", 1.5, "< NEW RULES SENTENCE"),
     ("prompt_injection", 2.5, "YOUR NEW RULES"),
     ("prompt_injection", 2.5, "YOUR RULES ARE NOW"),

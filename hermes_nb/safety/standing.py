@@ -19,6 +19,8 @@ _WORDS_BEFORE = 90
 _WORDS_AFTER = 45
 _NEAR = 5
 """How many words before a passage a "never" may stand and still govern it."""
+_PLAIN = 2
+"""The score from which a sign is more than a hint."""
 _FENCED = 4_000
 """How far back, in characters, a code fence that is still open is looked for."""
 
@@ -49,6 +51,7 @@ class Standing:
         self._forbids_behind = re.compile(f"[^{SENTENCE}{PARAGRAPH}]{{0,2}}{charset('POSTNEG')}")
         self._hedges = re.compile(charset("HESITATE|INSTEAD|ALSO"))
         self._talks = re.compile(charset("TALK"))
+        self._warns = re.compile(charset("TALK|DANGER"))
         self._orders = re.compile(
             f"(?<!{charset('FORBID')}){charset('OBEY')}[^{SENTENCE}{PARAGRAPH}]{{0,4}}{charset('IT')}"
         )
@@ -64,19 +67,23 @@ class Standing:
         if sign.quotable and self._quoted(start, end):
             return False
         before = self._before(start)
-        if not self._described(first, last):
+        if not self._described(first, last, sign.score):
             return not self._listed_as_forbidden(start, before, negated=sign.negated)
         line = before.rpartition("\n")[2]
         if self._quoted(start, end) or _SPEAKER.search(line):
             return False
         return not (_LIST_ITEM.match(line or self._text[start:end]) and _FORBIDDING.search(before))
 
-    def _described(self, first: int, last: int) -> bool:
-        """Say whether the text around speaks of attacks and does not order to follow this one."""
+    def _described(self, first: int, last: int, score: float) -> bool:
+        """Say whether the text around speaks of attacks and does not order to follow this one.
+
+        For a weak sign any talk of danger will do.
+        """
+        talks = self._talks if score >= _PLAIN else self._warns
         tags = self._words.tags
         before = PARAGRAPH.join(tags[max(0, first - _WORDS_BEFORE) : first].split(PARAGRAPH)[-2:])
         after = tags[last : last + _WORDS_AFTER].partition(PARAGRAPH)[0]
-        if not (self._talks.search(before) or self._talks.search(after)):
+        if not (talks.search(before) or talks.search(after)):
             return False
         return not (self._orders.search(before) or self._orders.search(after))
 

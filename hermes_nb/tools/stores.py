@@ -52,7 +52,8 @@ def memory_tools(
         async def preview(arguments: Mapping[str, Any]) -> str:
             return await asyncio.to_thread(_preview, memory, arguments)
 
-        made = replace(made, risk=Risk.WRITE, preview=preview)
+        # More than an edit of the workspace, which some modes allow unasked.
+        made = replace(made, risk=Risk.WRITE, risk_of=lambda _: Risk.EXECUTE, preview=preview)
     return Toolset([made])
 
 

