@@ -6,8 +6,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
 
 .PHONY: help demo test check lint types imports quick notebooks lab weights wheel clean system \
-        bench-loop bench-embedded bench-policy bench-scan bench-memory bench-recall bench-hints bench-load bench-bridge \
-        bench-context bench-skills
+        bench-loop bench-embedded bench-policy bench-scan bench-memory bench-recall bench-hints \
+        bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18

@@ -159,12 +159,14 @@ class Session:
         if agent.messages[: len(rows)] == rows:
             for message in agent.messages[len(rows) :]:
                 recorder(MessageAdded(message))
+        platform = Identity(source=stored.source).platform
+        now = compose(equipment, platform, stored.id)
         return cls(
             session_id=stored.id,
             agent=agent,
             store=store,
-            prompt=Prompt.restored(stored.system_prompt, ()),
-            platform=Identity(source=stored.source).platform,
+            prompt=Prompt.recognised(stored.system_prompt, now),
+            platform=platform,
             equipment=equipment,
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from hermes_nb.core.tools import Toolset
 
@@ -121,22 +121,26 @@ class Prompt:
         """The prompt as it is sent."""
         return "\n\n".join(layer.text for layer in self.layers)
 
-    def layout(self) -> list[tuple[str, int]]:
-        """Return each layer's name and length in characters, to be stored with the text."""
-        return [(layer.name, len(layer.text)) for layer in self.layers]
-
     @classmethod
-    def restored(cls, text: str, layout: Sequence[Any]) -> Self:
-        """Return the prompt that `text` is, its layers told apart where the layout fits it."""
-        layers, at = [], 0
-        try:
-            for name, length in layout:
-                layers.append(Layer(name=str(name), text=text[at : at + length]))
-                at += length + 2
-        except (TypeError, ValueError):
-            layers = []
-        found = cls(tuple(layers))
-        return found if found.text == text else cls((Layer(name="system prompt", text=text),))
+    def recognised(cls, text: str, like: Self) -> Self:
+        """Return the prompt that `text` is, its layers told apart by one that is built now.
+
+        A layer that has changed since lies between two that have not, and goes by its place.
+        """
+        layers: list[Layer] = []
+        missing: list[str] = []
+        at = 0
+        for layer in like.layers:
+            found = text.find(layer.text, at)
+            if found < 0:
+                missing.append(layer.name)
+                continue
+            layers += _between(text[at:found], missing)
+            layers.append(layer)
+            at, missing = found + len(layer.text), []
+        layers += _between(text[at:], missing)
+        prompt = cls(tuple(layers))
+        return prompt if prompt.text == text else cls((Layer(name="system prompt", text=text),))
 
     def with_note(self, note: str) -> Self:
         """Return the prompt with a last layer that says `note`."""
@@ -160,6 +164,12 @@ def build(material: Material, occasion: Occasion) -> Prompt:
     )
     texts = ((name, _normalised(text)) for name, text in found)
     return Prompt(tuple(Layer(name=name, text=text) for name, text in texts if text))
+
+
+def _between(text: str, missing: Sequence[str]) -> list[Layer]:
+    """Return what stands between two known layers as the layers that are missing there."""
+    text = text.strip("\n")
+    return [Layer(name=", ".join(missing) or "earlier text", text=text)] if text else []
 
 
 def enforced(model: str) -> bool:

@@ -29,6 +29,10 @@ Accepts = Callable[[Path, str], bool]
 """Says whether the user accepted a text at a path, however it looks."""
 _WORTH_SAVING = 20
 """New verdicts from which they are written down: examining that many costs about 0.1 s."""
+DOCUMENT = "SKILL.md"
+_AT_ONCE = 64
+"""New documents that a process examines whole when it sees them, some 0.1 s. Of the others it looks
+at what the index shows; they are examined when they are loaded, or by the next process."""
 _EXAMINED = 4 * FILE_LIMIT
 """Bytes of a skill's support files that are examined when it is loaded."""
 
@@ -62,6 +66,7 @@ class Catalogue:
         self._texts: dict[Path, tuple[Skill, Text]] = {}
         self._found: dict[str, tuple[Shelf, Found]] = {}
         self._harmless: dict[str, tuple[int, int, int]] = {}
+        self._room = _AT_ONCE
 
     def snapshot(self) -> Snapshot:
         """Return what there is now."""
@@ -175,6 +180,7 @@ class Catalogue:
 
     def _taken(self) -> Snapshot:
         usage = self._ledger.entries()
+        self._glance()
         skills: dict[str, Skill] = {}
         skipped: list[Skipped] = []
         self._found = {}
@@ -247,9 +253,25 @@ class Catalogue:
             known = self._verdicts.known(found.digest, strict=found.root.strict)
             if known and (known[0] == "clean" or self._accepts is None):
                 return known
+            if known is None and self._room <= 0 and found.document is not None:
+                level, reasons = self._verdicts.level(_shown(found.document), name=DOCUMENT)
+                return ("dangerous", reasons) if level == "suspicious" else (level, reasons)
+            self._room -= known is None
         text, _ = decoded(read_regular(found.file))
         verdict = self.judged(found.root, found.file, text, digest=found.digest, code=False)
         return verdict.level, verdict.reasons
+
+    def _glance(self) -> None:
+        """Look at what the index shows of documents that are not examined now, all at once."""
+        new = [
+            found.document
+            for shelf in self._shelves
+            if shelf.root.examined and shelf.root.source != "workdir"
+            for found in shelf.look()
+            if found.document is not None
+            and self._verdicts.known(found.digest, strict=found.root.strict) is None
+        ]
+        self._verdicts.take_in([_shown(each) for each in new[max(self._room, 0) :]], name=DOCUMENT)
 
     def _text(self, skill: Skill) -> Text:
         known = self._texts.get(skill.file)
@@ -261,6 +283,11 @@ class Catalogue:
 
     def _accepted(self, file: Path, text: str) -> bool:
         return self._accepts is not None and self._accepts(file, text)
+
+
+def _shown(document: Document) -> str:
+    """Return what the index shows of a document."""
+    return f"{document.name}\n\n{document.description}"
 
 
 def _with_usage(skill: Skill, usage: Usage) -> Skill:

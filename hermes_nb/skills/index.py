@@ -82,8 +82,13 @@ def _line(skill: Skill) -> str:
 
 @lru_cache(4_096)
 def _gist(description: str) -> str:
-    """Return how a description is shown; looking at each character of a thousand takes 20 ms."""
-    return visible(one_line(description, SHOWN))
+    """Return how a description is shown: its first sentence, or as much of it as fits.
+
+    It is kept: looking at each character of a thousand descriptions takes 20 ms.
+    """
+    line = visible(one_line(description, SHOWN))
+    sentence, stop, _ = line.partition(". ")
+    return f"{sentence}{stop.strip()}"
 
 
 def _rest(count: int) -> str:

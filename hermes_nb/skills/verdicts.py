@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hermes_nb.skills.guard import Level, Verdict, examine
 
 LIMIT = 5_000
 """Verdicts that are kept, the newest ones."""
+_TOGETHER = 40
 _MARKED = 64
 """Suspicious texts whose neutralised form is kept; that many skills fill some megabytes at most."""
 _LEVELS: tuple[Level, ...] = ("clean", "suspicious", "dangerous")
@@ -47,7 +49,7 @@ class Verdicts:
 
         What may be loaded of a suspicious text is kept in memory only, for some of them.
         """
-        digest = digest or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = digest or _digest(text)
         level, reasons = self.level(text, digest=digest, name=name, strict=strict, code=code)
         if level == "clean":
             return Verdict(text=text)
@@ -79,7 +81,7 @@ class Verdicts:
         code: bool = False,
     ) -> tuple[Level, tuple[str, ...]]:
         """Return how bad a text is, and why."""
-        digest = digest or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = digest or _digest(text)
         key = _key(digest, strict=strict, code=code)
         with self._lock:
             found = self._loaded().get(key)
@@ -90,6 +92,19 @@ class Verdicts:
                 self._loaded()[key] = found
                 self._unsaved += 1
         return found
+
+    def take_in(self, texts: Sequence[str], *, name: str = "") -> None:
+        """Examine many short texts: together where they are clean, which costs a fraction."""
+        with self._lock:
+            known = self._loaded()
+            keys = {_key(_digest(text), strict=False, code=False): text for text in texts}
+        new = [(key, text) for key, text in keys.items() if key not in known]
+        for first in range(0, len(new), _TOGETHER):
+            some = new[first : first + _TOGETHER]
+            if examine("\n\n".join(text for _, text in some), name=name).level != "clean":
+                continue  # each is examined by itself when it is asked for
+            with self._lock:
+                known.update((key, ("clean", ())) for key, _ in some)
 
     def save(self, *, at_least: int = 1) -> None:
         """Write what is new, if that many are; a place that cannot be written is left alone."""
@@ -110,6 +125,10 @@ class Verdicts:
             self._rules = _rules_digest()
             self._known = _read(self._path, self._rules) if self._path else {}
         return self._known
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _key(digest: str, *, strict: bool, code: bool) -> str:

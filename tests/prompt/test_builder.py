@@ -97,17 +97,20 @@ def test_tool_use_is_enforced_by_family_or_by_force(model, enforce, expected):
 @given(st.builds(Material, **dict.fromkeys(("identity", "memory", "skills", "project"), texts)))
 def test_a_stored_prompt_still_knows_its_layers(material):
     prompt = build(material, occasion("memory"))
-    assert Prompt.restored(prompt.text, prompt.layout()) == prompt
+    assert Prompt.recognised(prompt.text, prompt) == prompt
 
 
-@given(texts, st.lists(st.tuples(texts, st.integers(-5, 80))))
-def test_any_layout_gives_the_text_back(text, layout):
-    assert Prompt.restored(text, layout).text == text
+def test_a_layer_that_changed_since_goes_by_its_place():
+    stored = build(Material(memory="likes tea", project="tabs"), occasion("memory"))
+    now = build(Material(memory="likes coffee", project="tabs"), occasion("memory"))
+    layers = {layer.name: layer.text for layer in Prompt.recognised(stored.text, now).layers}
+    assert layers["memory"] == "likes tea"
+    assert layers["project"] == "tabs"
 
 
-@pytest.mark.parametrize("layout", [None, [1], [("a", "b")], [("a", None)]])
-def test_a_damaged_layout_costs_only_the_names(layout):
-    assert Prompt.restored("some text", layout or ()).text == "some text"
+@given(texts, st.builds(Material, identity=texts, memory=texts))
+def test_any_text_is_given_back(text, material):
+    assert Prompt.recognised(text, build(material, occasion())).text == text
 
 
 @given(texts)
