@@ -10,8 +10,9 @@ from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
 from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message, Text
-from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
+from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.resident import Resident, working_directory
 from hermes_nb.notebook.transcript import amount
 from hermes_nb.notebook.wording import ago, facts, grid, moment
@@ -87,11 +88,11 @@ def search(resident: Resident, words: str) -> str:
     if not words:
         message = "say what to look for: `%hermes search QUERY`"
         raise ConfigError(message)
-    hits = resident.store.search(words, limit=LISTED_HITS)
+    hits = resident.store.search(words, limit=LISTED_HITS, roles=("user", "assistant"))
     if not hits:
         return "Nothing was said about that in any session."
-    rows = [_hit_row(hit, resident.store.get(hit.session_id)) for hit in hits]
-    return grid(("when", "who", "what", "session", "notebook"), rows)
+    rows = [_hit_row(hit, resident.store) for hit in hits]
+    return grid(("when", "who", "what", "session", "where"), rows)
 
 
 def history(resident: Resident, words: str) -> str:
@@ -173,10 +174,14 @@ def _session_row(stored: StoredSession, current: str) -> tuple[object, ...]:
     return code_span(stored.id) + mark, escape(name), stored.messages, ago(stored.written), title
 
 
-def _hit_row(hit: Hit, stored: StoredSession | None) -> tuple[object, ...]:
-    notebook = Path(stored.notebook).name if stored and stored.notebook else "–"
+def _hit_row(hit: Hit, store: SessionStore) -> tuple[object, ...]:
+    stored = store.get(hit.session_id)
+    name = Path(stored.notebook).name if stored and stored.notebook else "–"
+    rows = store.rows(hit.session_id, first=hit.position, last=hit.position)
+    cells = [cell for row in rows for cell in cells_of(row.message)]
+    where = escape(name) + (f", cell {code_span(cells[0])}" if cells else "")
     said = escape(one_line(redact(hit.snippet), 200))
-    return moment(hit.when), hit.role, said, code_span(hit.session_id), escape(notebook)
+    return moment(hit.when), hit.role, said, code_span(hit.session_id), where
 
 
 def _said(row: StoredMessage) -> str:

@@ -42,6 +42,9 @@ KEPT_IN_FULL = 30
 ROUNDS_UP = 0.99995
 """999,950 tokens are 1.0M, not 1000.0k."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
+LANGUAGES = {"code": "python", "command": "bash"}
+SHORT_ARGUMENT = 120
+"""Characters up to which an argument shares a block with the others, by name."""
 GIST_ARGUMENTS = ("command", "code", "path", "name", "pattern", "query", "goal", "action")
 
 
@@ -305,11 +308,17 @@ def amount(tokens: int) -> str:
 def _bodies(call: CallView) -> list[str]:
     """Return a call's arguments and result as code blocks, cut to what a reader wants."""
     out: list[str] = []
+    short: list[str] = []
     for name, value in call.call.arguments.items():
         text = value if isinstance(value, str) else repr(value)
-        if text != call.gist:
-            language = {"code": "python", "command": "bash"}.get(name, "text")
-            out.append(code_block(_shown(text), language))
+        if text == call.gist:
+            continue
+        if name in LANGUAGES or "\n" in text or len(text) > SHORT_ARGUMENT:
+            out.append(code_block(_shown(text), LANGUAGES.get(name, "text")))
+        else:
+            short.append(f"{name}: {_shown(text)}")
+    if short:
+        out.insert(0, code_block("\n".join(short), "text"))
     if call.result:
         out.append(code_block(_shown(call.result), "text"))
     return out

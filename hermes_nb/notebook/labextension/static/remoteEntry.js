@@ -190,7 +190,6 @@ outline-offset:1px}`;
   };
 
   const operations = app => {
-    let side;
     return {
       info: panel => ({
         path: panel.context.localPath ?? panel.context.path,
@@ -294,20 +293,30 @@ outline-offset:1px}`;
         });
       },
       drop: (panel, { id }, boxes) => void boxes.get(id)?.(),
-      panel: async (panel, { model_id, title, area }) => {
+      // One for each kernel, which ends with it and with its notebook.
+      panel: async (panel, { model_id, title, area }, boxes) => {
         const [lumino, rendermime] = await Promise.all(
           ['@lumino/widgets', '@jupyterlab/rendermime'].map(shared)
         );
         const view = panel.content.rendermime.createRenderer(WIDGET);
         const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id } };
         await view.renderModel(new rendermime.MimeModel({ data, trusted: true }));
-        side?.dispose();
-        side = new lumino.Panel();
-        side.id = 'hermes-nb-panel';
-        Object.assign(side.title, { label: title ?? 'Hermes', caption: 'Hermes', closable: true });
+        boxes.get('panel')?.();
+        const side = new lumino.Panel();
+        const close = () => side.dispose();
+        side.id = `hermes-nb-panel-${model_id}`;
+        side.addClass('hermes-nb-panel');
+        const label = title ?? 'Hermes';
+        Object.assign(side.title, { label, caption: label, closable: true });
         side.node.style.cssText =
           'overflow:auto;padding:4px;background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)';
         side.addWidget(view);
+        boxes.set('panel', close);
+        side.disposed.connect(() => {
+          panel.disposed.disconnect(close);
+          if (boxes.get('panel') === close) boxes.delete('panel');
+        });
+        panel.disposed.connect(close);
         app.shell.add(side, area ?? 'right', { rank: 900 });
         app.shell.activateById(side.id);
         return { id: side.id };
