@@ -116,7 +116,7 @@ def _plural(word: str) -> str:
 
 
 def _past(word: str) -> str:
-    if word.endswith("eed"):
+    if word.endswith("eed") and word != "eed":  # SQLite wants a letter before it
         return word[:-1] if _MEASURED.match(word[:-3]) else word
     for ending in ("ed", "ing"):
         rest = word[: -len(ending)]

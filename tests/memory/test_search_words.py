@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 from hermes_nb.memory import dates, stems, stopwords, thesaurus, words
 from hermes_nb.memory.query import But, Either, Every, Phrase, parse
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 TODAY = dt.date(2023, 8, 20)
@@ -25,6 +25,7 @@ def day(month, number, year=2023):
         r"[a-z]{3,20}(ing|ed|s|ly|ness|ational|ization|iveness|ement|y|e)?", fullmatch=True
     )
 )
+@example("eed")
 def test_stems_are_porters(word):
     if stems._irregular().get(word) is None:
         assert stems.stem(word) == porter(word)
