@@ -278,9 +278,9 @@ def test_a_panel_shows_a_live_widget_at_the_side(open_notebook, server):
     notebook.kernel(
         "import ipywidgets\nwidget = ipywidgets.HTML('before')\n"
         "made = await frontend.call('panel', model_id=widget.model_id, title='Hermes')\n"
-        "assert made == {'id': 'hermes-nb-panel'}, made"
+        "assert made == {'id': f'hermes-nb-panel-{widget.model_id}'}, made"
     )
-    notebook.page.wait_for_selector("#hermes-nb-panel >> text=before")
+    notebook.page.wait_for_selector(".hermes-nb-panel >> text=before")
     notebook.kernel("widget.value = 'after'")
-    notebook.page.wait_for_selector("#hermes-nb-panel >> text=after")
+    notebook.page.wait_for_selector(".hermes-nb-panel >> text=after")
     notebook.shot(f"panel-{server.app}")

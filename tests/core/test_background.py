@@ -1,0 +1,75 @@
+"""A loop in a thread: it starts late, ends on time, and a fork gets its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+from hermes_nb.core.background import LoopThread
+
+
+def names():
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_nothing_is_started_before_the_first_coroutine():
+    loop = LoopThread("hermes-test-a")
+    assert "hermes-test-a" not in names()
+    assert loop.run(asyncio.sleep(0, "done")) == "done"
+    assert "hermes-test-a" in names()
+    loop.close()
+    assert "hermes-test-a" not in names()
+
+
+def test_closing_stops_what_runs_and_lets_it_clean_up():
+    cleaned = []
+
+    async def work():
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(True)
+
+    loop = LoopThread("hermes-test-b")
+    future = loop.submit(work())
+    time.sleep(0.05)
+    began = time.monotonic()
+    loop.close()
+    assert time.monotonic() - began < 3
+    assert future.cancelled() or future.done()
+    assert cleaned == [True]
+
+
+def test_an_error_is_raised_to_the_caller():
+    async def fail():
+        message = "no"
+        raise ValueError(message)
+
+    loop = LoopThread("hermes-test-c")
+    with pytest.raises(ValueError, match="no"):
+        loop.run(fail())
+    loop.close()
+
+
+def test_it_can_be_used_again_after_it_was_closed():
+    loop = LoopThread("hermes-test-d")
+    loop.run(asyncio.sleep(0))
+    loop.close()
+    loop.close()
+    assert loop.run(asyncio.sleep(0, 1)) == 1
+    loop.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_gets_a_loop_of_its_own():
+    loop = LoopThread("hermes-test-e")
+    loop.run(asyncio.sleep(0))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if loop.run(asyncio.sleep(0, 7)) == 7 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    loop.close()
