@@ -25,6 +25,7 @@ from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
 from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.tools.context_tools import context_tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +210,7 @@ class Session:
     def use(self, tools: Toolset) -> None:
         """Use these tools from the next turn on, and those of the context engine."""
         engine = self.agent.engine
-        offered = engine.tools() if engine is not None else Toolset()
+        offered = context_tools(engine) if engine is not None else Toolset()
         self.agent.tools = tools + Toolset(tool for tool in offered if tool.name not in tools)
 
     def reload(self) -> Prompt:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hermes_nb.context.boundaries import Group, flat, group_of, size
+from hermes_nb.context.gauge import Aim
 from hermes_nb.context.marks import GO_ON, UNDERSTOOD, is_ours
 from hermes_nb.context.pruning import Pruner
 from hermes_nb.core.messages import Message
@@ -15,9 +17,7 @@ _LEAST = 150
 _MARKER = 50
 """Tokens that the marker of a cut takes."""
 _LION = 0.7
-"""Share of the room over which the last words of both sides are cut before anything else."""
-_ATTEMPTS = 3
-"""A cut may save less than it should where arguments are many and small."""
+"""Share of the room that the last words of both sides may take."""
 
 
 def spliced(
@@ -43,58 +43,69 @@ def spliced(
     return out
 
 
-def fitted(groups: Sequence[Group], tokens: int, pruner: Pruner) -> list[Group]:
-    """Return the groups within `tokens` where that is possible, the largest messages cut first.
+def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
+    """Return the groups within `aim.hard` where that is possible, the largest messages cut first.
 
-    Results and arguments give way before what was said, and that before the user's last message
-    and the last answer. Only where these alone take nearly all the room, they are cut first.
+    Results and arguments give way before what was said. The user's last message and the last answer
+    stay whole as long as they can be sent; where they are large, the others get what they would
+    have had beside small ones.
     """
-    if size(groups) <= tokens:
+    if size(groups) <= aim.hard:
         return list(groups)
     messages = flat(groups)
     spoken = _last_spoken(messages)
-    _cut(messages, spoken, int(tokens * _LION) or 1, pruner)
-    rest = [index for index in range(len(messages)) if index not in spoken]
-    working = [i for i in rest if messages[i].role == "tool" or messages[i].calls]
-    for due in (working, rest, spoken):
-        fixed = estimate_tokens(messages)
-        if fixed > tokens:
+    large = estimate_tokens(replace(messages[index], calls=()) for index in spoken)
+    if large > aim.ceiling * _LION:
+        _cut(messages, spoken, int(aim.ceiling * _LION), pruner)
+        large = int(aim.ceiling * _LION)
+    tokens = min(max(aim.hard, large + int(aim.hard * (1 - _LION))), aim.ceiling)
+    working = [i for i, message in enumerate(messages) if message.role == "tool" or message.calls]
+    others = [index for index in range(len(messages)) if index not in spoken]
+    for due, said in ((working, False), (others, True)):
+        whole = estimate_tokens(messages)
+        if whole > tokens:
             own = estimate_tokens(messages[index] for index in due)
-            _cut(messages, due, tokens - (fixed - own), pruner)
+            _cut(messages, due, tokens - (whole - own), pruner, said=said)
     return _regrouped(groups, messages)
 
 
-def _cut(messages: list[Message], due: Sequence[int], tokens: int, pruner: Pruner) -> None:
-    """Cut the messages at `due`, the largest first and all to one size, to `tokens` in all."""
-    for _ in range(_ATTEMPTS):
+def _cut(
+    messages: list[Message], due: Sequence[int], tokens: int, pruner: Pruner, *, said: bool = True
+) -> None:
+    """Cut the messages at `due`, the largest first and all to one size, to `tokens` in all.
+
+    Without `said`, only results and arguments are cut. Where arguments are many and small a cut
+    saves less than it should; it is then made again with a lower goal.
+    """
+    for goal in (tokens, tokens * 3 // 5, tokens * 3 // 10):
         sizes = {index: estimate_tokens([messages[index]]) for index in due}
         if not sizes or sum(sizes.values()) <= tokens:
             return
         low, high = 0, max(sizes.values())
         while low < high:  # the largest common size that fits
             middle = (low + high + 1) // 2
-            if sum(min(each, middle) for each in sizes.values()) <= tokens:
+            if sum(min(each, middle) for each in sizes.values()) <= goal:
                 low = middle
             else:
                 high = middle - 1
         level = max(low, _LEAST)
         for index, each in sizes.items():
             if each > level:
-                messages[index] = _smaller(messages[index], level, pruner)
+                messages[index] = _smaller(messages[index], level, pruner, said=said)
 
 
-def _smaller(message: Message, tokens: int, pruner: Pruner) -> Message:
+def _smaller(message: Message, tokens: int, pruner: Pruner, *, said: bool) -> Message:
     """Return a message in about `tokens` tokens; a marker takes the place of what is gone."""
     room = int(max(tokens - _MARKER, _LEAST // 3) * CHARACTERS_PER_TOKEN)
     if message.role == "tool":
         return pruner.shorter_result(message, room)
-    said = len(message.text)
     if message.calls:
+        spoken = len(message.text)
         written = sum(len(call.arguments_json()) for call in message.calls)
-        share = room * written // max(written + said, 1)
+        share = room * written // max(written + spoken, 1) if said else max(room - spoken, 0)
         message = pruner.shorter_calls(message, share // (2 * len(message.calls)))
         room -= share
-    return pruner.shorter_speech(message, room)
+    return pruner.shorter_speech(message, room) if said else message
 
 
 def _last_spoken(messages: Sequence[Message]) -> list[int]:

@@ -13,19 +13,20 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from hermes_nb.context.archive import Archive, everything, is_cut
 from hermes_nb.context.assembly import fitted, spliced
-from hermes_nb.context.boundaries import Cut, flat, size
-from hermes_nb.context.facts import Fact, find_facts
+from hermes_nb.context.boundaries import Cut, flat, grouped, size
+from hermes_nb.context.facts import find_facts
 from hermes_nb.context.gauge import Gauge, Limits, window_of
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
-from hermes_nb.context.ledger import ledger, read_ledger
-from hermes_nb.context.marks import SUMMARY, is_references, is_summary
+from hermes_nb.context.ledger import ledger
 from hermes_nb.context.plan import Plan, make_plan, noted
-from hermes_nb.context.summary import Material, Summariser, budget
-from hermes_nb.core.errors import HermesError
+from hermes_nb.context.records import HEADER, NO_MODEL, read_summary
+from hermes_nb.context.summary import Material, Summariser, budget, clip
+from hermes_nb.context.transcript import cost
+from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request
-from hermes_nb.core.text import estimate_tokens, one_line
+from hermes_nb.core.text import one_line
 from hermes_nb.safety.redact import redact
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,6 @@ What it raises is logged."""
 
 COOLDOWN = 600.0
 """Seconds for which no model is asked for a summary after one failed."""
-HEADER = (
-    f"{SUMMARY}\nThe messages that stood here were replaced by this record of them. It asks for "
-    "nothing by itself; what follows is newer. The user's last message stands word for word."
-)
 NOTE = (
     "Earlier parts of this conversation were compressed: a record stands in their place, and of "
     "long results only a line that begins with [shortened]."
@@ -57,8 +54,6 @@ RESTING = (
 )
 _LEAST = 60
 """Tokens that summary and ledger have in any case."""
-NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
-"""Why there are only facts, for the model that reads on."""
 
 
 class Compressor(ContextEngine):
@@ -141,10 +136,10 @@ class Compressor(ContextEngine):
         if whole.vanishing and (focus or not plan.enough()):
             made = await self._summarised(plan, whole, pruned, focus)
         else:
-            fits = fitted(plan.pruned, plan.aim.hard, plan.pruner)
+            fits = fitted(plan.pruned, plan.aim, plan.pruner)
             made = plan.result(fits, note=self._note())
             self._originals |= unstored(plan)
-        self._gauge.settle(estimate_tokens(messages), estimate_tokens(made.messages))
+        self._gauge.settle(size(plan.groups), size(grouped(made.messages)))
         return made
 
     async def _summarised(self, plan: Plan, whole: Cut, pruned: Cut, focus: str) -> Compression:
@@ -153,33 +148,32 @@ class Compressor(ContextEngine):
         hints, requests = await self._announce(span)
         previous, known = read_summary(span)
         found = find_facts(span)
-        stays = {id(message) for message in flat(whole.kept)}
-        gone = [id(message) not in stays for message in flat(whole.middle)]
         room = plan.aim.hard - size([*pruned.head, *pruned.kept, *pruned.tail])
         for_ledger = min(LEDGER_TOKENS, max(plan.aim.hard // 8, _LEAST))
-        tokens = budget(size(whole.middle), self._gauge.window)
+        for_summary = min(budget(size(whole.middle), self._gauge.window), room - for_ledger)
         material = Material(
             previous=previous,
             messages=span,
             facts=found,
-            tokens=max(min(tokens, room - for_ledger), _LEAST),
+            tokens=max(for_summary, _LEAST),
             focus=one_line(focus, 400),
             hints=hints,
         )
         body, warning, used = await self._written(material, plan, whole)
-        if not body:
-            for_ledger += material.tokens
-            body = f"{previous}\n\n{NO_MODEL}" if previous else NO_MODEL
+        if not body:  # then the facts have what is left of its room
+            body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
+            for_ledger += material.tokens - cost(body)
+        gone = _vanishing(whole)
         facts = [*known, *(fact for fact in found if gone[fact.source])]
-        noted = ledger(facts, tokens=for_ledger, known=body, messages=len(span))
-        text = "\n\n".join(part for part in (HEADER, body, noted) if part)
-        groups = spliced(pruned.head, text, pruned.kept, pruned.tail)
+        listed = ledger(facts, tokens=for_ledger, known=body, messages=len(span))
+        text = "\n\n".join(part for part in (body, listed) if part)
+        groups = spliced(pruned.head, f"{HEADER}\n\n{text}", pruned.kept, pruned.tail)
         made = Compression(
-            messages=tuple(flat(fitted(groups, plan.aim.hard, plan.pruner))),
+            messages=tuple(flat(fitted(groups, plan.aim, plan.pruner))),
             phase="extracted" if warning or self._auxiliary is None else "summarised",
             shortened=plan.shortened(),
             dropped=sum(gone),
-            summary=text.removeprefix(HEADER).strip(),
+            summary=text,
             warning=warning,
             requests=(*requests, *used),
         )
@@ -194,7 +188,8 @@ class Compressor(ContextEngine):
             return "", "", ()
         if self._clock() < self._resting_until:
             return "", RESTING, ()
-        summariser = Summariser(model, self._gauge.window)
+        own = model is not self._model and model.window
+        summariser = Summariser(model, own or self._gauge.window)
         try:
             text = await self._asked_live(summariser, material, plan, whole)
             text = text or await summariser.detached(material)
@@ -221,9 +216,14 @@ class Compressor(ContextEngine):
             return None
         stays = flat([*whole.kept, *whole.tail])
         begins = one_line(everything(stays[0]), 100) if stays else ""
-        return await summariser.live(
-            request, begins=begins, scale=plan.aim.scale, material=material
-        )
+        try:
+            return await summariser.live(
+                request, begins=begins, scale=plan.aim.scale, material=material
+            )
+        except ModelError as error:
+            if error.kind is not FailureKind.CONTEXT_OVERFLOW:
+                raise
+            return None
 
     async def _announce(self, span: Sequence[Message]) -> tuple[str, Sequence[UsageReported]]:
         """Tell the memories what is about to go; neither may keep a compression from happening."""
@@ -257,23 +257,15 @@ class Compressor(ContextEngine):
         return f"{NOTE} session_search(session_id={session!r}, around=N, window=1) shows it."
 
 
+def _vanishing(whole: Cut) -> list[bool]:
+    """Return, for each message of the middle, whether it goes."""
+    stays = {id(message) for message in flat(whole.kept)}
+    return [id(message) not in stays for message in flat(whole.middle)]
+
+
 def way_back(position: int | None) -> str:
     """Return how a shortened message is read again."""
     return "gone from view" if position is None else f"session_search around={position}"
-
-
-def read_summary(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
-    """Return what earlier summaries among messages say, and the facts that they list."""
-    bodies: list[str] = []
-    facts: list[Fact] = []
-    for message in messages:
-        if is_summary(message):
-            body, known = read_ledger(message.text.removeprefix(HEADER))
-            bodies.append(body.replace(NO_MODEL, "").strip())
-            facts += known
-        elif is_references(message):
-            facts += read_ledger(message.text)[1]
-    return "\n\n".join(body for body in bodies if body), facts
 
 
 def unstored(plan: Plan) -> dict[str, Message]:

@@ -6,8 +6,10 @@ its goals are given in estimated tokens: where the provider counts twice as many
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Usage
@@ -23,6 +25,9 @@ _ROOM = 0.30
 """Share of the threshold for what a compression leaves besides the tail: head, summary, ledger."""
 _SURELY_SENT = 4_000
 """Tokens that no provider refuses, whatever it says."""
+_SENDABLE = 0.8
+"""Share of a known window that a prompt may take: the rest is for tools and the answer."""
+_ENDLESS = 10**9
 _FUTILE = 0.10
 _FUTILE_TWICE = 2
 
@@ -63,13 +68,15 @@ class Limits:
 class Aim:
     """What a compression works towards, in estimated tokens.
 
-    `whole` is small enough for all that is left, `hard` is what it may not exceed. `tail` is for
-    the tail, which may grow up to `most` while it has few messages. `scale` is how many tokens the
-    provider counts for an estimated one.
+    `whole` is small enough for all that is left, `hard` is what it may not exceed, save for the
+    last words of both sides: these stay whole up to `ceiling`, what can be sent at all. `tail` is
+    for the tail, which may grow up to `most` while it has few messages. `scale` is how many tokens
+    the provider counts for an estimated one.
     """
 
     whole: int
     hard: int
+    ceiling: int
     tail: int
     most: int
     scale: float
@@ -78,17 +85,17 @@ class Aim:
 class Gauge:
     """Watches the size of the prompt for an engine."""
 
-    def __init__(self, window: Callable[[], int], limits: Limits) -> None:
+    def __init__(self, window: Callable[[], int | None], limits: Limits) -> None:
         self._window = window
         self.limits = limits
         self._prompt = 0
-        self._unanswered = False
+        self._state: Literal["answered", "due", "sent"] = "answered"
         self._futile = 0
 
     @property
     def window(self) -> int:
-        """The model's context window in tokens, as known now."""
-        return self._window()
+        """The model's context window in tokens, as known now or else assumed."""
+        return self._window() or UNKNOWN_WINDOW
 
     @property
     def threshold(self) -> int:
@@ -98,34 +105,38 @@ class Gauge:
 
     def observe(self, usage: Usage) -> None:
         """Take note of what a request used: a prompt under the threshold rearms the trigger."""
-        self._unanswered = False
+        self._state = "answered"
         if 0 < usage.input < self.threshold:
             self._futile = 0
 
     def due(self, prompt_tokens: int) -> bool:
         """Say whether a prompt is to be compressed before it is sent."""
         self._prompt = prompt_tokens
-        self._unanswered = True
-        if prompt_tokens < self.threshold:
-            return False
-        return self.limits.automatic and self._futile < _FUTILE_TWICE
+        due = prompt_tokens >= self.threshold and self.limits.automatic
+        due = due and self._futile < _FUTILE_TWICE
+        self._state = "due" if due else "sent"
+        return due
 
     def aim(self, estimated: int) -> Aim:
         """Return what a conversation of so many estimated tokens should become.
 
-        One under the threshold becomes smaller by the same share. If it was to be sent and got no
-        answer, the provider refused it as too long, and the share is all that may be left.
+        One under the threshold becomes smaller by the same share. If it was sent and got no answer,
+        the provider refused it as too long, and the share is all that may be left.
         """
         prompt = max(self._prompt, estimated, 1)
         scale = prompt / max(estimated, 1)
         start, limit = min(self.threshold, prompt) / scale, self.threshold / scale
-        if self._unanswered:
+        known = self._window()
+        ceiling = known * _SENDABLE / scale if known else math.inf
+        if self._state == "sent":
             limit = max(start, min(limit, _SURELY_SENT))
+            ceiling = min(ceiling, limit)
         ratio = self.limits.target_ratio
         share = min(0.9, ratio + _ROOM)
         return Aim(
             whole=int(start * share),
             hard=int(limit * share),
+            ceiling=int(min(ceiling, _ENDLESS)),
             tail=int(start * ratio),
             most=int(limit * ratio),
             scale=scale,
@@ -135,13 +146,14 @@ class Gauge:
         """Take note of what a compression achieved: two futile ones in a row stop the trigger."""
         self._futile = self._futile + 1 if after > before * (1 - _FUTILE) else 0
         self._prompt = 0
-        self._unanswered = False
+        if self._state == "due":
+            self._state = "sent"
 
 
-def window_of(model: ChatModel | None, window: int | None) -> int:
-    """Return the smaller of the window as set and as the model knows it."""
+def window_of(model: ChatModel | None, window: int | None) -> int | None:
+    """Return the smaller of the window as set and as the model knows it, None if nobody knows."""
     known = [each for each in (window, model.window if model is not None else None) if each]
-    return min(known, default=UNKNOWN_WINDOW)
+    return min(known, default=None)
 
 
 def overdue(messages: int, prompt_tokens: int, window: int | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hermes_nb.context.archive import Archive
 from hermes_nb.context.assembly import fitted, spliced
-from hermes_nb.context.boundaries import flat
+from hermes_nb.context.boundaries import flat, grouped, size
 from hermes_nb.context.facts import Fact, find_facts
 from hermes_nb.context.gauge import Gauge, Limits, window_of
 from hermes_nb.context.ledger import MOST_TOKENS, ledger, read_ledger
@@ -23,7 +23,6 @@ from hermes_nb.context.references import (
 )
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, SessionStore
-from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
 
 NOTE = (
@@ -79,13 +78,13 @@ class Lossless(ContextEngine):
         plan = make_plan(messages, self._gauge, self._archive, way_back)
         enough = plan.enough()
         made = plan.result(plan.pruned, note=NOTE) if enough else self._referenced(plan)
-        self._gauge.settle(estimate_tokens(messages), estimate_tokens(made.messages))
+        self._gauge.settle(size(plan.groups), size(grouped(made.messages)))
         return made
 
     def _referenced(self, plan: Plan) -> Compression:
         whole, pruned = plan.cut()
         if not whole.vanishing:
-            return plan.result(fitted(plan.pruned, plan.aim.hard, plan.pruner), note=NOTE)
+            return plan.result(fitted(plan.pruned, plan.aim, plan.pruner), note=NOTE)
         new = []
         for span in spans(whole.vanishing):
             each = reference(span, plan.located)
@@ -96,12 +95,12 @@ class Lossless(ContextEngine):
         table = condensed([*read_references(gone), *new], max(plan.aim.hard // 4, 200))
         earlier, known = _earlier(gone)
         facts = [*known, *find_facts(self._archive.originals(gone, plan.located))]
-        noted = ledger(facts, tokens=min(MOST_TOKENS, plan.aim.hard // 8), messages=len(gone))
+        listed = ledger(facts, tokens=min(MOST_TOKENS, plan.aim.hard // 8), messages=len(gone))
         lines = "\n".join([HEADER, *(each.line() for each in table)])
-        text = "\n\n".join(part for part in (lines, earlier, noted) if part)
+        text = "\n\n".join(part for part in (lines, earlier, listed) if part)
         groups = spliced(pruned.head, text, pruned.kept, pruned.tail)
         made = Compression(
-            messages=tuple(flat(fitted(groups, plan.aim.hard, plan.pruner))),
+            messages=tuple(flat(fitted(groups, plan.aim, plan.pruner))),
             phase="referenced",
             shortened=plan.shortened(),
             dropped=len(gone),

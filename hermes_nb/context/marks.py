@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Message, Text
 
 SUMMARY = "[Earlier conversation, compressed]"
 REFERENCES = "[Earlier conversation, kept word for word elsewhere]"
@@ -17,6 +17,7 @@ GO_ON = "[Go on from there.]"
 UNDERSTOOD = "[I go on from there.]"
 """The last two stand only where two messages of one role would meet."""
 
+_BRACKET = "["
 SHORT = 200
 """Characters that a result may have and stay; also the length of what is left of a longer one."""
 _SHORTENED = re.compile(r"\[shortened(?: #(\d+))?\] ")
@@ -52,11 +53,13 @@ def is_references(message: Message) -> bool:
 
 def is_bridge(message: Message) -> bool:
     """Say whether a message only keeps two others of one role apart."""
-    return len(message.parts) == 1 and not message.calls and message.text in (GO_ON, UNDERSTOOD)
+    return _begins(message, _BRACKET) and message.text in (GO_ON, UNDERSTOOD)
 
 
 def is_ours(message: Message) -> bool:
     """Say whether compression put the message there as a whole."""
+    if not _begins(message, _BRACKET):
+        return False
     return is_summary(message) or is_references(message) or is_bridge(message)
 
 
@@ -72,4 +75,10 @@ def cut(text: str, limit: int, *, way_back: str = "") -> str:
 
 
 def _begins(message: Message, mark: str) -> bool:
-    return message.role in ("user", "assistant") and message.text.startswith(mark)
+    first = message.parts[0] if message.parts else None
+    return (
+        isinstance(first, Text)
+        and first.text.startswith(mark)
+        and message.role in ("user", "assistant")
+        and not message.calls
+    )

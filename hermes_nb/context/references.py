@@ -16,6 +16,7 @@ from hermes_nb.context.marks import REFERENCES, is_ours
 from hermes_nb.context.outlines import ending, is_bad, paths_of
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
+from hermes_nb.safety.redact import redact
 
 HEADER = (
     f"{REFERENCES}\nThe messages that stood here are kept under these ids, oldest first. "
@@ -144,4 +145,4 @@ def _gist(messages: Sequence[Message]) -> str:
         parts.append(f"{name} x{count}{failures}")
     files = dict.fromkeys(path for call in calls for path in paths_of(call))
     parts += list(files)[:4]
-    return one_line("; ".join(parts), _GIST)
+    return one_line(redact("; ".join(parts)), _GIST)

@@ -80,11 +80,14 @@ class Material:
 
 
 class Summariser:
-    """Gets one summary from a model; `requests` is what that used so far, failed or not."""
+    """Gets one summary from a model whose window has `window` tokens.
+
+    `requests` is what that used so far, failed or not.
+    """
 
     def __init__(self, model: ChatModel, window: int) -> None:
         self._model = model
-        self._window = model.window or window
+        self._window = window
         self.requests: list[UsageReported] = []
 
     async def live(
@@ -130,7 +133,7 @@ class Summariser:
         texts = entries(material.messages, material.facts, tokens=share)
         chunks = chunked(texts, share)[-MOST_REQUESTS:]
         for number, chunk in enumerate(chunks, 1):
-            prompt = _prompt(material, chunk, _clip(previous, most_previous), (number, len(chunks)))
+            prompt = _prompt(material, chunk, clip(previous, most_previous), (number, len(chunks)))
             request = Request(messages=(Message.system(ROLE), Message.user(prompt)))
             previous = await self._ask(request, material)
         return previous
@@ -149,7 +152,7 @@ class Summariser:
         if not text:
             message = f"{self._model.name} gave an empty summary"
             raise ModelError(message, kind=FailureKind.MALFORMED)
-        return _clip(redact(text), material.tokens * 3 // 2)
+        return clip(redact(text), material.tokens * 3 // 2)
 
 
 def _prompt(material: Material, chunk: str, previous: str, part: tuple[int, int]) -> str:
@@ -180,7 +183,7 @@ def _words(tokens: int) -> int:
     return tokens * 3 // 4
 
 
-def _clip(text: str, tokens: int) -> str:
+def clip(text: str, tokens: int) -> str:
     """Return a text in at most `tokens` tokens, its end cut off."""
     if cost(text) <= tokens:
         return text

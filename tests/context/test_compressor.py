@@ -155,6 +155,21 @@ def test_the_main_model_is_asked_in_its_own_conversation():
     assert not any("Pause here" in message.text for message in made.messages)
 
 
+def test_a_live_question_that_is_too_long_is_asked_with_a_transcript():
+    messages = talk(40)
+    full = ModelError("too long", kind=FailureKind.CONTEXT_OVERFLOW)
+    model = ScriptedModel([full, SUMMARY], window=100_000)
+    engine = Compressor(model, max_prompt_tokens=20_000)
+    engine.session_started("s", lambda: Request(messages=tuple(messages)))
+    assert compress(engine, messages).phase == "summarised"
+    assert "<transcript>" in texts(model)[1]
+    engine = Compressor(model, window=40_000)  # the conversation takes more than it may
+    engine.session_started("s", lambda: Request(messages=tuple(talk(90))))
+    model.steps.append(SUMMARY)
+    compress(engine, talk(90))
+    assert "<transcript>" in texts(model)[2]
+
+
 def test_the_live_question_follows_an_answer():
     messages = [*talk(40), Message.user("and now?")]
     model = ScriptedModel([SUMMARY], window=100_000)
@@ -295,8 +310,14 @@ def test_a_giant_result_is_cut_and_a_giant_prompt_too():
     assert "characters left out" in made[2].text
     assert estimate_tokens(made.messages) <= 8_000
     made = compress(engine, [Message.user(giant)])
-    assert estimate_tokens(made.messages) <= 8_000
+    assert estimate_tokens(made.messages) <= 0.8 * 32_000
     assert made[0].text.startswith("line of a log")
+    large = Message.user("line of a log\n" * 4_000)  # more than the goal, but it can be sent
+    made = compress(engine, [*talk(30), large])
+    assert made[-1] == large
+    assert estimate_tokens(made.messages) <= 0.8 * 32_000
+    unknown = Compressor(None)
+    assert compress(unknown, [Message.user(giant)])[0].text == giant
 
 
 def test_settings_are_checked():

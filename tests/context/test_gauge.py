@@ -51,6 +51,18 @@ def test_a_refused_prompt_must_become_smaller():
     watch.due(60_000)
     watch.observe(Usage(input=60_000, requests=1))
     assert watch.aim(60_000).hard == 50_000
+    assert watch.due(120_000)
+    assert watch.aim(120_000).hard == 50_000
+    watch.settle(120_000, 50_000)  # it is sent, and refused again
+    assert watch.aim(50_000).hard == 25_000
+
+
+def test_what_was_said_last_may_take_the_window_if_that_is_known():
+    assert gauge().aim(1_000).ceiling == 160_000
+    assert gauge(None).aim(1_000).ceiling > 10**6
+    watch = gauge(None)
+    watch.due(60_000)
+    assert watch.aim(60_000).ceiling == 60_000
 
 
 @given(

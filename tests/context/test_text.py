@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 
@@ -146,6 +147,7 @@ def test_cost_is_linear():
 
     def seconds(count):
         messages = work(count // 2, lines=10)
+        gc.collect()
         started = time.process_time()
         entries(messages, find_facts(messages), tokens=8_000)
         Pruner(lambda _: None, lambda _: "gone").prune(grouped(messages))
@@ -153,7 +155,7 @@ def test_cost_is_linear():
 
     seconds(200)
     small = min(seconds(400) for _ in range(3))
-    assert seconds(4_000) < 25 * small
+    assert min(seconds(4_000) for _ in range(3)) < 25 * small
 
 
 def test_hostile_text_takes_no_longer():
