@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def _common(new, old) -> int:
     return estimate_tokens(new[:same])
 
 
-async def _story(work: Path) -> None:
+async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
     from hermes_nb.app.build import open_store
     from hermes_nb.app.config import load_settings
     from hermes_nb.app.reviews import Reviews
@@ -116,7 +117,7 @@ async def _story(work: Path) -> None:
     reviews = Reviews(workshop, model=lambda: (model, False))
     reviews.watch(session)
     print(f"{'after turn':>10}  {'requests':>8}  {'tokens':>8}  {'uncached':>8}  learned")
-    turns, looked_back = (0, 0), (0, 0)
+    turns, looked_back, held_up = (0, 0), (0, 0), 0.0
     for turn in range(1, TURNS + 1):
         start = len(model.log)
         async with aclosing(session.turn(WISHES.get(turn, f"Look at month {turn}."))) as events:
@@ -124,7 +125,10 @@ async def _story(work: Path) -> None:
                 pass
         turns = _plus(turns, model.log[start:])
         start = len(model.log)
-        if reviews.after_turn(session):
+        began = time.perf_counter()
+        due = reviews.after_turn(session)
+        held_up = max(held_up, time.perf_counter() - began)
+        if due:
             await asyncio.to_thread(reviews.wait, 30)
             spent = model.log[start:]
             looked_back = _plus(looked_back, spent)
@@ -132,17 +136,18 @@ async def _story(work: Path) -> None:
             learned = "; ".join(reviews.learned()) or "nothing"
             print(f"{turn:10}  {len(spent):8}  {total:8,}  {uncached:8,}  {learned}")
     reviews.close()
-    _report(turns, looked_back)
+    _report(turns, looked_back, held_up)
     second = Session.start(store=store, equipment=equipment, identity=Identity(), warn=print)
     for fact in KNOWN:
         print(f"the second session's prompt has {fact!r}: {fact in second.prompt.text}")
     store.close()
 
 
-def _report(turns: tuple[int, int], reviews: tuple[int, int]) -> None:
+def _report(turns: tuple[int, int], reviews: tuple[int, int], held_up: float) -> None:
     print(f"\nturns   {turns[0]:10,} tokens, {turns[1]:8,} uncached")
     share = reviews[1] / turns[1]
     print(f"reviews {reviews[0]:10,} tokens, {reviews[1]:8,} uncached ({share:.0%} more)")
+    print(f"starting one held up the turn for {held_up * 1e3:.1f} ms at most (limit 50)")
 
 
 def _plus(so_far: tuple[int, int], spent: list[tuple[str, int, int]]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -188,16 +189,17 @@ def build_auxiliary(settings: Settings) -> ChatModel | None:
 
 def is_embedded(model: ChatModel) -> bool:
     """Say whether this is the embedded model, which brings its own small prompt and tools."""
-    from hermes_nb.models.embedded import EmbeddedModel
-
-    return isinstance(model, EmbeddedModel)
+    module = sys.modules.get("hermes_nb.models.embedded")  # if it is, it has been imported
+    return module is not None and isinstance(model, module.EmbeddedModel)
 
 
 def embedded_notice(model: ChatModel) -> str | None:
     """Return what a user has to know about the embedded model, None if this is not it."""
+    if not is_embedded(model):
+        return None
     from hermes_nb.models.embedded import NOTICE
 
-    return NOTICE if is_embedded(model) else None
+    return NOTICE
 
 
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
