@@ -22,6 +22,7 @@ from hermes_nb.core.protocols import (
 from hermes_nb.core.tools import ToolContext, Toolset
 from hermes_nb.memory.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.deck import Deck, Shelf, shelf_for
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.hinted import Hinting
 
@@ -34,7 +35,42 @@ WAYS_OUT = (
 )
 
 
-def build_model(settings: Settings, *, variables: Variables = tuple) -> ChatModel:
+def build_model(
+    settings: Settings, *, variables: Variables = tuple, deck: Deck | None = None
+) -> ChatModel:
+    """Return the model that the settings name, on the cassette of `deck` if that is on.
+
+    Raises `ConfigError` when there is no model to be had, with the ways out; a replay needs none.
+    """
+    if deck is None:
+        return _model(settings, variables)
+    return deck.wrap(lambda: _model(settings, variables), name=settings.endpoint.model)
+
+
+def build_deck(
+    settings: Callable[[], Settings],
+    *,
+    personal: Callable[[], Sequence[str]],
+    notebook: Callable[[], str] = lambda: "",
+) -> Deck:
+    """Return what records and replays; `personal` are the running prompt's layers from the home."""
+
+    def shelf() -> Shelf:
+        now = settings()
+        return shelf_for(
+            notebook=notebook(), explicit=now.cassette_file, home=now.home, mode=deck.mode
+        )
+
+    deck = Deck(
+        mode=lambda: settings().cassette,
+        shelf=shelf,
+        home=lambda: settings().home,
+        personal=personal,
+    )
+    return deck
+
+
+def _model(settings: Settings, variables: Variables) -> ChatModel:
     """Return the model that the settings name, with retries, fallbacks and all.
 
     Looks for a local server, over loopback, when nothing is named. Raises `ConfigError` when there
@@ -178,28 +214,44 @@ def build_engine(
     )
 
 
-def build_auxiliary(settings: Settings) -> ChatModel | None:
+def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatModel | None:
     """Return the model for work beside the conversation, None when none is named."""
     from hermes_nb.models.failures import Retrying
 
     if settings.auxiliary is None:
         return None
-    return Retrying(_chat(settings.auxiliary, replace(settings, window=None)))
+    end = settings.auxiliary
+
+    def make() -> ChatModel:
+        return Retrying(_chat(end, replace(settings, window=None)))
+
+    return make() if deck is None else deck.wrap(make, name=end.model)
 
 
 def is_embedded(model: ChatModel) -> bool:
-    """Say whether this is the embedded model, which brings its own small prompt and tools."""
-    module = sys.modules.get("hermes_nb.models.embedded")  # if it is, it has been imported
-    return module is not None and isinstance(model, module.EmbeddedModel)
+    """Say whether this is the embedded model, which brings its own small prompt and tools.
+
+    A replay of it is asked in the same way, and goes by the same name.
+    """
+    if _is_really_embedded(model):
+        return True
+    from hermes_nb.models.profiles import EMBEDDED
+
+    return model.name == EMBEDDED
 
 
 def embedded_notice(model: ChatModel) -> str | None:
     """Return what a user has to know about the embedded model, None if this is not it."""
-    if not is_embedded(model):
+    if not _is_really_embedded(model):
         return None
     from hermes_nb.models.embedded import NOTICE
 
     return NOTICE
+
+
+def _is_really_embedded(model: ChatModel) -> bool:
+    module = sys.modules.get("hermes_nb.models.embedded")  # if it is, it has been imported
+    return module is not None and isinstance(model, module.EmbeddedModel)
 
 
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:

@@ -17,6 +17,8 @@ from hermes_nb.app.home import home_directory, read_dotenv
 from hermes_nb.app.sources import Picker, read_yaml
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
+from hermes_nb.models.modes import Mode as CassetteMode
+from hermes_nb.models.modes import mode_named
 
 ApproveMode = Literal["ask", "edits", "all", "never"]
 APPROVE_MODES = get_args(ApproveMode)
@@ -83,8 +85,10 @@ class Settings:
     """What a session runs with.
 
     An empty endpoint means: look for a local server, else use the embedded model. `notebook` is the
-    path that the user named, where finding it out would fail. `auxiliary` is the model for work
-    beside the conversation, None for the conversation's own. `system_message` joins every prompt.
+    path that the user named, where finding it out would fail. `cassette` is what is done with model
+    replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
+    `auxiliary` is the model for work beside the conversation, None for the conversation's own.
+    `system_message` joins every prompt.
     `enforce` tells models to call tools instead of announcing it, None decides by their family.
     `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `sources` says for
     every setting that is not a default where it came from.
@@ -99,6 +103,8 @@ class Settings:
     local_servers: bool = True
     fetch_weights: bool = False
     notebook: str = ""
+    cassette: CassetteMode = "off"
+    cassette_file: str = ""
     auxiliary: Endpoint | None = None
     system_message: str = ""
     enforce: bool | None = None
@@ -139,6 +145,8 @@ def load_settings(
         local_servers=picked.flag("local_servers", default=True),
         fetch_weights=picked.flag("fetch_weights", default=False),
         notebook=str(picked("notebook")),
+        cassette=_cassette(picked),
+        cassette_file=str(picked("cassette_file")),
         auxiliary=_auxiliary(picked, env),
         system_message=str(picked.at("agent", "system_prompt", default="")),
         enforce=_enforcement(picked.at("agent", "tool_use_enforcement", default="auto")),
@@ -156,6 +164,13 @@ def _foreign_mode(value: object, source: str) -> ApproveMode:
         return "all" if value in ("off", "none", False) else "ask"
     message = f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}"
     raise ConfigError(message)
+
+
+def _cassette(picked: Picker) -> CassetteMode:
+    value = picked("cassette", default="off")
+    if value is False:  # YAML's reading of a bare off
+        return "off"
+    return mode_named(str(value))
 
 
 def _memory(picked: Picker) -> MemorySettings:

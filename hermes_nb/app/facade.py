@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from hermes_nb.app.build import build_auxiliary, build_model, open_store
+from hermes_nb.app.build import build_auxiliary, build_deck, build_model, open_store
 from hermes_nb.app.config import APPROVE_MODES, Settings, load_settings
 from hermes_nb.app.session import Identity, Session
 from hermes_nb.app.workshop import Workshop
@@ -189,7 +189,13 @@ class Hermes:
     def _start(self, title: str) -> Session:
         settings = self._settings
         given = self._given_model
-        model = build_model(settings) if given is None or isinstance(given, str) else given
+        deck = build_deck(
+            lambda: settings, personal=lambda: self._session.personal if self._session else ()
+        )
+        if given is None or isinstance(given, str):
+            model = build_model(settings, deck=deck)
+        else:
+            model = given
         store = open_store(settings, self.warnings.append)
         own = [tool for tool in self._given_tools or () if isinstance(tool, Tool)]
         workshop = Workshop(
@@ -202,7 +208,7 @@ class Hermes:
             own=Toolset(own),
             tell=self.warnings.append,
         )
-        auxiliary = self._auxiliary or build_auxiliary(settings)
+        auxiliary = self._auxiliary or build_auxiliary(settings, deck=deck)
         return Session.start(
             store=store,
             equipment=workshop.equipment(model, auxiliary=auxiliary, chosen=self._chosen),

@@ -27,6 +27,8 @@ from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.tools.context_tools import context_tools
 
+PERSONAL = frozenset({"identity", "memory provider", "system message", "memory", "user", "skills"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
@@ -193,6 +195,11 @@ class Session:
                     yield event
         finally:
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The layers of the prompt that come from the user's home; they are no part of a story."""
+        return tuple(layer.text for layer in self.prompt.layers if layer.name in PERSONAL)
 
     @property
     def messages(self) -> Sequence[Message]:

@@ -22,10 +22,10 @@ from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.models.constrained import Constrained
 from hermes_nb.models.embedded_server import Address, EmbeddedServer
 from hermes_nb.models.openai_chat import OpenAIChat
-from hermes_nb.models.profiles import Profile
+from hermes_nb.models.profiles import EMBEDDED, Profile
 from hermes_nb.models.weights import WeightsNeeded, WeightsStore
 
-NAME = "qwen2.5-coder-0.5b (embedded)"
+NAME = EMBEDDED
 WINDOW = 4096
 """Tokens. The model knows 32,768, but reads only 50 a second on a small machine."""
 MOST_THREADS = 8

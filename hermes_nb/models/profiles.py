@@ -42,6 +42,8 @@ class Profile:
     vision: bool = False
 
 
+EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
+"""What the embedded model, and a replay of it, goes by."""
 WINDOWS: dict[str, int] = {
     "claude": 200_000,
     "claude-sonnet-4-5": 200_000,

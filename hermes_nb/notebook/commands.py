@@ -11,7 +11,9 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook import knowledge_commands as known
 from hermes_nb.notebook import session_commands as sessions
 from hermes_nb.notebook import window_commands as window
+from hermes_nb.notebook.cassette_commands import cassette
 from hermes_nb.notebook.checks import doctor
+from hermes_nb.notebook.panel_commands import panel
 from hermes_nb.notebook.repair import explain_prompt, fix_prompt
 from hermes_nb.notebook.resident import Resident
 from hermes_nb.notebook.undoing import diff_command, undo_command
@@ -84,6 +86,9 @@ COMMANDS = {
     "status": Command(
         "", "model, session, tokens, settings and where they come from", sessions.status
     ),
+    "panel": Command(
+        "[memory, skills, context or session]", "all of this at the side of the page", panel
+    ),
     "last": Command("", "the last turn once more", sessions.last),
     "new": Command("", "end this session; the next turn starts another", sessions.new),
     "resume": Command("[ID or TITLE]", "go on with an earlier session", sessions.resume),
@@ -120,6 +125,11 @@ COMMANDS = {
     "explain": Command("[WISH]", "explain the last error, or else the last cell", explain),
     "undo": Command("[TURN] [--force]", "take back what a turn changed", undo_command),
     "diff": Command("[TURN]", "what a turn changed, in cells and files", diff_command),
+    "cassette": Command(
+        "[status, record, replay, auto, off or prune]",
+        "record what the model says, and replay it without one",
+        cassette,
+    ),
     "doctor": Command("", "check model, home, front end and sandbox", doctor),
     "help": Command("", "this list", help_),
 }

@@ -25,12 +25,14 @@ class Conversations:
         notebook: Callable[[], str],
         source: str,
         note: Callable[[str], None],
+        entered: Callable[[Session], None] = lambda _: None,
     ) -> None:
         self.current: Session | None = None
         self._store = store
         self._notebook = notebook
         self._source = source
         self._note = note
+        self._entered = entered
 
     def end(self) -> None:
         """End the current session; the next turn begins another."""
@@ -46,6 +48,7 @@ class Conversations:
             identity=Identity(source=self._source, notebook=self._notebook(), title=title),
             warn=self._note,
         )
+        self._entered(self.current)
         return self.current
 
     def join(self, name: str, equipment: Equipment) -> Session:
@@ -98,6 +101,7 @@ class Conversations:
             equipment=equipment,
             warn=self._note,
         )
+        self._entered(self.current)
         return self.current
 
     def _is(self, session: Session, name: str) -> bool:

@@ -34,7 +34,7 @@ def memory(resident: Resident, words: str) -> str:
         "add": _memory_added,
         "edit": _memory_edited,
         "remove": _memory_removed,
-        "undo": lambda known, rest: _done(known.memory.undo(rest, origin=BY_HAND)),
+        "undo": lambda known, rest: _done(known, known.memory.undo(rest, origin=BY_HAND)),
     }
     if action not in acts:
         message = f"there is no `%hermes memory {action}`; use {', '.join(acts)}"
@@ -126,20 +126,20 @@ def _row(record: Record) -> tuple[object, ...]:
 def _memory_added(known: Knowledge, words: str) -> str:
     target, text = _target(words)
     step = {"action": "add", "content": text}
-    return _done(known.memory.apply(target, [step], origin=BY_HAND))
+    return _done(known, known.memory.apply(target, [step], origin=BY_HAND))
 
 
 def _memory_edited(known: Knowledge, words: str) -> str:
     target, rest = _target(words)
     number, _, text = rest.partition(" ")
     step = {"action": "replace", "old_text": _entry(known, target, number), "content": text}
-    return _done(known.memory.apply(target, [step], origin=BY_HAND))
+    return _done(known, known.memory.apply(target, [step], origin=BY_HAND))
 
 
 def _memory_removed(known: Knowledge, words: str) -> str:
     target, number = _target(words)
     step = {"action": "remove", "old_text": _entry(known, target, number)}
-    return _done(known.memory.apply(target, [step], origin=BY_HAND))
+    return _done(known, known.memory.apply(target, [step], origin=BY_HAND))
 
 
 def _target(words: str) -> tuple[str, str]:
@@ -156,9 +156,10 @@ def _entry(known: Knowledge, target: str, number: str) -> str:
     raise ConfigError(message if entries else f"{target} has no entries")
 
 
-def _done(outcome: Outcome) -> str:
+def _done(known: Knowledge, outcome: Outcome) -> str:
     if not outcome.applied:
         raise ConfigError(outcome.message)
+    known.written(outcome)
     told = outcome.message[:1].upper() + outcome.message[1:]
     return f"{escape(told)}. The next session knows it; `%hermes reload` tells this one."
 

@@ -9,6 +9,7 @@ from hermes_nb.app.build import build_auxiliary, build_model, is_embedded
 from hermes_nb.app.config import Settings
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.models.deck import Deck
 from hermes_nb.models.profiles import profile_for
 from hermes_nb.notebook.consent import have_weights
 
@@ -17,10 +18,14 @@ class ModelsInUse:
     """The conversation's model and the one beside it, as the settings or the user say."""
 
     def __init__(
-        self, settings: Callable[[], Settings], variables: Callable[[], Sequence[Variable]]
+        self,
+        settings: Callable[[], Settings],
+        variables: Callable[[], Sequence[Variable]],
+        deck: Deck,
     ) -> None:
         self._settings = settings
         self._variables = variables
+        self._deck = deck
         self._model: ChatModel | None = None
         self._given = False
         self._ready: ChatModel | None = None
@@ -43,13 +48,26 @@ class ModelsInUse:
     def auxiliary(self) -> ChatModel | None:
         """The model for work beside the conversation, None for the conversation's own."""
         if self._auxiliary is None:
-            self._auxiliary = build_auxiliary(self._settings())
+            self._auxiliary = build_auxiliary(self._settings(), deck=self._deck)
         return self._auxiliary
 
     @property
     def can_learn(self) -> bool:
         """Whether the model in use is one that reviews make sense with."""
         return self._model is not None and not is_embedded(self._model)
+
+    @property
+    def given(self) -> bool:
+        """Whether the model was handed over as an object."""
+        return self._given
+
+    def renew(self) -> None:
+        """Build the models that the settings name anew, from the next turn on."""
+        if self._auxiliary is not None:
+            self._retired.append(self._auxiliary)
+            self._auxiliary = None
+        if not self._given:
+            self.use(None)
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model from the next turn on; None is the one that the settings name."""
@@ -83,4 +101,4 @@ class ModelsInUse:
         return profile_for(self.name or end.model, end.base_url or None).vision
 
     def _built(self) -> ChatModel:
-        return build_model(self._settings(), variables=self._variables)
+        return build_model(self._settings(), variables=self._variables, deck=self._deck)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.app.build import open_store
+from hermes_nb.app.build import build_deck, open_store
 from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.app.config import Settings, load_settings
 from hermes_nb.app.knowledge import Knowledge
@@ -24,11 +24,13 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
+from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.document import NotebookDocument
+from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.kernel_tools import kernel_tools
 from hermes_nb.notebook.models_in_use import ModelsInUse
@@ -81,12 +83,18 @@ class Resident:
     ) -> None:
         self.shell = shell
         self.last: Transcript | None = None
+        self.happenings = Happenings()
         self.guard = Guard()
         self._overrides = overrides
         self._chosen: dict[str, Any] = {}
         self._say = say
         self._view: View | None = None
-        self.models = ModelsInUse(self.settings, self.variables)
+        self.deck = build_deck(
+            self.settings,
+            personal=lambda: self.session.personal if self.session else (),
+            notebook=lambda: self.notebook,
+        )
+        self.models = ModelsInUse(self.settings, self.variables, self.deck)
         self._workshop: Workshop | None = None
         self._equipped: Equipment | None = None
         self._reviews: Reviews | None = None
@@ -105,6 +113,7 @@ class Resident:
             notebook=lambda: self.notebook,
             source="notebook" if has_kernel(shell) else "terminal",
             note=self._note,
+            entered=self.happenings.enter,
         )
 
     @property
@@ -200,7 +209,9 @@ class Resident:
         if options.session:
             session = self._conversations.join(options.session, equipment)
         else:
-            found = None if options.new else self.session or self._conversations.pick_up(equipment)
+            found = None if options.new else self.session
+            if found is None and not options.new and not self.deck.on:
+                found = self._conversations.pick_up(equipment)
             session = found or self._conversations.start(one_line(prompt, 60), equipment)
         session.adopt(equipment)
         return session
@@ -257,15 +268,24 @@ class Resident:
         self._chosen["model"] = name
         self.use(None)
 
+    def switch_cassette(self, mode: CassetteMode) -> None:
+        """Record, replay, both or neither from the next turn on."""
+        self.deck.switch(mode)
+        self.models.renew()
+        self._equipped = None
+
     @property
     def reviews(self) -> Reviews:
         """What looks back after turns; made on first use."""
         if self._reviews is None:
-            self._reviews = Reviews(self.workshop, model=self.models.another)
+            self._reviews = Reviews(
+                self.workshop, model=self.models.another, emit=self.happenings.background
+            )
         return self._reviews
 
     def close(self) -> None:
         """Stop what runs in the background."""
+        self.happenings.close()
         if self._reviews is not None:
             self._reviews.close()
 

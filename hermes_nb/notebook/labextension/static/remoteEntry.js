@@ -293,8 +293,9 @@ outline-offset:1px}`;
         });
       },
       drop: (panel, { id }, boxes) => void boxes.get(id)?.(),
-      // One for each kernel, which ends with it and with its notebook.
-      panel: async (panel, { model_id, title, area }, boxes) => {
+      // One for each kernel, which ends with it and with its notebook. One that was hidden before the
+      // page was reloaded is there `again`, but does not come forward.
+      panel: async (panel, { model_id, title, area, again }, boxes) => {
         const [lumino, rendermime] = await Promise.all(
           ['@lumino/widgets', '@jupyterlab/rendermime'].map(shared)
         );
@@ -311,14 +312,19 @@ outline-offset:1px}`;
         side.node.style.cssText =
           'overflow:auto;padding:4px;background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)';
         side.addWidget(view);
+        side.onCloseRequest = close;
         boxes.set('panel', close);
+        const leave = () => sessionStorage.setItem(side.id, side.isVisible);
+        window.addEventListener('pagehide', leave);
         side.disposed.connect(() => {
+          window.removeEventListener('pagehide', leave);
           panel.disposed.disconnect(close);
           if (boxes.get('panel') === close) boxes.delete('panel');
         });
         panel.disposed.connect(close);
         app.shell.add(side, area ?? 'right', { rank: 900 });
-        app.shell.activateById(side.id);
+        const hidden = again && sessionStorage.getItem(side.id) === 'false';
+        if (!hidden) app.shell.activateById(side.id);
         return { id: side.id };
       }
     };

@@ -1,0 +1,1 @@
+"""The side panel: memory, skills, context and sessions, as plain ipywidgets with inline SVG."""

@@ -1,0 +1,160 @@
+"""The panel's small pictures, as inline SVG: how full, of what, and what each turn cost.
+
+Every function is pure and takes any numbers: what is negative or endless is drawn as nothing.
+Colours of layers are the only ones that are ours; all others are the theme's.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hermes_nb.core.messages import Usage
+from hermes_nb.notebook.transcript import amount
+
+WIDTH = 312
+"""Units that every picture is wide; it is stretched to the panel's width."""
+COLOURS = (
+    "#5c6bc0",
+    "#26a69a",
+    "#ffa726",
+    "#42a5f5",
+    "#8d6e63",
+    "#ec407a",
+    "#9ccc65",
+    "#ab47bc",
+    "#26c6da",
+    "#d4a017",
+    "#78909c",
+    "#ef5350",
+)
+"""Of the layers, in their order; neighbours differ in hue and lightness on white and on black."""
+BARS = 24
+"""Turns that the chart shows, the latest ones."""
+CHART_HEIGHT = 60
+_GAP = 1.0
+_MOST_BAR = 22.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A layer of the prompt and its tokens."""
+
+    name: str
+    tokens: int
+
+
+def colour(index: int) -> str:
+    """Return the colour of the layer at `index`."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def meter(used: float, limit: float, label: str) -> str:
+    """Return a bar that is full at `limit`; over it, in the colour of errors."""
+    width = _share(used, limit) * WIDTH
+    kind = " hermes-over" if _number(used) > _number(limit) else ""
+    return _picture(
+        6,
+        label,
+        f'<rect class="hermes-rail" width="{WIDTH}" height="6" rx="3"/>'
+        f'<rect class="hermes-fill{kind}" width="{width:.1f}" height="6" rx="3"/>',
+    )
+
+
+def gauge(parts: Sequence[Part], total: float, window: float, threshold: float, label: str) -> str:
+    """Return the window as a rail with the parts on it and a mark where compression begins.
+
+    The parts are stretched so that together they are `total` long: they are estimates, and it may
+    have been counted.
+    """
+    estimated = sum(_number(part.tokens) for part in parts)
+    filled = _share(total, window) * WIDTH
+    pieces = [f'<rect class="hermes-rail" y="8" width="{WIDTH}" height="10" rx="2"/>']
+    at = 0.0
+    for index, part in enumerate(parts):
+        width = _share(part.tokens, estimated) * filled
+        shown = max(width - _GAP, 0.0) if width > 2 * _GAP else width
+        title = f"<title>{html.escape(part.name)}: {amount(part.tokens)}</title>"
+        pieces.append(
+            f'<rect x="{at:.1f}" y="8" width="{shown:.1f}" height="10" fill="{colour(index)}">'
+            f"{title}</rect>"
+        )
+        at += width
+    if _number(threshold):
+        x = _share(threshold, window) * WIDTH
+        pieces.append(f'<line class="hermes-mark" x1="{x:.1f}" x2="{x:.1f}" y1="3" y2="23"/>')
+    return _picture(26, label, "".join(pieces))
+
+
+def legend(parts: Sequence[Part]) -> str:
+    """Return the parts with their colours and tokens."""
+    rows = [
+        f'<i style="background:{colour(index)}"></i><span>{html.escape(part.name)}</span>'
+        f'<span class="hermes-dim">{amount(part.tokens)}</span>'
+        for index, part in enumerate(parts)
+    ]
+    return f'<div class="hermes-legend">{"".join(rows)}</div>'
+
+
+def spending(turns: Sequence[Usage], first: int = 1) -> str:
+    """Return a bar a turn: cached tokens light, fresh ones dark, and what they cost as a line.
+
+    `first` is the number of the first turn given.
+    """
+    shown = turns[-BARS:]
+    first += len(turns) - len(shown)
+    most = max((_number(turn.input) for turn in shown), default=0.0)
+    step = min(WIDTH / max(len(shown), 1), _MOST_BAR + 4)
+    bars = "".join(
+        piece
+        for index, turn in enumerate(shown)
+        for piece in _bar(turn, index, first + index, step, most)
+    )
+    label = f"tokens sent in each of {len(shown)} turns, at most {amount(round(most))}"
+    return _picture(CHART_HEIGHT, label, bars + _cost_line(shown, step))
+
+
+def _bar(turn: Usage, index: int, number: int, step: float, most: float) -> Iterator[str]:
+    x, width = index * step, max(step - 4, step * 0.7)
+    whole = _share(turn.input, most) * (CHART_HEIGHT - 2)
+    cached = _share(turn.cached, turn.input) * whole
+    cost = f", ${turn.cost:.4f}" if turn.cost is not None else ""
+    told = f"turn {number}: {amount(turn.input)} sent, {amount(turn.cached)} cached{cost}"
+    yield f"<g><title>{html.escape(told)}</title>"
+    for kind, height, below in (("cached", cached, 0.0), ("fresh", whole - cached, cached)):
+        yield (
+            f'<rect class="hermes-{kind}" x="{x:.1f}" y="{CHART_HEIGHT - below - height:.1f}" '
+            f'width="{width:.1f}" height="{height:.1f}"/>'
+        )
+    yield "</g>"
+
+
+def _cost_line(turns: Sequence[Usage], step: float) -> str:
+    """Return what turns cost as a line of its own scale; nothing where that is unknown."""
+    costs = [_number(turn.cost or 0.0) for turn in turns]
+    most = max(costs, default=0.0)
+    if len(costs) < 2 or not most:  # noqa: PLR2004 - a line has two ends
+        return ""
+    heights = (CHART_HEIGHT - 3 - _share(cost, most) * (CHART_HEIGHT - 8) for cost in costs)
+    middle = step / 2 - 2
+    points = " ".join(f"{index * step + middle:.1f},{y:.1f}" for index, y in enumerate(heights))
+    return f'<polyline class="hermes-cost" points="{points}"/>'
+
+
+def _picture(height: int, label: str, content: str) -> str:
+    return (
+        f'<svg class="hermes-chart" width="100%" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'preserveAspectRatio="none" role="img" aria-label="{html.escape(label)}">{content}</svg>'
+    )
+
+
+def _number(value: float) -> float:
+    """Return a number that can be drawn."""
+    return float(value) if math.isfinite(value) and value > 0 else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    """Return a part's share, from 0 to 1."""
+    return min(_number(part) / _number(whole), 1.0) if _number(whole) else 0.0

@@ -1,0 +1,191 @@
+"""The panel: four tabs that follow what goes on, and a line that says what a click did.
+
+Only the tab in sight is kept up to date, at most every `INTERVAL` seconds, and only when something
+happened that it shows. What it shows is read in a thread. Closing it in the page ends nothing; a
+page that is reloaded gets it back as long as it was open there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import time
+from pathlib import PurePosixPath
+from typing import Any
+
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.channel import Info
+from hermes_nb.notebook.panels.acting import Actions, told
+from hermes_nb.notebook.panels.context import ContextTab
+from hermes_nb.notebook.panels.memory import MemoryTab
+from hermes_nb.notebook.panels.parts import Kit, write
+from hermes_nb.notebook.panels.session import SessionTab
+from hermes_nb.notebook.panels.skills import SkillsTab
+from hermes_nb.notebook.panels.style import STYLE, shown
+from hermes_nb.notebook.panels.tab import Place, Tab
+from hermes_nb.notebook.resident import Resident
+from hermes_nb.safety.visible import visible
+
+INTERVAL = 0.5
+"""Seconds between two updates during a turn."""
+TITLE = "Hermes"
+SHOWING = 10.0
+"""Seconds that a page has to show the panel: it may have to load the widget library first."""
+
+
+class Panel:
+    """The panel of one kernel. It is made on the kernel's loop, and its actions run there.
+
+    `widget` can be displayed like any other; `show` puts it at the page's side.
+    """
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._loop = asyncio.get_running_loop()
+        self._kit = kit = Kit()
+        self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
+        place = Place(resident=resident, kit=kit, actions=self._actions, refresh=self.refresh)
+        self.tabs: tuple[Tab, ...] = (
+            MemoryTab(place),
+            SkillsTab(place),
+            ContextTab(place),
+            SessionTab(place),
+        )
+        self._said = kit.markup()
+        self._asked = kit.markup()
+        self._tabs = kit.tab([tab.widget for tab in self.tabs], [tab.title for tab in self.tabs])
+        self._tabs.observe(lambda _: self.refresh(), names="selected_index")
+        style = kit.markup(STYLE, "hermes-style")
+        self.widget: Any = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
+        self.widget._view_count = 0  # noqa: SLF001 - so that pages count; it has no other name
+        self.widget.observe(self._viewed, names="_view_count")
+        self._pages: set[str] = set()
+        self._beside = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._updated = 0.0
+        self._reading = asyncio.Lock()
+        self._again = False
+        resident.happenings.watchers.append(self)
+        resident.desk.frontend.listeners.append(self._hello)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its widgets are: `Widget.close_all()` may have closed them."""
+        return self.widget.comm is not None
+
+    @property
+    def tab(self) -> Tab:
+        """The tab in sight."""
+        return self.tabs[self._tabs.selected_index or 0]
+
+    def select(self, title: str) -> None:
+        """Bring the tab of this title to the front, in any case of letters; "" leaves it."""
+        titles = [tab.title.lower() for tab in self.tabs]
+        if title:
+            self._tabs.selected_index = titles.index(title.lower())
+
+    async def show(self, *, again: bool = False) -> bool:
+        """Show it at the side of the page; False where no page answers that can.
+
+        `again` is for a page that was reloaded: what was hidden there stays hidden.
+        """
+        frontend = self._resident.desk.frontend
+        page = await frontend.present()
+        if page is None or not page.widgets:
+            return False
+        self._pages.add(page.name)
+        name = one_line(visible(PurePosixPath(page.path).stem), 30)
+        asked = {"model_id": self.widget.model_id, "title": f"{TITLE} · {name}", "again": again}
+        await frontend.call("panel", timeout=SHOWING, **asked)
+        return True
+
+    def heard(self, event: Event | BackgroundEvent) -> None:
+        """Take note of an event; from any thread, and at once."""
+        if isinstance(event, ApprovalAsked | ApprovalGiven | TurnEnded) or self.tab.concerned(
+            event
+        ):
+            self._actions.call(self._soon)
+
+    def refresh(self) -> None:
+        """Read and show the tab in sight again; from any thread."""
+        self._actions.start(self._refreshed)
+
+    async def settled(self) -> None:
+        """Wait until all that was clicked is done and shown."""
+        await self._actions.settled()
+
+    def close(self) -> None:
+        """Close the widgets and listen no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        happenings, frontend = self._resident.happenings, self._resident.desk.frontend
+        if self in happenings.watchers:
+            happenings.watchers.remove(self)
+        if self._hello in frontend.listeners:
+            frontend.listeners.remove(self._hello)
+        self._actions.close()
+        self._kit.close()
+
+    def _soon(self) -> None:
+        """Refresh when the interval is over."""
+        if self._timer is None:
+            wait = max(self._updated + INTERVAL - time.monotonic(), 0.0)
+            self._timer = self._loop.call_later(wait, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.refresh()
+
+    async def _refreshed(self) -> None:
+        """Read the tab in sight and show it; a call while another one reads makes it read again."""
+        self._again = True
+        async with self._reading:
+            if not self._again:
+                return
+            self._again = False
+            tab = self.tab
+            self._updated = time.monotonic()
+            write(self._asked, self._questions())
+            try:
+                tab.show(await in_thread(tab.read))
+            except (HermesError, OSError) as error:
+                self._say(told(error), True)  # noqa: FBT003 - acting.Say
+
+    def _questions(self) -> str:
+        asked = list(self._resident.happenings.asked.values())
+        lines = [f"<b>{shown(q.call.name, 40)}</b> {shown(q.shown, 100)}" for q in asked]
+        if not lines:
+            return ""
+        head = "Waiting for your answer in the notebook:"
+        return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
+
+    def _say(self, text: str, bad: bool) -> None:  # noqa: FBT001 - acting.Say
+        """Show a line; an empty one takes the last away."""
+        classes = ("hermes-said", "hermes-bad") if bad else ("hermes-said",)
+        write(self._said, classes if text else (), "_dom_classes")
+        role = "alert" if bad else "status"
+        safe = html.escape(visible(one_line(text, 300)))
+        write(self._said, f'<div role="{role}">{safe}</div>' if text else "")
+
+    def _viewed(self, change: Any) -> None:  # noqa: ANN401 - traitlets' Bunch
+        """Take note of how many views pages have: the last one goes when the user closes it."""
+        self._beside = change["new"] > 0
+
+    def _hello(self, page: Info) -> None:
+        """Show the panel again in a page that was reloaded while it was open there."""
+        if not self._beside or page.name in self._pages or not page.widgets:
+            return
+        self._pages.add(page.name)
+
+        async def again() -> None:
+            self.widget._view_count = 0  # noqa: SLF001 - a page that is gone takes nothing off it
+            try:
+                await self.show(again=True)
+            except ToolError:  # the page went away again; its next hello comes here too
+                self._pages.discard(page.name)
+                self._beside = True
+
+        self._actions.start(again)

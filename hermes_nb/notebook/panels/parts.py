@@ -1,0 +1,260 @@
+"""The widgets that all four tabs are made of: buttons, lists of lines, fields.
+
+A list keeps the widgets of one page and writes other values into them: a thousand skills cost as
+many widgets as twenty, and what did not change is not sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import ipywidgets as widgets
+from ipywidgets.widgets.widget_description import DescriptionStyle
+from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
+
+Item = TypeVar("Item")
+PAGE = 20
+"""Lines of a list that are shown at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something that can be done with a line: a button; `off` says why it cannot be done now."""
+
+    label: str
+    tip: str
+    do: Callable[[], None] = field(compare=False)
+    off: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An item of a list, as HTML: `text`, below it `foot` and the buttons.
+
+    `head` stands above it, as the heading of a group. `name` is a button before the text, for
+    lists whose lines open.
+    """
+
+    key: str
+    text: str
+    foot: str = ""
+    head: str = ""
+    name: Act | None = None
+    acts: tuple[Act, ...] = ()
+
+
+class Kit:
+    """Makes widgets, and closes all of them in the end.
+
+    They share a few layout and style models, as each would be another message to the page.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+        self._layout = self._kept(widgets.Layout())
+        self._styles: dict[type, Any] = {}
+
+    def markup(self, value: str = "", *classes: str) -> Any:  # noqa: ANN401 - untyped library
+        """Return a widget that shows HTML; whoever makes `value` has escaped what is foreign."""
+        return self._widget(widgets.HTML, HTMLStyle, *classes, value=value)
+
+    def box(self, *children: Any, line: bool = False, css: str = "") -> Any:  # noqa: ANN401
+        """Return widgets below one another or, with `line`, beside one another."""
+        made = widgets.HBox if line else widgets.VBox
+        css = css or ("hermes-line" if line else "")
+        return self._widget(made, None, css, children=children)
+
+    def field(self, hint: str, **options: Any) -> Any:  # noqa: ANN401 - untyped library
+        """Return a line to type in; `hint` is its name, also for those who do not see it."""
+        return self._widget(widgets.Text, TextStyle, "", placeholder=hint, tooltip=hint, **options)
+
+    def area(self, hint: str) -> Any:  # noqa: ANN401 - untyped library
+        """Return a field of several lines."""
+        return self._widget(widgets.Textarea, TextStyle, "", placeholder=hint, tooltip=hint, rows=4)
+
+    def choice(self, hint: str, options: Sequence[tuple[str, str]]) -> Any:  # noqa: ANN401 - untyped library
+        """Return a list to choose from, of what is shown and what is meant."""
+        return self._widget(
+            widgets.Dropdown, DescriptionStyle, "", tooltip=hint, options=tuple(options)
+        )
+
+    def button(self, *classes: str) -> Any:  # noqa: ANN401 - untyped library
+        """Return a bare button."""
+        return self._widget(widgets.Button, widgets.ButtonStyle, *classes)
+
+    def tab(self, children: Sequence[Any], titles: Sequence[str]) -> Any:  # noqa: ANN401
+        """Return a box with tabs."""
+        return self._widget(
+            widgets.Tab, None, "", children=tuple(children), titles=tuple(titles), selected_index=0
+        )
+
+    def close(self) -> None:
+        """Close everything that was made."""
+        while self._made:
+            self._made.pop().close()
+
+    def _widget(self, kind: Any, style: Any, *classes: str, **traits: Any) -> Any:  # noqa: ANN401
+        if style is not None:
+            if style not in self._styles:
+                self._styles[style] = self._kept(style())
+            traits["style"] = self._styles[style]
+        names = tuple(filter(None, classes))
+        return self._kept(kind(layout=self._layout, _dom_classes=names, **traits))
+
+    def _kept(self, widget: Any) -> Any:  # noqa: ANN401 - untyped library
+        self._made.append(widget)
+        return widget
+
+
+class Push:
+    """A button whose action can be exchanged; it does nothing while it is off."""
+
+    def __init__(self, kit: Kit, *classes: str) -> None:
+        self.widget = kit.button(*classes)
+        self._act: Act | None = None
+        self.widget.on_click(self._clicked)
+
+    def show(self, act: Act) -> None:
+        """Make it the button of this act."""
+        if act != self._act:
+            with self.widget.hold_sync():
+                self.widget.description = act.label
+                self.widget.tooltip = f"{act.tip}: {act.off}" if act.off else act.tip
+                self.widget.disabled = bool(act.off)
+        self._act = act
+
+    def _clicked(self, _: object) -> None:
+        if self._act is not None and not self._act.off:
+            self._act.do()
+
+
+def push(kit: Kit, act: Act, *classes: str) -> Push:
+    """Return a button for an act."""
+    made = Push(kit, *classes)
+    made.show(act)
+    return made
+
+
+class Row:
+    """The widgets of one line."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._head = kit.markup()
+        self._name = Push(kit, "hermes-link", "hermes-name")
+        self._text = kit.markup()
+        self._foot = kit.markup("", "hermes-small", "hermes-dim")
+        self._acts: list[Push] = []
+        self._top = kit.box(line=True, css="hermes-foot")
+        self._below = kit.box(line=True, css="hermes-foot")
+        self._body = kit.box(css="hermes-row")
+        self.widget = kit.box(self._body)
+        self._line: Line | None = None
+
+    def show(self, line: Line) -> None:
+        """Show another line, or the same one as it is now."""
+        if line == self._line:
+            self._take(line)
+            return
+        self._line = line
+        _set(self._head, "value", line.head)
+        _set(self._text, "value", line.text)
+        _set(self._foot, "value", line.foot)
+        self._take(line)
+        acts = [push.widget for push in self._acts[: len(line.acts)]]
+        below = (*([self._foot] if line.foot else []), *acts)
+        _set(self._below, "children", below)
+        top = (self._name.widget, self._text) if line.name else ()
+        _set(self._top, "children", top)
+        first = (self._top if line.name else self._text,)
+        _set(self._body, "children", (*first, *([self._below] if below else [])))
+        _set(self.widget, "children", (*([self._head] if line.head else []), self._body))
+
+    def _take(self, line: Line) -> None:
+        while len(self._acts) < len(line.acts):
+            self._acts.append(Push(self._kit, "hermes-link"))
+        for made, act in zip(self._acts, line.acts, strict=False):
+            made.show(act)
+        if line.name is not None:
+            self._name.show(line.name)
+
+
+class Listing(Generic[Item]):
+    """A list of lines, a page at a time; `line(item)` is asked for what is shown alone.
+
+    `moved` is called when another page is wanted, and has to call `show` again. Below the line
+    whose key was given to `open` stands another widget.
+    """
+
+    def __init__(
+        self, kit: Kit, line: Callable[[Item], Line], *, moved: Callable[[], None], empty: str = ""
+    ) -> None:
+        self._kit = kit
+        self._line = line
+        self._moved = moved
+        self._empty = kit.markup(empty, "hermes-dim")
+        self._rows: list[Row] = []
+        self._page = 0
+        self._opened: tuple[str, Any] | None = None
+        self._before, self._after = Push(kit, "hermes-link"), Push(kit, "hermes-link")
+        self._where = kit.markup("", "hermes-small", "hermes-dim")
+        self._pager = kit.box(self._before.widget, self._where, self._after.widget, line=True)
+        self.widget = kit.box()
+
+    def show(self, items: Sequence[Item]) -> None:
+        """Show these items, on the page that was looked at last as far as there still is one."""
+        last = max(len(items) - 1, 0) // PAGE
+        self._page = min(self._page, last)
+        first = self._page * PAGE
+        children: list[Any] = []
+        for index, item in enumerate(items[first : first + PAGE]):
+            if index == len(self._rows):
+                self._rows.append(Row(self._kit))
+            line = self._line(item)
+            self._rows[index].show(line)
+            children.append(self._rows[index].widget)
+            if self._opened is not None and self._opened[0] == line.key:
+                children.append(self._opened[1])
+        if last:
+            self._turn_pages(first, len(items), last)
+            children.append(self._pager)
+        _set(self.widget, "children", tuple(children) or (self._empty,))
+
+    def open(self, key: str, below: Any) -> None:  # noqa: ANN401 - ipywidgets has no types
+        """Put a widget below the line with this key from the next `show` on; "" takes it away."""
+        self._opened = (key, below) if key else None
+
+    @property
+    def opened(self) -> str:
+        """The key of the line that is open, or ""."""
+        return self._opened[0] if self._opened else ""
+
+    def rewind(self) -> None:
+        """Begin at the first page again."""
+        self._page = 0
+
+    def _turn_pages(self, first: int, count: int, last: int) -> None:
+        _set(self._where, "value", f"{first + 1:,}–{min(first + PAGE, count):,} of {count:,}")
+        back, on = (partial(self._go, by) for by in (-1, 1))
+        none = "there is none"
+        off = none if self._page == 0 else ""
+        self._before.show(Act(label="‹ back", tip="the page before", do=back, off=off))
+        off = none if self._page == last else ""
+        self._after.show(Act(label="more ›", tip="the next page", do=on, off=off))
+
+    def _go(self, by: int) -> None:
+        self._page = max(self._page + by, 0)
+        self._moved()
+
+
+def write(widget: Any, value: Any, name: str = "value") -> None:  # noqa: ANN401 - ipywidgets
+    """Set a widget's value; one that it has already is not sent again."""
+    _set(widget, name, value)
+
+
+def _set(widget: Any, name: str, value: Any) -> None:  # noqa: ANN401 - ipywidgets
+    if getattr(widget, name) != value:
+        setattr(widget, name, value)

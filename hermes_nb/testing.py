@@ -1,0 +1,197 @@
+"""Run a notebook where nobody watches, from its cassette, and compare what it shows.
+
+```python
+from hermes_nb.testing import run_notebook
+
+run_notebook("analysis.ipynb", mode="record")  # once, with a model: writes outputs and cassette
+run_notebook("analysis.ipynb")  # in CI, without one: raises NotebookDiffers
+```
+
+Needs nbclient and nbformat, which hermes_nb depends on, and imports them when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.models.canonical import Normaliser
+from hermes_nb.models.deck import SUFFIX
+from hermes_nb.models.mismatch import parting
+from hermes_nb.models.modes import Mode, mode_named
+from hermes_nb.models.volatile import RESULTS, Places, masked
+from hermes_nb.safety.redact import redact
+
+__all__ = ["Difference", "NotebookDiffers", "Run", "cassette_for", "normalise", "run_notebook"]
+
+UNCOMPARED = frozenset({"hermes-ignore-output", "nbval-ignore-output"})
+"""Tags of cells whose outputs are not compared."""
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A cell that shows another thing than it did; both as they were compared."""
+
+    cell: int
+    source: str
+    before: str
+    now: str
+
+    def __str__(self) -> str:
+        """Return the cell's number, its first line and both sides from where they part."""
+        head = next(iter(self.source.strip().splitlines()), "")[:80]
+        at = parting(self.before, self.now)
+        start = max(0, at - 40)
+        sides = (side[start : start + _SHOWN] or "(nothing)" for side in (self.before, self.now))
+        return "cell {} ({}) shows another thing:\n  before: {}\n  now:    {}".format(
+            self.cell, head, *(side.replace("\n", "\n          ") for side in sides)
+        )
+
+
+class NotebookDiffers(AssertionError):  # noqa: N818 - what happened
+    """Cells show another thing than the notebook says."""
+
+    def __init__(self, path: Path, differences: Sequence[Difference]) -> None:
+        self.differences = tuple(differences)
+        super().__init__("\n".join([f"{path.name}:", *map(str, differences)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A notebook that was run: as a notebook node, with what differs and its cassette's path."""
+
+    notebook: Any
+    cassette: Path
+    differences: tuple[Difference, ...] = field(default=())
+
+
+def cassette_for(notebook: str | Path) -> Path:
+    """Return where a notebook's cassette lies: beside it."""
+    path = Path(notebook).absolute()
+    return path.with_name(path.stem + SUFFIX)
+
+
+def normalise(function: Normaliser) -> None:
+    """Let a function take what differs from run to run out of all texts of this kernel's cassette.
+
+    Call it in the notebook's first cells, recorded or not: it is part of what a request is
+    recognised by. Raises `ConfigError` where hermes_nb is not loaded.
+    """
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    magics = shell and shell.magics_manager.registry.get("HermesMagics")
+    if not magics:
+        message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
+        raise ConfigError(message)
+    magics.resident.deck.normalisers.append(function)
+
+
+def run_notebook(
+    path: str | Path,
+    *,
+    mode: Mode = "replay",
+    cassette: str | Path | None = None,
+    compare: bool = True,
+    normalise: Iterable[Normaliser] = (),
+    env: Mapping[str, str] | None = None,
+    home: str | Path | None = None,
+    timeout: float = 600.0,
+) -> Run:
+    """Run all cells in a kernel of their own and return what they gave.
+
+    A replay compares the outputs with those of the file and raises `NotebookDiffers`, unless
+    `compare` is False; cells that were never run, and those tagged `hermes-ignore-output` or
+    `nbval-ignore-output`, are left out. Any other mode writes the new outputs into the file.
+    `normalise` are functions from text to text for what differs from run to run beyond times,
+    addresses and paths. `home` is the Hermes home, by default an empty one, so that the model to
+    record is the environment's; `env` is added to the environment; `timeout` is in seconds a cell.
+    Raises nbclient's `CellExecutionError` when a cell fails, a `CassetteMiss` in it among others.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+
+    file = Path(path).absolute()
+    wanted = mode_named(mode)
+    tape = Path(cassette).absolute() if cassette is not None else cassette_for(file)
+    before = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = deepcopy(before)
+    with tempfile.TemporaryDirectory(prefix="hermes-home-", ignore_cleanup_errors=True) as empty:
+        home = str(empty if home is None else home)
+        extra = {
+            "HERMES_HOME": home,
+            "HERMES_NB_CASSETTE": wanted,
+            "HERMES_NB_CASSETTE_FILE": str(tape),
+        }
+        client = NotebookClient(
+            notebook,
+            timeout=timeout,
+            resources={"metadata": {"path": str(file.parent)}},
+        )
+        client.execute(env={**os.environ, **extra, **(env or {})})
+        places = Places.of([("cwd", file.parent), ("hermes", home), ("home", Path.home())])
+    if wanted != "replay":
+        write_atomic(file, nbformat.writes(notebook).encode())  # type: ignore[no-untyped-call]
+        return Run(notebook, tape)
+    found = tuple(_differences(before, notebook, places, tuple(normalise))) if compare else ()
+    if found:
+        raise NotebookDiffers(file, found)
+    return Run(notebook, tape)
+
+
+def _differences(
+    before: Any,  # noqa: ANN401 - nbformat's nodes
+    now: Any,  # noqa: ANN401
+    places: Places,
+    normalisers: Sequence[Normaliser],
+) -> Iterable[Difference]:
+    for number, (old, new) in enumerate(zip(before.cells, now.cells, strict=True), 1):
+        if old.cell_type != "code" or old.execution_count is None:
+            continue
+        if UNCOMPARED.intersection(old.metadata.get("tags", ())):
+            continue
+        sides = [_shown(cell.outputs, places, normalisers) for cell in (old, new)]
+        if sides[0] != sides[1]:
+            yield Difference(number, old.source, *sides)
+
+
+def _shown(
+    outputs: Sequence[Mapping[str, Any]], places: Places, normalisers: Sequence[Normaliser]
+) -> str:
+    """Return outputs as text; pictures count by being there."""
+    text = redact(_ANSI.sub("", "\n".join(_texts(outputs))))
+    text = masked(text, RESULTS, places).text
+    for normalise in normalisers:
+        text = normalise(text)
+    return text.strip()
+
+
+def _texts(outputs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    stream = ""
+    for output in outputs:
+        kind = output["output_type"]
+        if kind == "stream":  # cut anywhere, so all of a row is one text
+            stream += output["text"]
+            continue
+        if stream:
+            yield stream
+            stream = ""
+        if kind == "error":
+            yield f"{output['ename']}: {output['evalue']}"
+            continue
+        data = output.get("data", {})
+        words = data.get("text/markdown") or data.get("text/plain") or ""
+        yield "".join(words)
+        yield from sorted(f"[{mime}]" for mime in data if mime.startswith("image/"))
+    if stream:
+        yield stream

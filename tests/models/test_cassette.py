@@ -1,0 +1,762 @@
+"""What is recorded is replayed, whatever differs between two runs; what changed is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import string
+import threading
+from contextlib import aclosing, suppress
+
+import pytest
+from hermes_nb.context.compressor import Compressor
+from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
+from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.messages import Image, Message, Reply, Text, ToolCall, Usage
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import estimate_tokens
+from hermes_nb.core.tools import Toolset
+from hermes_nb.models.canonical import Canon, Link
+from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss
+from hermes_nb.models.openai_chat import OpenAIChat
+from hermes_nb.models.recording import Recording, read, recut
+from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.models.tape import Tape
+from hermes_nb.models.volatile import RESULTS, Named, Places, masked
+from hermes_nb.safety.untrusted import wrap
+from hermes_nb.tools.schema import tool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.loopback import Loopback, failure, stream, text_chunks, tool_chunks
+
+SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vX7"
+NOWHERE = Places({}, None)
+WORDS = st.text(alphabet=string.ascii_letters + " .,äß漢\n", max_size=60)
+
+
+def canon(**options):
+    return Canon(places=lambda: NOWHERE, **options)
+
+
+def key(*messages, tools=(), choice="auto", **options):
+    request = Request(messages=messages, tools=Toolset(tools), tool_choice=choice)
+    return canon(**options)(request).key
+
+
+async def collect(model, *messages, **options):
+    request = Request(messages=messages or (Message.user("hi"),), **options)
+    async with aclosing(model.stream(request)) as items:
+        return [item async for item in items]
+
+
+def ask(model, *messages, **options):
+    return asyncio.run(collect(model, *messages, **options))
+
+
+def said(model, prompt="hi"):
+    return ask(model, Message.user(prompt))[-1].message.text
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@tool
+def look(path: str, lines: int = 3) -> str:
+    """Look at a file."""
+    return path
+
+
+# --- the key
+
+
+def story(
+    name="data.csv", *, ident="a", session="20261122-001122-abcdef", nonce="0a1b2c3d", **more
+):
+    asked = ToolCall(id=f"{ident}1", name="look", arguments={"path": name, "lines": 3})
+    marked = wrap("three rows", source="a.csv", nonce=nonce)
+    date = more.get("date", "2026-11-22")
+    took = more.get("took", "0.3 s")
+    return (
+        Message.system(f"You are.\n\nDate: {date}. Session: {session}.\n\nBe brief."),
+        Message.user("How many rows?"),
+        Message.assistant("I look.", calls=[asked], reasoning=more.get("reasoning", "")),
+        Message.tool(asked, f"{marked} after {took} at {date} 01:11:22, <x at 0x7f{nonce}>"),
+        Message.assistant("Three."),
+        Message.user("Sure?"),
+    )
+
+
+hexes = st.text(alphabet="0123456789abcdef", min_size=8, max_size=8)
+
+
+@given(
+    ident=st.text(min_size=1, max_size=12),
+    day=st.dates(),
+    clock=st.integers(0, 235959),
+    end=hexes,
+    nonce=hexes,
+    took=st.floats(0.001, 900),
+    reasoning=WORDS,
+)
+def test_ids_dates_nonces_and_durations_do_not_matter(
+    ident, day, clock, end, nonce, took, reasoning
+):
+    session = f"{day:%Y%m%d}".rjust(8, "0") + f"-{clock:06d}-{end[:6]}"
+    other = story(
+        ident=ident,
+        session=session,
+        nonce=nonce,
+        date=day.isoformat(),
+        took=f"{took:.1f} s",
+        reasoning=reasoning,
+    )
+    assert key(*other) == key(*story())
+
+
+@given(st.dictionaries(st.text(max_size=6), st.integers() | WORDS, max_size=6), st.randoms())
+def test_the_order_of_keys_does_not_matter(arguments, shuffler):
+    names = list(arguments)
+    shuffler.shuffle(names)
+    shuffled = {name: arguments[name] for name in names}
+    keys = {
+        key(Message.assistant(calls=[ToolCall(id="1", name="look", arguments=each)]))
+        for each in (arguments, shuffled)
+    }
+    assert len(keys) == 1
+
+
+@given(WORDS, WORDS, st.sampled_from(["system", "user", "assistant", "tool"]))
+def test_a_change_of_text_is_another_request(one, other, role):
+    def request(text):
+        message = Message(role=role, parts=(Text(text),), name="look" if role == "tool" else "")
+        return key(Message.user("hi"), message)
+
+    assert (request(one) == request(other)) == (one == other)
+
+
+@given(st.integers(0, 5), WORDS.filter(bool))
+def test_more_text_anywhere_in_a_story_is_another_request(place, more):
+    messages = list(story())
+    changed = messages[place]
+    parts = (*changed.parts[:-1], Text(changed.parts[-1].text + "|" + more))
+    messages[place] = Message(
+        role=changed.role,
+        parts=parts,
+        calls=changed.calls,
+        call_id=changed.call_id,
+        name=changed.name,
+    )
+    assert key(*messages) != key(*story())
+
+
+def test_arguments_names_failures_images_and_order_count():
+    base = key(*story())
+    assert key(*story(name="other.csv")) != base
+    assert key(*story()[:-1]) != base
+    picture = Message.user("see", images=[Image("AAAA")])
+    assert key(picture) != key(Message.user("see", images=[Image("AAAB")]))
+    asked = ToolCall(id="1", name="look")
+    assert key(Message.tool(asked, "x")) != key(Message.tool(asked, "x", failed=True))
+    assert key(Message.user("a"), Message.user("b")) != key(Message.user("b"), Message.user("a"))
+    assert key(Message.user("a\nb")) != key(Message(role="user", parts=(Text("a"), Text("b"))))
+
+
+def test_a_changed_tool_is_another_request():
+    def other(look):
+        @tool(name="look")
+        def changed(path: str, lines: int = 4) -> str:
+            """Look at a file."""
+            return path
+
+        return changed
+
+    assert key(Message.user("hi"), tools=[look]) != key(Message.user("hi"), tools=[other(look)])
+    assert key(Message.user("hi"), tools=[look]) != key(Message.user("hi"))
+    assert key(Message.user("hi"), choice="none") != key(Message.user("hi"))
+
+
+def test_the_users_own_words_keep_their_dates_and_durations():
+    assert key(Message.user("since 2026-11-22")) != key(Message.user("since 2026-11-23"))
+    assert key(Message.user("wait 5 s")) != key(Message.user("wait 6 s"))
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("in 0.3 s", "in <duration>"),
+        ("Wall time: 3 ms", "Wall time: <duration>"),
+        ("12.3 µs ± 0.2 µs per loop", "<duration> ± <duration> per loop"),
+        ("2026-11-22T01:11:22.123+00:00 x", "<time> x"),
+        ("-rw-r--r-- 1 a a 12 Nov 22 01:11 x.py", "-rw-r--r-- 1 a a 12 <time> x.py"),
+        ("Sun Nov 22 01:11:22 UTC 2026", "<time>"),
+        ("day 2026-11-22,", "day <date>,"),
+        ("<f at 0x7f00aa>", "<f at <address>>"),
+        ("pid 4711 ended", "pid <process> ended"),
+        ("http://127.0.0.1:43121/v1", "http://127.0.0.1:<port>/v1"),
+        ("/x/tmpab12cd_9/y", "/x/<temporary>/y"),
+        ("inserted cell 1a2b3c4d (index 3)", "inserted cell <cell> (index 3)"),
+        ("3 1a2b3c4d code [2]: x = 1", "3 <cell> code [2]: x = 1"),
+        ("the 1990s, 300 rows, 5 m, v1.2.3, 0xff, 12 sets, 2.5 seconds", None),
+        ("mean 217.2 mm, 344 x 7, 1e-3, 50 %, a-3 s", "mean 217.2 mm, 344 x 7, 1e-3, 50 %, a-3 s"),
+    ],
+)
+def test_what_is_taken_out_of_results(text, becomes):
+    expected = text.replace("2.5 seconds", "<duration>") if becomes is None else becomes
+    assert masked(text, RESULTS).text == expected
+
+
+@given(st.text(max_size=300))
+def test_masking_is_stable_and_places_what_it_names(text):
+    found = masked(text, RESULTS)
+    assert masked(text, RESULTS) == found
+    for _, value in found.named:
+        assert value in text
+
+
+def test_masking_takes_linear_time():
+    import time
+
+    spent = []
+    for size in (20_000, 40_000):
+        started = time.process_time()
+        for piece in ("1", "0x1", " ", "2026-11-", "cell ", "12 ", "Nov  ", "untrusted-", "pid:"):
+            masked(piece * (size // len(piece)), RESULTS, Places.of([("cwd", "/a/b")]))
+        spent.append(time.process_time() - started)
+    assert spent[1] < 6 * max(spent[0], 0.01)
+
+
+def test_places_stand_for_directories(tmp_path):
+    places = Places.of([("cwd", tmp_path / "work"), ("home", tmp_path), ("root", "/")])
+    text = f"{tmp_path}/work/a.csv {tmp_path}/x {tmp_path}-other /etc {tmp_path}/work."
+    assert masked(text, (), places).text == (f"<cwd>/a.csv <home>/x {tmp_path}-other /etc <cwd>.")
+
+
+def test_the_place_of_a_notebook_is_no_news():
+    def asked(context):
+        return key(Message(role="user", parts=(Text("how many?"), Text(context))))
+
+    here = (
+        "[Notebook context]\nNotebook: a.ipynb\nVariables:\n- df: DataFrame 3 x 2\n"
+        "The last cell failed (cell 1a2b3c4d):\nKeyError: 'x'\n"
+        "Cells above this one (9f8e7d6c):\n0 1a2b3c4d code: import pandas"
+    )
+    there = (
+        "[Notebook context]\nVariables:\n- df: DataFrame 3 x 2\n"
+        "The last cell failed:\nKeyError: 'x'"
+    )
+    assert asked(here) == asked(there)
+    assert asked(here) != asked(here.replace("3 x 2", "4 x 2"))
+    only_place = "[Notebook context]\nNotebook: a.ipynb\nCells above:\n0 1a2b3c4d code: x"
+    assert asked(only_place) == key(Message.user("how many?"))
+
+
+def test_a_transcript_to_summarise_is_made_of_results():
+    def asked(took, **options):
+        text = (
+            f"The transcript:\n<transcript>\nRESULT run: {took}\n</transcript>\nSummarise in 5 s."
+        )
+        return key(Message.system("Summarise."), Message.user(text), **options)
+
+    assert asked("0.3 s") == asked("0.4 s")
+    assert asked("0.3 s", tools=[look]) != asked("0.4 s", tools=[look])
+
+
+def test_layers_from_the_users_own_home_do_not_count():
+    def prompt(*personal):
+        text = "\n\n".join(["You are.", *personal, "Date: 2026-01-01. Session: x.", "End."])
+        return key(Message.system(text), personal=lambda: personal)
+
+    assert prompt() == prompt("Likes penguins.") == prompt("A\n\nB", "C")
+
+
+@given(st.lists(st.sampled_from(["one", "two", "three"]), min_size=1, max_size=6), st.randoms())
+def test_cells_have_names_not_ids(order, shuffler):
+    """Results name cells, replies name them again: which is which counts, what it is called not."""
+
+    def told(names):
+        shown = [
+            Message.tool(ToolCall(id="1", name="o"), f"cell {names[n]} (index 1)") for n in order
+        ]
+        last = ToolCall(id="2", name="read", arguments={"id": names[order[0]]})
+        return key(*shown, Message.assistant(calls=[last]))
+
+    def fresh():
+        numbers = shuffler.sample(range(2**32), 3)
+        return {n: f"{x:08x}" for n, x in zip(("one", "two", "three"), numbers, strict=True)}
+
+    assert told(fresh()) == told(fresh())
+    if len(set(order)) > 1:
+        names = fresh()
+        merged = dict.fromkeys(names, names["one"])
+        assert told(names) != told(merged)
+
+
+# --- record and replay
+
+
+def test_a_server_is_recorded_and_replayed_when_it_is_gone(tmp_path):
+    path = tmp_path / "story.jsonl"
+    with Loopback(
+        stream(tool_chunks(("look", {"path": "a"}))), stream(text_chunks("Three rows."))
+    ) as server:
+        model = Cassette(OpenAIChat("m", base_url=server.url, api_key="k"), path, "record")
+        live = [ask(model), ask(model, Message.user("and?"))]
+        asyncio.run(model.aclose())
+    assert len(server.bodies) == 2
+    replay = Cassette(None, path, "replay")
+    again = [ask(replay), ask(replay, Message.user("and?"))]
+    assert again == live
+    assert replay.name == "m"
+    assert again[1][-1].usage == Usage(input=10, output=5, requests=1)
+
+
+def test_a_reply_comes_back_with_chunks_reasoning_and_cost(tmp_path):
+    message = Message.assistant("Eins zwei 漢字", reasoning="Hm, so.")
+    reply = Reply(message=message, usage=Usage(input=7, requests=1, cost=0.25), model="m-1")
+    path = tmp_path / "a.jsonl"
+    live = ask(Cassette(ScriptedModel([reply], window=9_000), path, "record"))
+    replay = Cassette(None, path, "replay")
+    assert ask(replay) == live
+    assert [type(item) for item in live].count(ReasoningDelta) == 1
+    assert (replay.name, replay.window) == ("scripted", 9_000)
+
+
+def test_the_same_request_is_answered_in_order_and_then_with_the_last(tmp_path):
+    path = tmp_path / "a.jsonl"
+    record = Cassette(ScriptedModel(["one", "one", "two"]), path, "record")
+    assert [said(record) for _ in range(3)] == ["one", "one", "two"]
+    replay = Cassette(None, path, "replay")
+    assert [said(replay) for _ in range(5)] == ["one", "one", "two", "two", "two"]
+
+
+def test_recording_again_takes_the_place_of_what_was_there(tmp_path):
+    path = tmp_path / "a.jsonl"
+    first = Cassette(ScriptedModel(["a1", "b1", "a2"]), path, "record")
+    assert [said(first, p) for p in "aba"] == ["a1", "b1", "a2"]
+    again = Cassette(ScriptedModel(["new"]), path, "record")
+    assert said(again, "a") == "new"
+    assert [
+        line["reply"]["message"]["parts"][0]["text"] for line in lines(path) if "key" in line
+    ] == [
+        "new",
+        "b1",
+    ]
+    replay = Cassette(None, path, "replay")
+    assert [said(replay, p) for p in "aba"] == ["new", "b1", "new"]
+
+
+def test_recording_the_same_again_changes_no_byte(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for _ in range(2):
+        model = Cassette(ScriptedModel(["x", "y"]), path, "record")
+        assert [said(model, p) for p in ("a", "b")] == ["x", "y"]
+        before = path.read_bytes()
+    assert path.read_bytes() == before
+    assert len(lines(path)) == 4
+
+
+def test_auto_asks_for_what_is_missing(tmp_path):
+    path = tmp_path / "a.jsonl"
+    model = ScriptedModel(["one", "two"])
+    auto = Cassette(model, path)
+    assert [said(auto, p) for p in ("a", "b", "a", "b")] == ["one", "two", "one", "two"]
+    assert len(model.requests) == 2
+    assert said(Cassette(None, path, "auto"), "b") == "two"
+    with pytest.raises(CassetteMiss, match="no model to record it with"):
+        said(Cassette(None, path, "auto"), "c")
+
+    def none():
+        message = "set OPENAI_API_KEY"
+        raise ConfigError(message)
+
+    assert said(Cassette(none, path, "auto"), "b") == "two"
+    with pytest.raises(CassetteMiss, match="set OPENAI_API_KEY"):
+        said(Cassette(none, path, "auto"), "c")
+    with pytest.raises(ConfigError, match=r"^set OPENAI_API_KEY"):
+        said(Cassette(none, path, "record"), "c")
+
+
+def test_off_passes_through_and_writes_nothing(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert said(Cassette(ScriptedModel(["one"]), path, "off")) == "one"
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError):
+        Cassette(None, path, "rewind")
+
+
+def test_a_model_is_made_when_it_is_asked(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return ScriptedModel(["one"])
+
+    path = tmp_path / "a.jsonl"
+    auto = Cassette(make, path)
+    assert not made
+    assert said(auto) == "one"
+    assert said(Cassette(make, path)) == "one"
+    assert made == [1]
+
+
+def test_failures_pass_through_and_are_not_recorded(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with Loopback(failure(401)) as server:
+        model = Cassette(OpenAIChat("m", base_url=server.url, api_key="k"), path, "record")
+        with pytest.raises(ModelError) as caught:
+            said(model)
+        asyncio.run(model.aclose())
+    assert caught.value.kind is FailureKind.AUTH
+    assert not path.exists()
+
+
+def test_a_reply_that_is_not_waited_for_is_not_recorded(tmp_path):
+    path = tmp_path / "a.jsonl"
+
+    async def leave():
+        model = Cassette(ScriptedModel(["one two three"]), path, "record")
+        async with aclosing(model.stream(Request(messages=(Message.user("hi"),)))) as items:
+            async for _ in items:
+                break
+
+    asyncio.run(leave())
+    assert not path.exists()
+
+
+# --- a miss
+
+
+def miss(path, *messages, **options):
+    with pytest.raises(CassetteMiss) as caught:
+        ask(Cassette(None, path, "replay"), *messages, **options)
+    return str(caught.value)
+
+
+def test_a_miss_shows_the_first_difference_to_the_nearest(tmp_path):
+    path = tmp_path / "a.jsonl"
+    record = Cassette(ScriptedModel(["x", "y", "z"]), path, "record")
+    ask(record, *story()[:2])
+    ask(record, *story())
+    ask(record, Message.user("Something else entirely"))
+    changed = list(story())
+    changed[3] = Message.tool(
+        changed[2].calls[0], changed[3].text.replace("three rows", "four rows")
+    )
+    told = miss(path, *changed)
+    assert "message 4 (tool) is another one" in told
+    assert "recorded: “…" in told and "three rows" in told and "four rows" in told
+    assert "cassette auto" in told
+    assert told.count("\n") <= 5 and len(told) < 700
+    assert "“How many columns?”" in miss(path, story()[0], Message.user("How many columns?"))
+
+
+def test_a_miss_names_tools_length_and_choice(tmp_path):
+    path = tmp_path / "a.jsonl"
+    hi = Message.user("hi")
+    ask(Cassette(ScriptedModel(["x"]), path, "record"), hi, tools=Toolset([look]))
+
+    @tool(name="look")
+    def other(path: str) -> str:
+        """See."""
+        return path
+
+    assert "changed: look" in miss(path, hi, tools=Toolset([other]))
+    assert "gone: look" in miss(path, hi)
+    assert "1 messages were recorded, now there are 2" in miss(
+        path, hi, Message.user("and?"), tools=Toolset([look])
+    )
+    assert "tool_choice" in miss(path, hi, tools=Toolset([look]), tool_choice="none")
+    assert "there are no recordings" in miss(tmp_path / "none.jsonl", hi)
+
+
+def test_a_miss_without_the_conversations_says_so(tmp_path):
+    path = tmp_path / "a.jsonl"
+    said(Cassette(ScriptedModel(["x"]), path, "record"))
+    path.write_bytes(path.read_bytes().splitlines()[-1])
+    assert said(Cassette(None, path, "replay")) == "x"
+    assert "cannot be told" in miss(path, Message.user("hello"))
+
+
+def test_a_miss_says_by_what_version_it_was_recorded(tmp_path):
+    path = tmp_path / "a.jsonl"
+    said(Cassette(ScriptedModel(["x"]), path, "record"))
+    path.write_text(path.read_text().replace('"hermes_nb":"', '"hermes_nb":"0.0.'))
+    assert "It was recorded by hermes_nb 0.0." in miss(path, Message.user("hello"))
+
+
+# --- the file
+
+
+def test_a_secret_never_gets_into_the_file_and_the_replay_still_hits(tmp_path):
+    path = tmp_path / "a.jsonl"
+    asked = call("look", path=f"curl -H 'Authorization: Bearer {SECRET}'", api_key="hunter2hunter2")
+    tricky = call("look", path="-----BEGIN PRIVATE KEY-----", other="-----END PRIVATE KEY-----")
+    steps = [[f"Your key is {SECRET}, keep it.", asked, tricky]]
+    user = Message.user(f"OPENAI_API_KEY={SECRET} and password = 'correct-horse-7'")
+    result = Message.tool(ToolCall(id="1", name="look"), f"token: {SECRET}")
+    ask(Cassette(ScriptedModel(steps), path, "record"), user, result)
+    text = path.read_text()
+    for secret in (SECRET, SECRET[8:], "hunter2", "correct-horse"):
+        assert secret not in text
+    *deltas, reply = ask(Cassette(None, path, "replay"), user, result)
+    assert "".join(each.text for each in deltas) == "Your key is [redacted], keep it."
+    assert json.loads(reply.message.calls[0].text) == reply.message.calls[0].arguments
+    assert json.loads(reply.message.calls[1].text) == reply.message.calls[1].arguments
+    # What was redacted when it was recorded is asked in that form by a replay's next request.
+    replayed = Message.assistant(reply.message.text, calls=reply.message.calls)
+    live = Message.assistant(
+        steps[0][0],
+        calls=[
+            ToolCall(id=f"other{n}", name=c.name, arguments=c.arguments)
+            for n, c in enumerate((asked, tricky))
+        ],
+    )
+    assert key(user, replayed) == key(user, live)
+
+
+@given(st.lists(st.text(max_size=12), max_size=6), st.integers(0, 3))
+def test_chunks_are_kept_wherever_nothing_changed(texts, seed):
+    chooser = random.Random(seed)
+    pieces = [chooser.choice([TextDelta, ReasoningDelta])(text) for text in texts]
+    assert recut(pieces, lambda text: text) == tuple(pieces)
+    for change in (str.upper, lambda t: t + "!" if t else t, lambda t: t[1:]):
+        for kind in (TextDelta, ReasoningDelta):
+            whole = "".join(p.text for p in pieces if type(p) is kind)
+            made = "".join(p.text for p in recut(pieces, change) if type(p) is kind)
+            assert made == change(whole)
+
+
+def test_a_reply_speaks_of_this_runs_things(tmp_path):
+    path = tmp_path / "a.jsonl"
+
+    def turn(place, cell):
+        asked = ToolCall(id="1", name="insert")
+        request = (
+            Message.assistant(calls=[asked]),
+            Message.tool(asked, f"inserted cell {cell} (index 2), see {place}/tmpab{cell[:6]}/x"),
+        )
+        here = Canon(places=lambda: Places.of([("cwd", place)]))
+        return request, here
+
+    request, here = turn("/home/ann/work", "1a2b3c4d")
+    reply = ["Done in /home/ann/work: 1a2b3c4d.", call("run", id="1a2b3c4d", d="tmpab1a2b3c")]
+    ask(Cassette(ScriptedModel([reply]), path, "record", canon=here), *request)
+    assert "ann" not in path.read_text()
+    assert "1a2b3c4d" not in path.read_text()
+    request, here = turn("/builds/7", "99887766")
+    *deltas, reply = ask(Cassette(None, path, "replay", canon=here), *request)
+    assert "".join(d.text for d in deltas) == reply.message.text == "Done in /builds/7: 99887766."
+    assert reply.message.calls[0].arguments == {"id": "99887766", "d": "tmpab998877"}
+    assert json.loads(reply.message.calls[0].text) == reply.message.calls[0].arguments
+
+
+def test_two_branches_merge_by_concatenation(tmp_path):
+    base = tmp_path / "base.jsonl"
+    said(Cassette(ScriptedModel(["zero"]), base, "record"), "0")
+    for name, prompts in (("ours", "ab"), ("theirs", "bc")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(base.read_bytes())
+        model = Cassette(ScriptedModel([f"{name} {p}" for p in prompts]), path, "auto")
+        for prompt in prompts:
+            said(model, prompt)
+    for order in (("ours", "theirs"), ("theirs", "ours")):
+        merged = tmp_path / "merged.jsonl"
+        merged.write_bytes(b"".join((tmp_path / f"{n}.jsonl").read_bytes() for n in order))
+        replay = Cassette(None, merged, "replay")
+        assert [said(replay, p) for p in "0ac"] == ["zero", "ours a", "theirs c"]
+        assert [said(replay, "b") for _ in range(3)] == [f"{order[0]} b", *[f"{order[1]} b"] * 2]
+        assert not Tape(merged).problems
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\xfe not text",
+        b"<<<<<<< ours",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b'{"key": 1}',
+        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"user"}}}',
+        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant","parts":[{"text":1}]}}}',
+        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"},"usage":{"input":-1}}}',
+        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"},"usage":{"cost":NaN}}}',
+        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"}},"deltas":[7]}',
+        b'{"at":"x"}',
+        b"9" * 5_000,
+    ],
+)
+def test_a_damaged_line_is_named_and_the_others_are_used(tmp_path, damage):
+    path = tmp_path / "a.jsonl"
+    record = Cassette(ScriptedModel(["one", "two"]), path, "record")
+    said(record, "a"), said(record, "b")
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:2]) + damage + b"\r\n\n" + b"".join(whole[2:]))
+    replay = Cassette(None, path, "replay")
+    assert [said(replay, p) for p in "ab"] == ["one", "two"]
+    (problem,) = replay.tape.problems
+    assert problem.startswith("a.jsonl, line 3: ")
+    assert len(problem) < 200
+    assert "line 3" in miss(path, Message.user("c"))
+
+
+@given(st.binary(max_size=200))
+def test_a_line_is_read_or_refused(data):
+    with suppress(ValueError):
+        assert isinstance(read(data), Recording | Link)
+
+
+def test_every_cut_of_a_file_leaves_what_is_whole(tmp_path):
+    path = tmp_path / "a.jsonl"
+    record = Cassette(ScriptedModel(["one", "two"]), path, "record")
+    said(record, "a"), said(record, "b")
+    whole = path.read_bytes()
+    ends = [n + 1 for n, byte in enumerate(whole) if byte == 10]
+    for size in {*range(0, len(whole), 97), *(e - 1 for e in ends), *ends}:
+        path.write_bytes(whole[:size])
+        # The end of a line may be missing: then it is whole all the same.
+        assert len(Tape(path).recordings) == sum(end - 1 <= size for end in ends[1::2])
+        more = Cassette(ScriptedModel(["three"]), path, "auto")
+        assert said(more, "c") == "three"
+        assert said(Cassette(None, path, "replay"), "c") == "three"
+
+
+def test_what_was_not_used_is_listed_and_pruned(tmp_path):
+    path = tmp_path / "a.jsonl"
+    record = Cassette(ScriptedModel(["one", "two", "three"]), path, "record")
+    for prompt in "abc":
+        said(record, prompt)
+    ask(Cassette(ScriptedModel(["four"]), path, "record"), *story())
+    path.write_bytes(path.read_bytes() + b"damaged\n" + path.read_bytes())
+    replay = Cassette(None, path, "replay")
+    said(replay, "b"), ask(replay, *story())
+    assert [each.reply.message.text for each in replay.tape.unused()] == ["one", "three"]
+    assert replay.tape.prune() == 2
+    assert replay.tape.unused() == []
+    assert len(lines(path)) == 2 + 7
+    assert len(replay.tape.conversation(replay.tape.recordings[1])) == 6
+    again = Cassette(None, path, "replay")
+    assert said(again, "b") == "two"
+    miss(path, Message.user("a"))
+
+
+def test_a_long_conversation_is_written_once(tmp_path):
+    path = tmp_path / "a.jsonl"
+    messages = [Message.user("x" * 1_000)]
+    model = Cassette(ScriptedModel([f"answer {n}" for n in range(40)]), path, "record")
+    for n in range(40):
+        reply = ask(model, *messages)[-1]
+        messages += [reply.message, Message.user(f"{n} " + "x" * 1_000)]
+    assert len(lines(path)) == 40 + 79
+    assert path.stat().st_size < 40 * 2_000
+
+
+def test_files_that_cannot_be_written_fail_before_a_model_is_asked(tmp_path):
+    model = ScriptedModel(["one"] * 4)
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    (tmp_path / "link.jsonl").symlink_to(target)
+    (tmp_path / "folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "file").write_text("")
+    for name in ("link.jsonl", "folder.jsonl", "pipe.jsonl", "file/a.jsonl"):
+        with pytest.raises(CassetteError, match="cannot be written"):
+            said(Cassette(model, tmp_path / name, "record"))
+    assert target.read_text() == "mine"
+    assert not model.requests
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    said(Cassette(ScriptedModel(["one"]), path, "record"), "a")
+    before = path.read_bytes()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[: len(data) // 2]))
+    with pytest.raises(CassetteError, match="disk is full"):
+        said(Cassette(ScriptedModel(["two"]), path, "record"), "b")
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+
+
+def test_two_threads_record_and_replay_on_one_tape(tmp_path):
+    tape = Tape(tmp_path / "a.jsonl")
+    errors = []
+
+    def work(name, mode):
+        try:
+            for n in range(25):
+                prompt = f"{name} {n}"
+                model = None if mode == "replay" else ScriptedModel([prompt])
+                assert said(Cassette(model, tape, mode), prompt) == prompt
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            errors.append(error)
+
+    for mode in ("record", "replay"):
+        threads = [threading.Thread(target=work, args=(name, mode)) for name in "abc"]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert not errors
+    assert len(tape.recordings) == 75
+    assert not tape.problems
+    assert tape.unused() == []
+
+
+def test_two_tapes_on_one_file_see_each_other(tmp_path):
+    path = tmp_path / "a.jsonl"
+    one, other = (Cassette(ScriptedModel([f"{n}"] * 3), path, "auto") for n in "12")
+    assert [said(one, "a"), said(other, "a"), said(other, "b"), said(one, "b")] == list("1122")
+    assert len(Tape(path).recordings) == 2
+
+
+def test_named_things_survive_a_round_trip():
+    named = Named(Places.of([("cwd", "/home/ann/work")]))
+    named.number([("cell", "1a2b3c4d"), ("session", "20261122-001122-abcdef")])
+    text = "cell 1a2b3c4d of 20261122-001122-abcdef in /home/ann/work/x, not 1a2b3c4de"
+    packed = named.pack(text)
+    assert packed == "cell ⟦cell:1⟧ of ⟦session:1⟧ in ⟦cwd⟧/x, not 1a2b3c4de"
+    assert named.unpack(packed) == text
+    assert named.unpack("⟦cell:7⟧ ⟦moon⟧ ⟦⟧") == "⟦cell:7⟧ ⟦moon⟧ ⟦⟧"
+
+
+def test_users_have_normalisers_of_their_own(tmp_path):
+    import re
+
+    path = tmp_path / "a.jsonl"
+    hook = [lambda text: re.sub(r"run-\d+", "run", text)]
+    record = Cassette(ScriptedModel(["x"]), path, "record", normalise=hook)
+    said(record, "look at run-17")
+    assert said(Cassette(None, path, "replay", normalise=hook), "look at run-18") == "x"
+    miss(path, Message.user("look at run-18"))
+
+
+def test_a_summary_goes_through_the_same_cassette(tmp_path):
+    """Its request holds results of tools, whose durations are others in every run."""
+    path = tmp_path / "a.jsonl"
+
+    def compressed(model, took):
+        messages = []
+        for turn in range(20):
+            asked = ToolCall(id=f"{took}-{turn}", name="look", arguments={"path": f"{turn}.csv"})
+            messages += [
+                Message.user(f"Question {turn}"),
+                Message.assistant(calls=[asked]),
+                Message.tool(asked, f"ran in {took} s at 0x7f00{turn:04d} " + "word " * 200),
+                Message.assistant(f"Answer {turn}: " + "word " * 300),
+            ]
+        engine = Compressor(model, window=8_000)
+        engine.should_compress(max(estimate_tokens(messages), engine.gauge.threshold))
+        return asyncio.run(engine.compress(messages))
+
+    scripted = ScriptedModel(["## Goal\nCount rows."] * 8, window=8_000)
+    live = compressed(Cassette(scripted, path, "record"), "0.3")
+    assert live.phase == "summarised"
+    assert "Count rows." in live.summary
+    again = compressed(Cassette(None, path, "replay"), "0.4")
+    assert (again.phase, again.warning) == (live.phase, live.warning)
+    assert "Count rows." in again.summary
+    assert again.messages != live.messages  # the facts in it are this run's
+    assert key(*again.messages) == key(*live.messages)
