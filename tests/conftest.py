@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -21,6 +22,10 @@ settings.register_profile(
 settings.load_profile("hermes")
 
 pytest_plugins = ("tests.prefix",)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As background jobs of a script are started: the tests of the stop button need to be heard.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
 
