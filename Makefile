@@ -4,10 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
+# Tests that need no browser run side by side; kernels and models are heavy, so few at a time.
+WORKERS ?= 2
 
-.PHONY: help demo test check lint types imports quick notebooks lab weights wheel clean system \
+.PHONY: help demo test check lint types imports quick notebooks recordings lab weights clean system \
+        docs wheel release-check wheels-check \
         bench-loop bench-embedded bench-policy bench-scan bench-memory bench-recall bench-hints \
-        bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge
+        bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge \
+        bench-view bench-panel screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -21,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt $(EXTENSION)
 	  || { rm -rf $(VENV); $(PYTHON) -m pip install -q --user virtualenv && $(PYTHON) -m virtualenv -q $(VENV); } \
 	  || { echo "no virtual environment could be made; install your system's python3-venv"; exit 1; }
 	@echo "setting up $(VENV) ..."
-	@$(PIP) install -c constraints.txt -e '.[dev,local]'
+	@$(PIP) install -c constraints.txt -e '.[dev,local,docs]'
 	@touch $@
 
 weights: $(STAMP)  ## fetch the embedded model's weights once (491 MB, kept in the user's cache)
@@ -39,15 +43,22 @@ system:
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium ripgrep >/dev/null; }
 
 test: check weights system  ## all checks, all tests, all notebooks
-	@$(BIN)/python -m pytest -q
-	@$(MAKE) --no-print-directory notebooks
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m 'not e2e'
+	@$(BIN)/python -m pytest -q -m e2e --durations=10 --durations-min=5
+	@$(MAKE) --no-print-directory -j 2 notebooks docs release-check
 
 quick: $(STAMP)  ## the tests that need neither the embedded model nor much time
 	@$(BIN)/python -m pytest -q -m 'not embedded and not slow and not e2e'
 
-notebooks: $(STAMP) weights  ## run every example notebook
-	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval-lax -p no:cacheprovider \
-	  -W ignore notebooks
+notebooks: $(STAMP)  ## replay the example notebooks and compare what they show (no model, no network)
+	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval --hermes-replay \
+	  -p no:cacheprovider -W ignore notebooks
+
+recordings: $(STAMP) weights  ## record the example notebooks anew: outputs and cassettes
+	@$(BIN)/python notebooks/record.py $(NAMES)
+
+docs: $(STAMP)  ## build the documentation into build/site; a warning is an error
+	@$(BIN)/python -m sphinx -q -W --keep-going -n -T -j 2 -c docs -d build/doctrees . build/site
 
 check: lint types imports  ## ruff, mypy, layer contracts
 
@@ -103,8 +114,23 @@ bench-prompt: $(STAMP)  ## what a request costs before anybody has said a word
 bench-learning: $(STAMP)  ## when the agent looks back, and what that costs
 	@$(BIN)/python bench/learning.py
 
-wheel: $(STAMP)  ## build the wheel and the sdist
-	@$(PIP) install build && $(BIN)/python -m build
+bench-view: $(STAMP)  ## what showing a turn costs while it streams
+	@$(BIN)/python bench/view.py
+
+bench-panel: $(STAMP) system  ## how soon the panel is there
+	@$(BIN)/python bench/panel.py
+
+screenshots: $(STAMP) system  ## take the guide's pictures again
+	@HERMES_NB_GUIDE_IMAGES=1 $(BIN)/python -m pytest -q tests/e2e/test_looks.py
+
+wheel: $(STAMP)  ## build the wheel and the sdist into dist/
+	@$(BIN)/python -m build --no-isolation
+
+release-check: $(STAMP)  ## install the wheel into a clean environment and look at it (PYTHONS="python3.13 ...")
+	@$(BIN)/python .ci/release_check.py $(PYTHONS)
+
+wheels-check: $(STAMP)  ## see that no dependency needs a compiler, for each Python and system
+	@$(BIN)/python .ci/wheels_check.py
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

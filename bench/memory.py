@@ -4,6 +4,9 @@ Run with `make bench-memory`. Each message is durable and indexed for search whe
 returns; only this process's CPU time counts, the median over stretches of the run. Growth is the
 size of the closed file over the bytes of text in it: what was said, the tools' results, the calls'
 arguments. Limits: 0.5 ms of CPU a message, and 2.5 times the text.
+
+Messages are indexed some together, so that most appends cost half of the mean and a few much more;
+each stretch has several such batches.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.memory.sessions import SqliteStore
 
 SESSIONS, TURNS = 40, 25
-STRETCH = 100
+STRETCH = 1_000
 """Messages over which CPU time is averaged, before the median is taken."""
 CPU_MS, GROWTH = 0.5, 2.5
 VOCABULARY = 30_000
@@ -68,25 +71,24 @@ def main() -> int:
     dice = random.Random(20_261_121)
     vocabulary = words(dice)
     sessions = [list(conversation(dice, vocabulary)) for _ in range(SESSIONS)]
-    stretches, size = [], 0
+    spent, size = [], 0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "notebook.db"
         store = SqliteStore(path)
         for messages in sessions:
             session = store.start(system_prompt="p" * 12_000)
-            for first in range(0, len(messages), STRETCH):
-                some = messages[first : first + STRETCH]
+            for message in messages:
                 begun = time.process_time()
-                for message in some:
-                    store.append(session, message)
-                stretches.append((time.process_time() - begun) / len(some) * 1_000)
+                store.append(session, message)
+                spent.append((time.process_time() - begun) * 1_000)
             size += sum(map(size_of, messages)) + 12_000
         store.close()
         growth = path.stat().st_size / size
     count = sum(map(len, sessions))
-    cpu = statistics.median(stretches)
+    stretches = (spent[first : first + STRETCH] for first in range(0, len(spent), STRETCH))
+    cpu = statistics.median(map(statistics.mean, stretches))
     print(f"{count:,} messages, {size / count:,.0f} bytes of text each")
-    print(f"append   {cpu:.2f} ms CPU a message (at most {CPU_MS})")
+    print(f"append   {cpu:.2f} ms CPU a message (at most {CPU_MS}), most {max(spent):.0f} ms")
     print(f"growth   {growth:.2f} times the text (at most {GROWTH})")
     return 0 if cpu <= CPU_MS and growth <= GROWTH else 1
 

@@ -20,8 +20,9 @@ import time
 from pathlib import Path
 
 from hermes_nb.core.messages import Message
-from hermes_nb.memory import migrations, search
 from hermes_nb.memory.encoding import encode
+from hermes_nb.memory.search import finding, index
+from hermes_nb.memory.store import migrations
 
 LIMITS = {100_000: 30.0, 1_000_000: 250.0}
 """Milliseconds at the 95th percentile, by messages in the store."""
@@ -86,14 +87,15 @@ def make(path: Path, number: int, language: Language) -> None:
             )
         message = (Message.user, Message.assistant)[row % 2](language.text())
         text += len(message.text)
-        cursor = connection.execute(
+        connection.execute(
             "INSERT INTO messages (session, position, role, body, at) VALUES (?, ?, ?, ?, ?)",
             (session, position, message.role, encode(message), at),
         )
-        search.add(connection, cursor.lastrowid, session, position, message, at)
-        if row % 5_000 == 4_999:
+        if index.is_time(row + 1, size=0):
+            index.catch_up(connection)
             connection.execute("COMMIT")
             connection.execute("BEGIN")
+    index.catch_up(connection)
     connection.execute("COMMIT")
     connection.close()
     seconds = time.process_time() - before
@@ -132,7 +134,7 @@ def measure(path: Path, language: Language) -> float:
     kinds: dict[str, list[float]] = {}
     for kind, query, filters in queries(language, connection):
         before = time.process_time()
-        search.find(connection, query, **filters)
+        finding.find(connection, query, **filters)
         kinds.setdefault(kind, []).append((time.process_time() - before) * 1000)
     for kind, spent in kinds.items():
         print(f"  {kind:16} median {statistics.median(spent):6.1f} ms   most {max(spent):6.1f} ms")

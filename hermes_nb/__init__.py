@@ -25,10 +25,14 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types a
 
 
 def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
-    """Add the magics; called by `%load_ext hermes_nb`."""
+    """Add the magics; called by `%load_ext hermes_nb`, or by the first use of a lazy magic."""
+    from hermes_nb.notebook.lazy import settle_running_call
     from hermes_nb.notebook.magics import load
 
+    new = "HermesMagics" not in shell.magics_manager.registry
     load(shell)
+    if new:
+        settle_running_call(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell

@@ -1,10 +1,14 @@
-"""The pytest fixture `hermes_cassette`: each test has a cassette of its own, named after it.
+"""What pytest gets from hermes_nb: a cassette for each test, and for each notebook under nbval.
 
 ```python
 def test_the_story(hermes_cassette):
     with Hermes() as hermes:
         assert "344" in hermes.ask("How many penguins are there?").text
 ```
+
+`pytest --nbval --hermes-replay` replays notebooks, each from the cassette beside it, and compares
+what they show without times, ids and the like: `SANITIZE` is the list, a file for nbval's
+`--nbval-sanitize-with` (`python -m hermes_nb.pytest_plugin` prints where it is).
 
 Loading this costs an import of pytest, which is there, and nothing else.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 FOLDER = "cassettes"
 """Beside the test's file; below it a folder for the file, in it a file for each test."""
+SANITIZE = Path(__file__).with_name("nbval.cfg")
+"""What nbval is to overlook in the outputs of Hermes' cells."""
+MODE, FILE = "HERMES_NB_CASSETTE", "HERMES_NB_CASSETTE_FILE"
 _LONGEST = 120
 
 
@@ -60,14 +67,51 @@ def hermes_cassette(
     """
     from hermes_nb.models.modes import mode_named
 
-    mode = mode_named(os.environ.get("HERMES_NB_CASSETTE") or "replay")
+    mode = mode_named(os.environ.get(MODE) or "replay")
     path = _path(request.path, request.node.nodeid.partition("::")[2])
-    monkeypatch.setenv("HERMES_NB_CASSETTE", mode)
-    monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(path))
+    monkeypatch.setenv(MODE, mode)
+    monkeypatch.setenv(FILE, str(path))
     return TestCassette(path, mode)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--hermes-replay`."""
+    parser.getgroup("hermes").addoption(
+        "--hermes-replay",
+        action="store_true",
+        help="with --nbval: replay each notebook from its cassette, asking no model, and overlook "
+        "times, session ids and the like in its outputs",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Tell nbval's kernel, which starts before its notebook's first cell, whose cassette it is."""
+    patterns = getattr(item.parent, "sanitize_patterns", None)
+    if patterns is None:  # none of nbval's
+        yield
+        return
+    replay = item.config.getoption("--hermes-replay")
+    with pytest.MonkeyPatch.context() as patch:
+        if replay:
+            patch.setenv(MODE, "replay")
+        cassette = item.path.with_name(f"{item.path.stem}.hermes.jsonl")
+        known = bool(os.environ.get(FILE)) and not replay
+        if os.environ.get(MODE) and not known and cassette.exists():
+            patch.setenv(FILE, str(cassette))
+        yield
+    if replay:
+        from nbval.plugin import get_sanitize_patterns
+
+        for pattern, instead in get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8")):
+            patterns.setdefault(pattern, instead)
 
 
 def _path(file: Path, test: str) -> Path:
     """Return the path for a test by its name, its class and its parameters."""
     name = re.sub(r"[^\w.-]+", "-", test.replace("::", ".")).strip("-.")
     return file.parent / FOLDER / file.stem / f"{name[:_LONGEST]}.jsonl"
+
+
+if __name__ == "__main__":
+    print(SANITIZE)  # noqa: T201 - what it is run for

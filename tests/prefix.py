@@ -17,10 +17,12 @@ from functools import wraps
 
 import pytest
 from hermes_nb.app.session import Session
+from hermes_nb.core.conversation import Conversation
 from hermes_nb.core.events import ContextCompressed, Event
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request
+from hermes_nb.core.steps import Asking
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.clean import dumps
 from hermes_nb.models.openai_chat import OpenAIChat
@@ -146,11 +148,19 @@ def _models(model: object) -> Iterator[OpenAIChat]:
 
 def _watch(prefixes: Prefixes) -> list[tuple[type, str, Callable]]:
     """Put the plugin in the way of what agents do; return what was there."""
-    ask, publish, begin = Agent._ask, Agent._publish, Session.__init__
+    equip, ask, publish, begin = Agent._asking, Asking._ask, Agent._publish, Session.__init__
+    owners: weakref.WeakKeyDictionary[Conversation, Agent] = weakref.WeakKeyDictionary()
+
+    @wraps(equip)
+    def equipped(self):
+        asking = equip(self)
+        owners[asking.conversation] = self
+        return asking
 
     @wraps(ask)
     def asked(self, tool_choice):
-        prefixes.sent(self, self._request(tool_choice))
+        request = self.conversation.request(self.tools, tool_choice)
+        prefixes.sent(owners[self.conversation], request)
         return ask(self, tool_choice)
 
     @wraps(publish)
@@ -164,8 +174,14 @@ def _watch(prefixes: Prefixes) -> list[tuple[type, str, Callable]]:
         prefixes.resumed(session_id, agent)
         begin(self, session_id=session_id, agent=agent, **options)
 
-    Agent._ask, Agent._publish, Session.__init__ = asked, published, begun
-    return [(Agent, "_ask", ask), (Agent, "_publish", publish), (Session, "__init__", begin)]
+    Agent._asking, Asking._ask = equipped, asked
+    Agent._publish, Session.__init__ = published, begun
+    return [
+        (Agent, "_asking", equip),
+        (Asking, "_ask", ask),
+        (Agent, "_publish", publish),
+        (Session, "__init__", begin),
+    ]
 
 
 class Plugin:
@@ -174,6 +190,7 @@ class Plugin:
     def __init__(self) -> None:
         self.prefixes = Prefixes()
         self._before = _watch(self.prefixes)
+        self._workers = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item):
@@ -184,9 +201,21 @@ class Plugin:
             pytest.fail("\n".join(broken[:3]), pytrace=False)
         return result
 
+    def pytest_sessionfinish(self, session):
+        if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist: it reports nothing
+            session.config.workeroutput["prefixes"] = self._counts()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        self._workers.append(getattr(node, "workeroutput", {}).get("prefixes", (0, 0)))
+
     def pytest_terminal_summary(self, terminalreporter):
-        counts = f"{self.prefixes.requests} requests of {self.prefixes.sessions} sessions"
+        requests, sessions = map(sum, zip(self._counts(), *self._workers, strict=True))
+        counts = f"{requests} requests of {sessions} sessions"
         terminalreporter.write_line(f"prefixes: {counts} checked")
+
+    def _counts(self):
+        return self.prefixes.requests, self.prefixes.sessions
 
     def pytest_unconfigure(self):
         for owner, name, function in self._before:

@@ -103,7 +103,7 @@ from tests.conftest import take_turn
 def story():
     agent = Agent(ScriptedModel(["1", "2"]), system="be")
     take_turn(agent)
-    agent._system = Message.system("be otherwise")
+    agent.system = "be otherwise"
     take_turn(agent)
 
 def test_it():

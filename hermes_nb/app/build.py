@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from hermes_nb.core.protocols import (
     Variable,
 )
 from hermes_nb.core.tools import ToolContext, Toolset
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.deck import Deck, Shelf, shelf_for
 from hermes_nb.safety.guard import Guard
@@ -52,13 +53,21 @@ def build_deck(
     *,
     personal: Callable[[], Sequence[str]],
     notebook: Callable[[], str] = lambda: "",
+    start: Path | None = None,
 ) -> Deck:
-    """Return what records and replays; `personal` are the running prompt's layers from the home."""
+    """Return what records and replays; `personal` are the running prompt's layers from the home.
+
+    `start` is the directory that a run without a known notebook began in.
+    """
 
     def shelf() -> Shelf:
         now = settings()
         return shelf_for(
-            notebook=notebook(), explicit=now.cassette_file, home=now.home, mode=deck.mode
+            notebook=notebook(),
+            explicit=now.cassette_file,
+            home=now.home,
+            mode=deck.mode,
+            cwd=start,
         )
 
     deck = Deck(
@@ -95,7 +104,8 @@ class Place:
     """Where tools work, and for whom.
 
     `root` is the working directory. `own` are tools of a higher layer (the kernel's), `known` those
-    of what Hermes knows. `keeper` saves what a call changes. `hints` has the running session's.
+    of what Hermes knows, `foreign` the user's and other packages'; `tell` hears which of those
+    cannot be used. `keeper` saves what a call changes. `hints` has the running session's.
     """
 
     root: Path
@@ -104,6 +114,8 @@ class Place:
     approver: Approver
     own: Toolset = field(default_factory=Toolset)
     known: Toolset = field(default_factory=Toolset)
+    foreign: Toolset = field(default_factory=Toolset)
+    tell: Callable[[str], None] = lambda _: None
     keeper: Keeper | None = None
     hints: Hinting | None = None
 
@@ -119,6 +131,7 @@ def build_tools(place: Place, *, mark: bool = True) -> Toolset:
     """
     from hermes_nb.tools.files import files
     from hermes_nb.tools.hinted import with_hints
+    from hermes_nb.tools.installed import without_taken
     from hermes_nb.tools.keep import checkpointed
     from hermes_nb.tools.marking import marked
     from hermes_nb.tools.terminal import terminal
@@ -126,7 +139,8 @@ def build_tools(place: Place, *, mark: bool = True) -> Toolset:
 
     spill = place.home / "outputs"
     tools = place.own + files(place.root, also_readable=(spill,)) + terminal(place.root)
-    tools = (tools + place.known).usable()
+    tools += place.known
+    tools = (tools + without_taken(place.foreign, tools, place.tell)).usable()
     if place.keeper is not None:
         tools = checkpointed(tools, place.keeper, place.root)
     tools = limited(asking(tools, place.guard, place.approver), spill=spill)
@@ -263,7 +277,9 @@ def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
 
 
 def _chat(end: Endpoint, settings: Settings) -> ChatModel:
-    from hermes_nb.models.openai_chat import OpenAIChat
+    from hermes_nb.models.openai_chat import OPENAI, OpenAIChat
+    from hermes_nb.models.prices import Priced
+    from hermes_nb.models.profiles import profile_for
     from hermes_nb.models.servers import models_at
 
     name = end.model
@@ -276,13 +292,34 @@ def _chat(end: Endpoint, settings: Settings) -> ChatModel:
     if not name:
         message = "there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME"
         raise ConfigError(message)
-    return OpenAIChat(
+    address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+    profile = profile_for(name, address)
+    if settings.vision is not None:
+        profile = replace(profile, vision=settings.vision)
+    chat = OpenAIChat(
         name,
         base_url=end.base_url or None,
         api_key=end.api_key or None,
+        profile=profile,
         window=settings.window,
         cache_ttl=settings.cache_ttl,
     )
+    return Priced(chat, base_url=address, ttl=settings.cache_ttl)
+
+
+def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
+    """Return addresses and what is served there: the endpoint that is set, or local servers.
+
+    Asks them, so it may take seconds; one that does not answer offers nothing.
+    """
+    from hermes_nb.models.servers import local_servers, models_at
+
+    end = settings.endpoint
+    if end.base_url:
+        return [(end.base_url, tuple(models_at(end.base_url, api_key=end.api_key, timeout=5.0)))]
+    if end.api_key or not settings.local_servers:
+        return []
+    return [(served.base_url, tuple(served.models)) for served in local_servers()]
 
 
 def _local_server() -> Endpoint | None:

@@ -13,8 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from hermes_nb.app.groups import (
+    BudgetSettings,
+    CompressionSettings,
+    MemorySettings,
+    SkillSettings,
+)
 from hermes_nb.app.home import home_directory, read_dotenv
 from hermes_nb.app.sources import Picker, read_yaml
+from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
 from hermes_nb.models.modes import Mode as CassetteMode
@@ -34,53 +41,6 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySettings:
-    """The curated memory: what is on, whether a write asks, the provider beside it.
-
-    `options` are the provider's own settings, from `memory.NAME`. `nudge` is the number of user
-    turns between two reviews of what to remember, 0 for none. `limits` are characters by target.
-    """
-
-    enabled: bool = True
-    user_profile: bool = True
-    write_approval: bool = False
-    provider: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    nudge: int = 10
-    limits: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillSettings:
-    """Skills: folders beside the home's, tokens of the index, names that are switched off.
-
-    `nudge` is the number of tool iterations between two reviews of what to learn, 0 for none.
-    """
-
-    enabled: bool = True
-    external_dirs: tuple[str, ...] = ()
-    index_tokens: int = 2_000
-    disabled: tuple[str, ...] = ()
-    nudge: int = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompressionSettings:
-    """When and how a conversation is made shorter.
-
-    `threshold` is a share of the window, `max_prompt_tokens` its bound in tokens; `target_ratio`
-    is the share of the threshold that the recent end may keep, `protect_last` so many messages.
-    """
-
-    enabled: bool = True
-    engine: str = "compressor"
-    threshold: float = 0.5
-    max_prompt_tokens: int = 100_000
-    target_ratio: float = 0.2
-    protect_last: int = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a session runs with.
 
@@ -90,8 +50,9 @@ class Settings:
     `auxiliary` is the model for work beside the conversation, None for the conversation's own.
     `system_message` joins every prompt.
     `enforce` tells models to call tools instead of announcing it, None decides by their family.
-    `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `sources` says for
-    every setting that is not a default where it came from.
+    `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `vision` says whether
+    the model takes pictures, None is what is known of its family. `sources` says for every setting
+    that is not a default where it came from, and `values` has them all by the user's names.
     """
 
     home: Path
@@ -112,6 +73,9 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     skills: SkillSettings = field(default_factory=SkillSettings)
     compression: CompressionSettings = field(default_factory=CompressionSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    vision: bool | None = None
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -124,7 +88,7 @@ def load_settings(
     """Return the settings; raise `ConfigError` for a value that cannot be used.
 
     `overrides` holds what the caller says: `model`, `base_url`, `api_key`, `approve`,
-    `max_requests`, `window`, each left out or None when not given.
+    `max_requests`, `window` and the like, or `group.name`; each left out or None when not given.
     """
     folder = home_directory(home)
     env = dict(os.environ if environ is None else environ)
@@ -149,13 +113,15 @@ def load_settings(
         cassette_file=str(picked("cassette_file")),
         auxiliary=_auxiliary(picked, env),
         system_message=str(picked.at("agent", "system_prompt", default="")),
-        enforce=_enforcement(picked.at("agent", "tool_use_enforcement", default="auto")),
+        enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
         cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
         memory=_memory(picked),
         skills=_skills(picked),
         compression=_compression(picked),
+        budget=_budget(picked),
+        vision=_on_or_off(picked("vision", default="auto")),
     )
-    return replace(settings, sources=dict(picked.sources))
+    return replace(settings, sources=dict(picked.sources), values=dict(picked.values))
 
 
 def _foreign_mode(value: object, source: str) -> ApproveMode:
@@ -211,6 +177,17 @@ def _compression(picked: Picker) -> CompressionSettings:
     )
 
 
+def _budget(picked: Picker) -> BudgetSettings:
+    def limits(prefix: str) -> Limits:
+        tokens = picked.limit("budget", f"{prefix}tokens")
+        return Limits(
+            cost=picked.limit("budget", f"{prefix}cost"),
+            tokens=None if tokens is None else int(tokens),
+        )
+
+    return BudgetSettings(session=limits(""), notebook=limits("notebook_"))
+
+
 def _names(value: object) -> tuple[str, ...]:
     """Return a list of names or paths that may have been written as one."""
     if isinstance(value, str):
@@ -218,7 +195,8 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
 
 
-def _enforcement(value: object) -> bool | None:
+def _on_or_off(value: object) -> bool | None:
+    """Return what is on or off; None for "auto" and anything else."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     return words.get(str(value).strip().lower())
 

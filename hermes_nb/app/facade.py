@@ -6,6 +6,15 @@ from hermes_nb import Hermes
 with Hermes() as hermes:
     print(hermes.ask("How many rows does data/penguins.csv have?").text)
 ```
+
+In code that is async already, `async with` and `stream`:
+
+```python
+async with Hermes() as hermes:
+    async for event in hermes.stream("And which island has most of them?"):
+        if isinstance(event, TextDelta):
+            print(event.text, end="")
+```
 """
 
 from __future__ import annotations
@@ -13,51 +22,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from hermes_nb.app.build import build_auxiliary, build_deck, build_model, open_store
 from hermes_nb.app.config import APPROVE_MODES, Settings, load_settings
-from hermes_nb.app.session import Identity, Session
+from hermes_nb.app.equipment import Identity
+from hermes_nb.app.progress_line import ProgressLine, wanted
+from hermes_nb.app.session import Session
+from hermes_nb.app.turn import Turn, turn_of
 from hermes_nb.app.workshop import Workshop
 from hermes_nb.core.background import LoopThread
-from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.events import EndReason, Event, MessageAdded, TurnEnded, UsageReported
-from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import Event
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.safety.guard import Guard
-from hermes_nb.safety.markup import safe_markdown
+
+__all__ = ["Hermes", "Refusing", "Turn"]
 
 NOBODY = "nobody can be asked here, so it was not run; Hermes(approve='all') allows such calls"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What a turn came to. `text` is the last thing the assistant said; `cost` is in US dollars."""
-
-    text: str
-    reason: EndReason
-    error: str = ""
-    events: tuple[Event, ...] = field(default=(), repr=False)
-    messages: tuple[Message, ...] = field(default=(), repr=False)
-    usage: Usage = field(default_factory=Usage)
-
-    @property
-    def cost(self) -> float | None:
-        """The price of the turn, None when it is not known."""
-        return self.usage.cost
-
-    def raise_for_failure(self) -> Self:
-        """Return the turn itself; raise `HermesError` if it failed."""
-        if self.reason == "failed":
-            raise HermesError(self.error)
-        return self
-
-    def _repr_markdown_(self) -> str:
-        return safe_markdown(self.text or self.error)
 
 
 class Refusing:
@@ -77,6 +64,9 @@ class Hermes:
     context window in tokens, `auxiliary` the model for work beside the conversation: summaries of
     long or old ones. Raises `ConfigError` for what cannot be used; nothing is built before the
     first turn.
+
+    While `ask` waits, a line on stderr says what is going on, if that is a terminal; set
+    `HERMES_NB_PROGRESS=0` or the attribute `progress` to switch it off.
     """
 
     def __init__(  # noqa: PLR0913 - a public seam
@@ -113,6 +103,7 @@ class Hermes:
         self._session: Session | None = None
         self._loop: LoopThread | None = None
         self.warnings: list[str] = []
+        self.progress = wanted()
 
     def __enter__(self) -> Self:
         return self
@@ -157,11 +148,19 @@ class Hermes:
         self, prompt: str, *, max_requests: int | None = None
     ) -> AsyncGenerator[Event, None]:
         """Take a turn and yield its events as they happen."""
+        async with aclosing(self._turn(prompt, max_requests)) as events:
+            async for event in events:
+                yield event
+
+    async def _turn(
+        self, prompt: str, max_requests: int | None, sinks: Iterable[EventSink] = ()
+    ) -> AsyncGenerator[Event, None]:
         if not prompt.strip():
             message = "the prompt is empty"
             raise ConfigError(message)
         session = self._opened(title=one_line(prompt, 60))
-        async with aclosing(session.turn(prompt, max_requests=max_requests)) as events:
+        turn = session.turn(prompt, sinks=sinks, max_requests=max_requests)
+        async with aclosing(turn) as events:
             async for event in events:
                 yield event
 
@@ -176,10 +175,11 @@ class Hermes:
 
     async def _collect(self, prompt: str, max_requests: int | None) -> Turn:
         events: list[Event] = []
-        async with aclosing(self.stream(prompt, max_requests=max_requests)) as stream:
-            async for event in stream:
+        line = [ProgressLine()] if self.progress else []
+        async with aclosing(self._turn(prompt, max_requests, line)) as turn:
+            async for event in turn:
                 events.append(event)  # noqa: PERF401 - an error keeps what came before it
-        return _turn(events)
+        return turn_of(events)
 
     def _opened(self, title: str = "") -> Session:
         if self._session is None:
@@ -209,9 +209,10 @@ class Hermes:
             tell=self.warnings.append,
         )
         auxiliary = self._auxiliary or build_auxiliary(settings, deck=deck)
+        equipment = workshop.equipment(model, auxiliary=auxiliary, chosen=self._chosen)
         return Session.start(
             store=store,
-            equipment=workshop.equipment(model, auxiliary=auxiliary, chosen=self._chosen),
+            equipment=replace(equipment, budget=settings.budget),
             identity=Identity(source="script", title=title),
             warn=self.warnings.append,
         )
@@ -222,22 +223,3 @@ class Hermes:
             return tools
         names = (each if isinstance(each, str) else each.name for each in self._given_tools)
         return tools.only(*names)
-
-
-def _turn(events: list[Event]) -> Turn:
-    ending = events[-1]
-    assert isinstance(ending, TurnEnded)  # noqa: S101 - the loop's first promise
-    messages = tuple(event.message for event in events if isinstance(event, MessageAdded))
-    spoken = [message.text for message in messages if message.role == "assistant" and message.text]
-    usage = Usage()
-    for event in events:
-        if isinstance(event, UsageReported):
-            usage += event.usage
-    return Turn(
-        text=spoken[-1] if spoken else "",
-        reason=ending.reason,
-        error=ending.error,
-        events=tuple(events),
-        messages=messages,
-        usage=usage,
-    )

@@ -15,10 +15,12 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.protocols import SessionStore
+from hermes_nb.safety.discretion import without_secrets
+from hermes_nb.safety.redact import redact
 
 
 class Recorder:
-    """An event sink: a message becomes a row before anybody sees its event.
+    """An event sink: a message becomes a row, without its secrets, before anybody sees its event.
 
     What the store does not take is kept, and written, in order, as soon as it does; `warn` hears
     of the first failure once. Between two turns that is tried again, within a turn no more, so
@@ -52,11 +54,11 @@ class Recorder:
             partial(
                 self._store.start,
                 session_id=self._session,
-                title=title,
+                title=redact(title),
                 source=source,
                 notebook=notebook,
                 model=model,
-                system_prompt=system_prompt,
+                system_prompt=redact(system_prompt),
                 parent=parent,
             )
         )
@@ -65,7 +67,8 @@ class Recorder:
     def __call__(self, event: Event) -> None:
         """Record an event."""
         if isinstance(event, MessageAdded):
-            self._backlog.append(partial(self._store.append, self._session, event.message))
+            message = without_secrets(event.message)
+            self._backlog.append(partial(self._store.append, self._session, message))
         elif isinstance(event, UsageReported):
             self._backlog.append(partial(self._store.count, self._session, event.usage))
         elif isinstance(event, ContextCompressed):
@@ -73,8 +76,8 @@ class Recorder:
                 partial(
                     self._store.replace,
                     self._session,
-                    event.messages,
-                    system_prompt=event.system or None,
+                    [without_secrets(message) for message in event.messages],
+                    system_prompt=redact(event.system) or None,
                 )
             )
         if self._backlog and (not self._failing or isinstance(event, TurnEnded)):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hermes_nb.app.session import Session
 from hermes_nb.app.workshop import Workshop
-from hermes_nb.core.errors import StoreError
+from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import BackgroundEvent
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.learning.nudges import Nudges, Subject
+from hermes_nb.learning.proposals import Proposal
 from hermes_nb.learning.review import SOURCE, Reviewer, Subjects
 
 ModelMaker = Callable[[], tuple[ChatModel, bool]]
@@ -33,9 +34,15 @@ class Reviews:
         self._model = model
         self._reviewer = Reviewer(emit=emit)
         self._nudges: dict[str, Nudges] = {}
+        self._tainted: set[str] = set()
+        self._told: set[str] = set()
 
     def watch(self, session: Session) -> None:
-        """Count from now on what happens in a session, on top of what is stored of it."""
+        """Count from now on what happens in a session, on top of what is stored of it.
+
+        What waits for the user's approval and was not told yet is told.
+        """
+        self._tell_what_waits()
         if session.id not in self._nudges:
             settings = self._workshop.settings
             nudges = Nudges(
@@ -49,6 +56,8 @@ class Reviews:
 
     def after_turn(self, session: Session) -> bool:
         """Begin a review if one is due; return at once, and whether one was begun."""
+        if self._workshop.tainted:
+            self._tainted.add(session.id)
         nudges = self._nudges.get(session.id)
         subject = nudges.due() if nudges is not None else None
         if nudges is None or subject is None or not self.begin(session, subject):
@@ -64,10 +73,25 @@ class Reviews:
             model=self._model,
             system=agent.system,
             tools=agent.tools,
-            own=self._workshop.quiet_tools(agent.model),
+            own=self._workshop.quiet_tools(
+                agent.model, session.id, tainted=lambda: session.id in self._tainted
+            ),
             messages=agent.messages,
         )
         return self._reviewer.begin(seen, subject, session.store)
+
+    def _tell_what_waits(self) -> None:
+        try:
+            waiting = self._workshop.approvals.waiting()
+        except ConfigError as error:
+            line = str(error)
+            new = {line}
+        else:
+            line = told_of(waiting)
+            new = {each.id for each in waiting}
+        if not new <= self._told:
+            self._workshop.tell(line)
+        self._told = new
 
     @property
     def busy(self) -> bool:
@@ -89,6 +113,14 @@ class Reviews:
     def close(self) -> None:
         """Stop, and end the thread."""
         self._reviewer.close()
+
+
+def told_of(waiting: Sequence[Proposal]) -> str:
+    """Return one line on what waits, and the commands that show it, as Markdown."""
+    kinds = sorted({each.kind for each in waiting})
+    places = " and ".join(f"`%hermes {kind} pending`" for kind in kinds)
+    many = "1 thing waits" if len(waiting) == 1 else f"{len(waiting)} things wait"
+    return f"{many} for your approval: {places}"
 
 
 def _catch_up(nudges: Nudges, store: SessionStore, session_id: str) -> None:

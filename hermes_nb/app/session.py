@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hermes_nb.app.equipment import Equipment, Identity, compose
 from hermes_nb.app.recorder import Recorder
+from hermes_nb.app.spending import standing_budgets
 from hermes_nb.context.gauge import overdue
+from hermes_nb.core.budget import Budget
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import ContextCompressed, Event, MessageAdded, UsageReported
-from hermes_nb.core.loop import MAX_REQUESTS, Agent
+from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Text, Usage
-from hermes_nb.core.protocols import (
-    ChatModel,
-    ContextEngine,
-    EventSink,
-    SessionStore,
-    StoredSession,
-)
+from hermes_nb.core.protocols import EventSink, SessionStore, StoredSession
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import new_session_id
-from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
+from hermes_nb.prompt.builder import Prompt
 from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.safety.discretion import without_secrets
+from hermes_nb.safety.redact import redact
 from hermes_nb.tools.context_tools import context_tools
 
+__all__ = ["PERSONAL", "Equipment", "Identity", "Session", "compose"]
+
 PERSONAL = frozenset({"identity", "memory provider", "system message", "memory", "user", "skills"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Where a conversation takes place: `notebook` is an absolute path or ""."""
-
-    source: str = "script"
-    notebook: str = ""
-    title: str = ""
-
-    @property
-    def platform(self) -> Platform:
-        """Where its answers are read."""
-        return "notebook" if self.source == "notebook" else "terminal"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
-    """What a session is given.
-
-    `material` is asked for the texts of the prompt whenever one is built. `enforce` is as in
-    `Occasion`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes the
-    hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
-    returns what an external memory has to say about a prompt; it may block. `begin()` is called
-    when a turn begins.
-    """
-
-    model: ChatModel
-    tools: Toolset
-    max_requests: int = MAX_REQUESTS
-    material: Callable[[Toolset], Material] = lambda _: Material()
-    enforce: bool | None = None
-    marked: bool = False
-    tracker: Callable[[Sequence[str]], HintTracker] | None = None
-    engine: Callable[[SessionStore, str], ContextEngine | None] = lambda *_: None
-    recalled: Callable[[str], str] | None = None
-    begin: Callable[[], None] = lambda: None
 
 
 class Session:
@@ -82,7 +45,7 @@ class Session:
         agent: Agent,
         store: SessionStore,
         prompt: Prompt,
-        platform: Platform,
+        identity: Identity,
         equipment: Equipment,
     ) -> None:
         self.id = session_id
@@ -92,8 +55,9 @@ class Session:
         self.usage = Usage()
         self.compressions: list[ContextCompressed] = []
         self.hints = equipment.tracker(_hinted(agent.messages)) if equipment.tracker else None
-        self._platform = platform
+        self._identity = identity
         self._equipment = equipment
+        self._budgets: tuple[Budget, ...] = ()
         self._resumed = bool(agent.messages)
         agent.sinks.append(self._fold)
         agent.rebuild = self._rebuilt
@@ -131,7 +95,7 @@ class Session:
             agent=agent,
             store=store,
             prompt=prompt,
-            platform=identity.platform,
+            identity=identity,
             equipment=equipment,
         )
 
@@ -162,14 +126,14 @@ class Session:
         if agent.messages[: len(rows)] == rows:
             for message in agent.messages[len(rows) :]:
                 recorder(MessageAdded(message))
-        platform = Identity(source=stored.source).platform
-        now = compose(equipment, platform, stored.id)
+        identity = Identity(source=stored.source, notebook=stored.notebook, title=stored.title)
+        now = compose(equipment, identity.platform, stored.id)
         return cls(
             session_id=stored.id,
             agent=agent,
             store=store,
             prompt=Prompt.recognised(stored.system_prompt, now),
-            platform=platform,
+            identity=identity,
             equipment=equipment,
         )
 
@@ -179,21 +143,26 @@ class Session:
         *,
         sinks: Iterable[EventSink] = (),
         max_requests: int | None = None,
+        budgets: Iterable[Budget] = (),
     ) -> AsyncGenerator[Event, None]:
         """Take a turn; `sinks` see its events after the session's own.
 
-        A resumed conversation that fills the window is compressed first, which only sinks see.
+        It keeps to the `budgets` given and to those of the session and its notebook. A resumed
+        conversation that fills the window is compressed first, which only sinks see.
         """
         extra = list(sinks)
         self.agent.sinks += extra
         self._equipment.begin()
         try:
+            self._budgets = (*budgets, *await in_thread(self._standing))
             await self._clear_up()
             message = await self._with_recall(prompt)
-            async with aclosing(self.agent.run(message, max_requests=max_requests)) as events:
+            run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
+            async with aclosing(run) as events:
                 async for event in events:
                     yield event
         finally:
+            self._budgets = ()
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
 
     @property
@@ -216,16 +185,21 @@ class Session:
 
     def use(self, tools: Toolset) -> None:
         """Use these tools from the next turn on, and those of the context engine."""
+        self.agent.tools = self.with_own(tools)
+
+    def with_own(self, tools: Toolset) -> Toolset:
+        """Return these tools and those of the context engine."""
         engine = self.agent.engine
         offered = context_tools(engine) if engine is not None else Toolset()
-        self.agent.tools = tools + Toolset(tool for tool in offered if tool.name not in tools)
+        return tools + Toolset(tool for tool in offered if tool.name not in tools)
 
     def reload(self) -> Prompt:
         """Build the system prompt anew, from files and memory as they are now, and keep it."""
-        self.prompt = compose(self._equipment, self._platform, self.id)
+        self.prompt = compose(self._equipment, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
         try:
-            self.store.replace(self.id, self.agent.messages, system_prompt=self.prompt.text)
+            stored = [without_secrets(message) for message in self.agent.messages]
+            self.store.replace(self.id, stored, system_prompt=redact(self.prompt.text))
         except StoreError as error:
             message = f"the new prompt holds for this kernel, but is not stored: {error}"
             raise ConfigError(message) from error
@@ -246,6 +220,8 @@ class Session:
     def spend(self, usage: Usage) -> None:
         """Count tokens that were used beside the conversation."""
         self.usage += usage
+        for budget in self._budgets:
+            budget.spend(usage)
         with suppress(StoreError):  # a counter is not worth a word
             self.store.count(self.id, usage)
 
@@ -257,6 +233,16 @@ class Session:
             self.store.end(self.id)
         except StoreError:  # then it is merely offered again
             return
+
+    def _standing(self) -> list[Budget]:
+        """Return what is left of the session's and the notebook's budgets."""
+        return standing_budgets(
+            self.store,
+            self.id,
+            notebook=self._identity.notebook,
+            limits=self._equipment.budget,
+            known=self.usage,
+        )
 
     def _engage(self) -> None:
         """Give the agent its context engine, and the engine's tools."""
@@ -286,7 +272,7 @@ class Session:
 
     def _rebuilt(self, note: str) -> str:
         """Return the prompt that follows a compression, made of what is known now."""
-        self.prompt = compose(self._equipment, self._platform, self.id)
+        self.prompt = compose(self._equipment, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)
         return self.prompt.text
@@ -296,21 +282,6 @@ class Session:
             self.usage += event.usage
         elif isinstance(event, ContextCompressed):
             self.compressions.append(event)
-
-
-def compose(equipment: Equipment, platform: Platform, session_id: str) -> Prompt:
-    """Return the system prompt as it would be built now."""
-    tools = equipment.tools
-    occasion = Occasion(
-        tools=tools,
-        model=equipment.model.name,
-        session_id=session_id,
-        date=datetime.datetime.now().astimezone().date().isoformat(),
-        platform=platform,
-        enforce=equipment.enforce,
-        marked=equipment.marked,
-    )
-    return build(equipment.material(tools), occasion)
 
 
 def _hinted(messages: Iterable[Message]) -> list[str]:

@@ -10,7 +10,10 @@ from hermes_nb.core.errors import ConfigError
 
 
 class Picker:
-    """Looks a setting up in the sources, nearest first, and notes which one had it."""
+    """Looks a setting up in the sources, nearest first, and notes which one had it.
+
+    `values` has every setting that was asked for, by the name that the user gives it.
+    """
 
     def __init__(
         self, overrides: Mapping[str, Any], env: Mapping[str, str], document: Mapping[str, Any]
@@ -19,6 +22,7 @@ class Picker:
         own = document.get("hermes_nb")
         self._own: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
         self.sources: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
 
     def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Any = "") -> Any:  # noqa: ANN401 - any YAML value
         """Return a setting; `foreign` is its path among Hermes Agent's own keys."""
@@ -31,20 +35,26 @@ class Picker:
         ):
             if value not in (None, ""):
                 self.sources[name] = source
+                self.values[name] = value
                 return value
+        self.values[name] = default
         return default
 
     def at(self, group: str, name: str, *, default: Any) -> Any:  # noqa: ANN401 - any YAML value
         """Return the setting `group.name`, which Hermes Agent may have under the same name."""
         variable = f"HERMES_NB_{group}_{name}".upper()
+        key = f"{group}.{name}"
         for value, source in (
+            (self._overrides.get(key), "given here"),
             (self._env.get(variable), variable),
             (dig(self._own, (group, name)), "config.yaml, hermes_nb"),
             (dig(self._document, (group, name)), "config.yaml"),
         ):
             if value not in (None, ""):
-                self.sources[f"{group}.{name}"] = source
+                self.sources[key] = source
+                self.values[key] = value
                 return value
+        self.values[key] = default
         return default
 
     def share(self, group: str, name: str, default: float, *, least: float, most: float) -> float:
@@ -81,6 +91,13 @@ class Picker:
             message = f"{name} is {value!r} ({self.sources.get(name)}); use a number above 0"
             raise ConfigError(message)
         return number
+
+    def limit(self, group: str, name: str) -> float | None:
+        """Return a limit above 0, None for no limit; raise `ConfigError` for anything else."""
+        value = self.at(group, name, default=None)
+        if value is None:
+            return None
+        return self.share(group, name, 0.0, least=1e-9, most=1e12)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return a setting that is on or off."""

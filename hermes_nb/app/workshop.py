@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.app.approvals import Approvals
 from hermes_nb.app.build import Place, build_engine, build_tools, is_embedded, known_tools
 from hermes_nb.app.config import Settings
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.app.session import Equipment, Session
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import Approver, ChatModel, ContextEngine, Keeper, SessionStore
-from hermes_nb.core.tools import Risk, ToolContext, Toolset
-from hermes_nb.memory.history import Origin
+from hermes_nb.core.tools import Tool, ToolContext, Toolset
+from hermes_nb.learning.proposing import proposing
+from hermes_nb.learning.review import SOURCE
+from hermes_nb.memory.curation.history import Origin
 from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.installed import installed_tools
 
 
 class Workshop:
     """Equips sessions.
 
     `session()` is the one that runs now, for tools that note where a call came from; `notebook()`
-    its path or "". `own` are tools of a higher layer. `tell` shows a line to the user.
+    its path or "". `own` are tools of a higher layer, `given` the user's. `tell` shows a line to
+    the user.
     """
 
     def __init__(  # noqa: PLR0913 - everything a session touches comes together here
@@ -36,10 +41,13 @@ class Workshop:
         tell: Callable[[str], None],
         notebook: Callable[[], str] = lambda: "",
         own: Toolset | None = None,
+        given: Iterable[Tool] = (),
         keeper: Keeper | None = None,
     ) -> None:
         self.settings = settings
         self.knowledge = Knowledge(settings, workdir=root, store=store, tell=tell)
+        self.approvals = Approvals(self.knowledge)
+        self.tell = tell
         self._session = session
         self._notebook = notebook
         self._guard = guard
@@ -49,6 +57,10 @@ class Workshop:
             guard=guard,
             approver=approver,
             own=own or Toolset(),
+            foreign=Toolset(
+                {tool.name: tool for tool in [*installed_tools(tell), *given]}.values()
+            ),
+            tell=tell,
             keeper=keeper,
             hints=_RunningHints(session),
         )
@@ -81,10 +93,9 @@ class Workshop:
                 store=store,
                 session_id=session_id,
                 knowledge=self.knowledge,
-                memory=self.quiet_tools(model),
+                memory=self.quiet_tools(model, session_id),
             )
 
-        self.knowledge.prepare()
         return Equipment(
             model=model,
             tools=chosen(build_tools(self._place.with_known(known))),
@@ -95,21 +106,51 @@ class Workshop:
             tracker=self.knowledge.tracker,
             engine=engine,
             recalled=self.knowledge.recalled if settings.memory.provider else None,
-            begin=self._guard.begin_turn,
+            begin=self._begin_turn,
         )
 
-    def quiet_tools(self, model: ChatModel, *, source: str = "review") -> Toolset:
-        """Return the memory and skill tools in a form that asks nobody, for work beside a turn."""
+    def _begin_turn(self) -> None:
+        self.knowledge.prepare()
+        self._guard.begin_turn()
 
-        def origin(context: ToolContext) -> Origin:
-            return Origin(session=self._session_id(), turn=context.turn, source=source)
+    def quiet_tools(
+        self, model: ChatModel, session_id: str, *, tainted: Callable[[], bool] | None = None
+    ) -> Toolset:
+        """Return the memory and skill tools in a form that asks nobody, for work beside a turn.
+
+        What a turn would have to ask for waits for the user's approval: every write under
+        `memory.write_approval` or while `tainted()` (by default: the running turn is), and
+        deleting a skill at all times.
+        """
+        known, notebook = self.knowledge, self._notebook()
+        wary = tainted or (lambda: bool(self._guard.tainted))
+
+        def origin(turn: int) -> Origin:
+            return Origin(session=session_id, turn=turn, notebook=notebook, source=SOURCE)
+
+        def held(action: str) -> bool:
+            return self.settings.memory.write_approval or wary() or action == "delete"
 
         tools = known_tools(
-            self.knowledge, model=model, session=self._session_id, origin=origin
+            known,
+            model=model,
+            session=lambda: session_id,
+            origin=lambda context: origin(context.turn),
         ).only("memory", "skills")
-        if self.settings.memory.write_approval:
-            return Toolset(tool for tool in tools if tool.risk is Risk.READ)
-        return tools
+        return proposing(
+            tools,
+            memory=known.memory,
+            library=known.library,
+            pending=self.approvals.pending,
+            held=held,
+            origin=origin,
+            on_written=known.written,
+        )
+
+    @property
+    def tainted(self) -> bool:
+        """Whether the turn that ran last has read what may hold somebody else's instructions."""
+        return bool(self._guard.tainted)
 
     def _spent(self, usage: Usage, _model: str) -> None:
         """Count what work beside the conversation used."""

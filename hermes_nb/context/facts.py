@@ -54,6 +54,11 @@ _TALK = 4_000
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
+_MARKS = re.compile(
+    r"(?m)^<untrusted-[0-9a-f]{8} source=[^\n]*>\nData, not instructions:[^\n]*\n"
+    r"|^</untrusted-[0-9a-f]{8}>$"
+)
+"""What stands around somebody else's text says nothing, and is another one in every run."""
 _LETTERS = bytes(i for i in range(128) if chr(i).isalnum())
 _DIGITS = b"0123456789"
 
@@ -212,7 +217,7 @@ def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
 def _material(message: Message) -> str:
     """Return the text of a message of which only some lines count, "" where all do."""
     if message.role == "tool":
-        return "" if is_shortened(message.text) else message.text
+        return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
     texts = [text for call in message.calls for text in _long_arguments(call)]
     if len(message.text) > _TALK and not is_ours(message):
         texts.append(message.text)

@@ -6,7 +6,6 @@ them the lines that stand out.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,8 +17,6 @@ from hermes_nb.safety.redact import redact
 _MOST = 8_000
 _LEAST = 400
 """Characters of one message that are written out: as many as the budget allows, between these."""
-_SIGNS = tuple("key token secret passw passp pwd cred auth bearer basic :// eyj".split())
-_RUN = re.compile(r"[A-Za-z0-9_-]{15}")
 _OMITTED = "[…]"
 
 
@@ -51,20 +48,8 @@ def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) 
             if message.text in seen:
                 text = f"RESULT {message.name}: the same as before"
             seen.add(message.text)
-        out.append(without_secrets(text).replace("</transcript", "< /transcript"))
+        out.append(redact(text).replace("</transcript", "< /transcript"))
     return out
-
-
-def without_secrets(text: str) -> str:
-    """Return `redact(text)`, at once where there cannot be anything to redact.
-
-    What it takes for a secret has a telling word beside it, is part of a URL, or is a run of 15 or
-    more letters and digits.
-    """
-    folded = text.lower()
-    if any(sign in folded for sign in _SIGNS) or _RUN.search(text):
-        return redact(text)
-    return text
 
 
 def chunked(texts: Iterable[str], tokens: int) -> list[str]:

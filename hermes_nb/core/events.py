@@ -12,7 +12,8 @@ segment = the calls that run side by side; each is
 ```
 
 The optional user message at a step's end is the agent's own: a nudge after an empty reply, or the
-request for a summary when the budget is spent. A turn that is stopped or fails may break off
+request for a summary when a budget is spent; where even that no longer fits, an assistant message
+of its own says so instead, without a request. A turn that is stopped or fails may break off
 inside a step; what follows then closes it: the partial assistant message if there was text, and
 for each open call its missing ToolStarted, ToolFinished and MessageAdded.
 
@@ -148,10 +149,15 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The last event of every turn; `error` is one line when `reason` is `failed`."""
+    """The last event of every turn; `error` is one line when `reason` is `failed`.
+
+    `note` says which budget of money or tokens ended it, and how much was used; it is empty when it
+    was the requests.
+    """
 
     reason: EndReason
     error: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

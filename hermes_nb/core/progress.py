@@ -36,6 +36,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.reason: EndReason = "answered"
+        self.note = ""
         self._draft: list[str] = []
         self._open: dict[str, ToolCall] = {}
         self._started: dict[str, float] = {}

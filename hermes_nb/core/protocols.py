@@ -54,6 +54,20 @@ class ChatModel(Protocol):
         ...
 
 
+@runtime_checkable
+class Serialising(Protocol):
+    """A model that can say what it would send, without sending it."""
+
+    def body(self, request: Request) -> bytes:
+        """Return the JSON of a request; b"" where it is not sent as JSON."""
+        ...
+
+
+def body_of(model: ChatModel, request: Request) -> bytes:
+    """Return the JSON that a model would send, b"" for one that cannot say."""
+    return model.body(request) if isinstance(model, Serialising) else b""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression(Sequence[Message]):
     """What a compression made of a conversation; as a sequence, its messages.

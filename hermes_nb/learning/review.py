@@ -35,7 +35,8 @@ from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.learning.nudges import Subject
-from hermes_nb.learning.prompts import review_prompt
+from hermes_nb.learning.prompts import loaded_skills, review_prompt
+from hermes_nb.safety.discretion import without_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -171,14 +172,14 @@ class _Record:
         """Take in an event of the review's turn."""
         match event:
             case MessageAdded(message) if self._row:
-                self._kept(lambda: self._store.append(self._row, message))
+                self._kept(lambda: self._store.append(self._row, without_secrets(message)))
             case UsageReported(usage):
                 self._usage += usage
                 if self._row:
                     self._kept(lambda: self._store.count(self._row, usage))
             case ToolFinished(call, "ok", _):
                 tool = self._seen.own.get(call.name)
-                if tool is not None and tool.risk is not Risk.READ:
+                if tool is not None and _risk(tool, call.arguments) is not Risk.READ:
                     gist = self._seen.own.describe(call) or "saved"
                     self._saved.append(one_line(f"{call.name}: {gist}", 160))
             case TurnEnded("failed", error):
@@ -211,9 +212,14 @@ async def _turn(model: ChatModel, seen: Subjects, subject: Subject, record: _Rec
         sinks=[record],
         max_requests=MAX_REQUESTS - 1,
     )
-    async with aclosing(agent.run(review_prompt(subject))) as events:
+    asked = review_prompt(subject, loaded_skills(seen.messages))
+    async with aclosing(agent.run(asked)) as events:
         async for _ in events:
             pass
+
+
+def _risk(tool: Tool, arguments: Mapping[str, Any]) -> Risk:
+    return tool.risk if tool.risk_of is None else tool.risk_of(arguments)
 
 
 def _own(tool: Tool, own: Toolset) -> Tool:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.core.protocols import ChatModel, Request, StoredMessage
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
-from hermes_nb.memory.excerpts import excerpt, matcher
 from hermes_nb.memory.quoting import day, lines_of
 from hermes_nb.memory.recall import Found, Recall
+from hermes_nb.memory.search.excerpts import excerpt, matcher
 from hermes_nb.safety.redact import redact
 
 TRANSCRIPT = 100_000

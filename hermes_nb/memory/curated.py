@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.atomic import locked
-from hermes_nb.memory.entries import Parsed, parse, render, size
-from hermes_nb.memory.history import Change, History, Origin, Record, new_id
-from hermes_nb.memory.notefile import Bytes, NoteFile, Unusable, sweep_locked
-from hermes_nb.memory.operations import Operation, Plan, Refusal, operations_of, planned
-from hermes_nb.memory.outcome import Outcome, done_by, reason_of
-from hermes_nb.memory.shown import Fill, block
-from hermes_nb.memory.undoing import plan_back, to_undo
+from hermes_nb.memory.curation.entries import Parsed, parse, render, size
+from hermes_nb.memory.curation.history import Change, History, Origin, Record, new_id
+from hermes_nb.memory.curation.notefile import Bytes, NoteFile, Unusable, sweep_locked
+from hermes_nb.memory.curation.operations import Operation, Plan, Refusal, operations_of, planned
+from hermes_nb.memory.curation.outcome import Outcome, done_by, reason_of
+from hermes_nb.memory.curation.shown import Fill, block
+from hermes_nb.memory.curation.undoing import plan_back, to_undo
 
 __all__ = ["CuratedMemory", "Origin", "Outcome", "Snapshot"]
 

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
-from hermes_nb.memory.excerpts import excerpt, matcher, query_words, word_start
 from hermes_nb.memory.foreign import Changed, Unreadable, connect
 from hermes_nb.memory.hermes_rows import ROLES, message_of, text_of
+from hermes_nb.memory.search.excerpts import excerpt, matcher, query_words, word_start
 
 CALL_SECONDS = 0.8
 SNIPPET = 300

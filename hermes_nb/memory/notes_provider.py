@@ -18,9 +18,9 @@ from typing import Any
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import one_line
-from hermes_nb.memory.excerpts import excerpt, matcher, query_words
-from hermes_nb.memory.notefile import Unusable, read_regular
-from hermes_nb.memory.words import terms
+from hermes_nb.memory.curation.notefile import Unusable, read_regular
+from hermes_nb.memory.search.excerpts import excerpt, matcher, query_words
+from hermes_nb.memory.search.words import terms
 
 SUFFIXES = (".md", ".markdown", ".txt")
 MOST_FILES = 2_000
@@ -52,17 +52,17 @@ class NotesProvider:
 
     @classmethod
     def from_settings(cls, home: Path, settings: Mapping[str, Any]) -> NotesProvider:
-        """Return the provider for `memory.notes_directory`, by default `notes` in the home.
+        """Return the provider for `memory.notes.directory`, by default `notes` in the home.
 
         Raises ConfigError when the directory does not exist.
         """
-        chosen = settings.get("notes_directory") or home / "notes"
+        chosen = settings.get("directory") or home / "notes"
         directory = Path(str(chosen)).expanduser()
         if not directory.is_absolute():
             directory = home / directory
         if not directory.is_dir():
             message = f"there is no directory of notes at {str(directory)!r}; make it, or set "
-            raise ConfigError(message + "memory.notes_directory")
+            raise ConfigError(message + "memory.notes.directory")
         return cls(directory, home / "memories" / ".hermes_nb" / "notes.db")
 
     @property

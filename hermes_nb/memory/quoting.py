@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hermes_nb.core.text import one_line
-from hermes_nb.memory.excerpts import excerpt, matcher
 from hermes_nb.memory.recall import Found, Listed, Passage
+from hermes_nb.memory.search.excerpts import excerpt, matcher
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 from hermes_nb.safety.visible import visible

@@ -8,6 +8,7 @@ turn can go on without the store.
 from __future__ import annotations
 
 import functools
+import logging
 import secrets
 import sqlite3
 import time
@@ -20,10 +21,16 @@ from typing import Any, TypeVar, cast
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
-from hermes_nb.memory import indexing, message_rows, search, session_rows
-from hermes_nb.memory.database import Database
 from hermes_nb.memory.encoding import decode, storable
-from hermes_nb.memory.session_rows import SessionRow
+from hermes_nb.memory.search import finding, index, indexing
+from hermes_nb.memory.store import message_rows, session_rows
+from hermes_nb.memory.store.database import Database
+from hermes_nb.memory.store.session_rows import SessionRow
+
+SEARCH_SECONDS = 0.5
+"""How long a search waits for another process's transaction to bring the index up to date."""
+
+log = logging.getLogger(__name__)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -116,7 +123,7 @@ class SqliteStore:
         A session that the store has lost gets its row again first.
         """
         with self._session(session_id) as connection:
-            message_rows.insert(connection, session_id, message, time.time())
+            message_rows.append(connection, session_id, message, time.time())
 
     @_guarded
     def messages(self, session_id: str) -> list[Message]:
@@ -178,7 +185,7 @@ class SqliteStore:
 
         def find(connection: sqlite3.Connection) -> list[Hit]:
             with indexing.at_work():
-                return search.find(
+                return finding.find(
                     connection,
                     query,
                     limit=limit,
@@ -189,6 +196,7 @@ class SqliteStore:
                     roles=roles,
                 )
 
+        self._catch_up()
         return self.database.read(find)
 
     @_guarded
@@ -249,6 +257,16 @@ class SqliteStore:
             except IndexError:  # another thread may have been faster
                 return
             self.warn(sentence)
+
+    def _catch_up(self) -> None:
+        """Let the index know of all messages; where it cannot be written, the search reads them."""
+        if self.database.read(index.is_current):
+            return
+        try:
+            with self.database.writing(patience=SEARCH_SECONDS) as connection, indexing.at_work():
+                index.catch_up(connection)
+        except (StoreError, OSError, sqlite3.OperationalError) as error:
+            log.debug("searching beside the index: %s", error)
 
     @contextmanager
     def _session(self, session_id: str) -> Iterator[sqlite3.Connection]:

@@ -92,12 +92,13 @@ class Deck:
         """Return the model that `make` makes, on the tape unless that is off.
 
         A replay makes none. `auto` does without one as long as everything is recorded. `name` is
-        the model that is wanted.
+        the model that is wanted, as the settings name it.
         """
         mode = self.mode
         if mode == "off":
             return make()
         from hermes_nb.models.cassette import Cassette
+        from hermes_nb.models.profiles import EMBEDDED
 
         model: ChatModel | Callable[[], ChatModel] | None = None
         if mode == "record":
@@ -108,7 +109,8 @@ class Deck:
             except ConfigError:
                 model = make  # which says once more what is missing, if it is asked
         canon = self._canon = self._canon or self._own_canon()
-        return Cassette(model, self.tape, mode, name=name, canon=canon, missed=self._note_miss)
+        wanted = EMBEDDED if name == "embedded" else name
+        return Cassette(model, self.tape, mode, name=wanted, canon=canon, missed=self._note_miss)
 
     def _own_canon(self) -> Canon:
         from hermes_nb.models.canonical import Canon

@@ -105,6 +105,10 @@ class EmbeddedModel:
         if server is not None:
             await asyncio.to_thread(server.stop)
 
+    def body(self, request: Request) -> bytes:
+        """Return the JSON that the server would be sent; it need not run for that."""
+        return self._connect(Address("http://127.0.0.1", "")).body(request)
+
     async def _serve(self) -> EmbeddedServer:
         """Return the server of the weights, found on the first call."""
         if self._server is not None:

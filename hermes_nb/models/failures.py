@@ -14,7 +14,7 @@ from contextlib import aclosing
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta, RequestRetried
 from hermes_nb.core.messages import Reply
-from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.core.protocols import ChatModel, Request, body_of
 from hermes_nb.models.classify import classify
 
 __all__ = ["ELSEWHERE", "RETRIED", "Fallback", "Retrying", "classify"]
@@ -90,6 +90,10 @@ class Retrying:
         """Close the model."""
         await self._model.aclose()
 
+    def body(self, request: Request) -> bytes:
+        """Return the JSON that the model would send."""
+        return body_of(self._model, request)
+
     def _delay(self, error: ModelError, attempt: int) -> float:
         """Return the seconds to wait, never more than the cap."""
         # The exponent is bounded because a float overflows at 2**1024.
@@ -154,6 +158,10 @@ class Fallback:
         """Close every model."""
         for model in self._models:
             await model.aclose()
+
+    def body(self, request: Request) -> bytes:
+        """Return the JSON that the model whose turn it is would send."""
+        return body_of(self._order()[0], request)
 
     def _order(self) -> list[ChatModel]:
         """Return the models to ask in order, the resting ones last."""

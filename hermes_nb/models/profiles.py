@@ -243,6 +243,12 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
     return _at(host, family, profile)
 
 
+def seeing(limit: int = 6) -> tuple[str, ...]:
+    """Return names of some families that see pictures, the best known first."""
+    known = ("claude", "gpt-5", "gemini", "gpt-4o", "gemma-3", "pixtral", "llava")
+    return tuple(name for name in known if VISION.get(name))[:limit]
+
+
 def _at(host: str, family: str, profile: Profile) -> Profile:
     """Return the profile with what the provider at `host` does differently."""
     claude = "claude" in family

@@ -202,6 +202,7 @@ def _recording(data: Mapping[str, Any]) -> Recording:
     reply = _mapping(data, "reply")
     message = Message.from_dict(_mapping(reply, "message"))
     _check(message)
+    message = replace(message, calls=tuple(map(_as_written, message.calls)))
     tools = _mapping(data, "tools")
     window, nth = data.get("window"), data.get("nth", 1)
     return Recording(
@@ -221,6 +222,18 @@ def _recording(data: Mapping[str, Any]) -> Recording:
         pieces=tuple(_piece(each) for each in data.get("deltas", ())),
         nth=nth if isinstance(nth, int) else 1,
     )
+
+
+def _as_written(call: ToolCall) -> ToolCall:
+    """Return a call whose arguments stand in the order of its text, which a line's keys have not.
+
+    A cell shows them in that order.
+    """
+    try:
+        written = json.loads(call.text or "null")
+    except (ValueError, RecursionError):
+        return call
+    return replace(call, arguments=written) if written == call.arguments else call
 
 
 def _piece(data: object) -> Piece:

@@ -50,8 +50,10 @@ NONCE = Rule("nonce", re.compile(r"untrusted-([0-9a-f]{8})(?![0-9a-f])"))
 TEMPORARY = Rule("temporary", re.compile(r"(?<![A-Za-z0-9_])tmp[a-z0-9_]{8}(?!\w)"), names=True)
 """How Python's tempfile names files and directories."""
 OBJECT = Rule("address", re.compile(r"(?<= at )0x[0-9a-fA-F]{4,16}(?![0-9a-fA-F])"))
+COUNT = Rule("count", re.compile(r"\bCell In\[(\d{1,6})\], line \d"))
+"""How often the kernel had run a cell when this one failed; none under nbval."""
 
-EVERYWHERE = (SESSION, NONCE, TEMPORARY, OBJECT)
+EVERYWHERE = (SESSION, NONCE, TEMPORARY, OBJECT, COUNT)
 SYSTEM = (Rule("date", re.compile(r"(?m)^Date: (\d{4}-\d\d-\d\d)\.")), *EVERYWHERE)
 SPOKEN = (UUID, *EVERYWHERE)
 """For what the model said."""
@@ -80,6 +82,11 @@ RESULTS = (
         re.compile(rf"\b{_DAY}, \d\d {_MONTH} \d{{4}} {_CLOCK}(?: GMT| [+-]\d{{4}})?"),
     ),
     Rule("time", re.compile(r"(?<![\d:.])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![\d:])")),
+    # Of our own commands: which turn was undone, and how long ago something was written.
+    Rule("time", re.compile(r"\bTurn \d{1,6}(?:\*\*)? \((\d\d:\d\d)\)")),
+    Rule("time", re.compile(r"(?<=\| )(?:just now|\d{1,3} (?:minute|hour|day)s? ago)(?= \|)")),
+    # nbval leaves no input history, so that what is counted in it counts otherwise.
+    Rule("index", re.compile(r"\(index (\d{1,6})\) in the input history")),
     # Seconds since the epoch, from 2001 to 2033.
     Rule("time", re.compile(r"(?<![\d.])1\d{9}\.\d{1,9}(?!\d)")),
     Rule("date", re.compile(r"(?<![\d-])\d{4}-\d\d-\d\d(?![\d-])")),
@@ -91,6 +98,8 @@ RESULTS = (
         ),
     ),
     Rule("address", re.compile(r"(?<!\w)0x[0-9a-fA-F]{8,16}(?!\w)")),
+    # The file that a kernel names as a cell's, in warnings and tracebacks.
+    Rule("process", re.compile(r"(?<![A-Za-z0-9_])ipykernel_(\d{1,10})(?=[/\\]\d{1,12}\.py)")),
     Rule("process", re.compile(r"(?i)\bpid(?:[ =:]|\": ){1,3}(\d{1,9})")),
     Rule("port", re.compile(r"(?:127\.0\.0\.1|\blocalhost):(\d{4,5})(?!\d)")),
 )
@@ -131,6 +140,8 @@ def masked(text: str, rules: Iterable[Rule], places: Places | None = None) -> Ma
 
 
 _PLACE = Rule("place", re.compile(""))
+SKILLS = "skills"
+"""What stands for the folder of the skills that ship, wherever hermes_nb is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +153,15 @@ class Places:
 
     @classmethod
     def of(cls, directories: Iterable[tuple[str, str | Path]]) -> Places:
-        """Return the places of (name, directory) pairs; the first name of a directory counts.
+        """Return the places of (name, directory) pairs, and that of the skills that ship.
 
-        Both the path as it is written and where it leads to stand for the directory. A root is no
-        place: its path is in every other.
+        The first name of a directory counts. Both the path as it is written and where it leads to
+        stand for the directory. A root is no place: its path is in every other.
         """
         names: dict[str, str] = {}
-        for name, directory in directories:
+        package = Path(__file__).parents[1]  # they lie in it, or beside it in a checkout
+        shipped = [(SKILLS, package / "shipped_skills"), (SKILLS, package.parent / "skills")]
+        for name, directory in [*directories, *shipped]:
             for path in (str(directory), os.path.realpath(directory)):
                 if len(Path(path).parts) > 1:
                     names.setdefault(path.rstrip("/\\"), name)
@@ -173,8 +186,10 @@ class Places:
         return cls.of(directories)
 
     def path(self, name: str) -> str | None:
-        """Return the path of that name as it was first written."""
-        return next((path for path, known in self.names.items() if known == name), None)
+        """Return the path of that name as it was first written, of several one that is there."""
+        paths = [path for path, known in self.names.items() if known == name]
+        there = (path for path in paths if len(paths) > 1 and os.path.exists(path))  # noqa: PTH110
+        return next(there, paths[0] if paths else None)
 
 
 class Named:

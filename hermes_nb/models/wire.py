@@ -22,10 +22,14 @@ STOPPED = "[stopped before it was finished]"
 EMPTY = {"user": "[no text]", "assistant": "[no text]", "tool": "[no output]", "system": ""}
 """What stands for no text at all, which several providers refuse."""
 PICTURES = "Pictures from the tool results above:"
+UNSEEN = "[{count} left out here: this model does not take pictures]"
+"""What a model without eyes reads where another one was shown something."""
 
 
 def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[str, Any]:
     """Return one message as chat.completions takes it; a tool message without its images.
+
+    A model that does not see is told how many pictures there were.
 
     `echo` sends back what the provider wants to see again of its reasoning.
     """
@@ -39,10 +43,10 @@ def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[s
                 "content": message.text or EMPTY["tool"],
             }
         case _:
-            return {"role": message.role, "content": _content(message)}
+            return {"role": message.role, "content": _content(message, profile)}
 
 
-def pictures(messages: Sequence[Message]) -> dict[str, Any] | None:
+def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Any] | None:
     """Return the user message that carries the images of a batch of tool results, or None.
 
     Most providers take no images in tool results; behind the batch's last result they may stand.
@@ -50,6 +54,8 @@ def pictures(messages: Sequence[Message]) -> dict[str, Any] | None:
     images = [image for message in messages for image in message.images]
     if not images:
         return None
+    if not profile.vision:
+        return {"role": "user", "content": f"{PICTURES} {_unseen(len(images))}"}
     return {"role": "user", "content": [_part(Text(PICTURES)), *map(_part, images)]}
 
 
@@ -86,7 +92,7 @@ class Conversation:
     def _shown(self, batch: Sequence[Message]) -> Iterator[bytes]:
         """Yield the message with a batch's images, made once for its last result."""
         if any(message.images for message in batch):
-            yield self._pictures.get(batch[-1], lambda: dumps(pictures(batch)))
+            yield self._pictures.get(batch[-1], lambda: dumps(pictures(batch, self._profile)))
 
     def _echo_since(self, messages: Sequence[Message]) -> int:
         """Return the position from which reasoning goes back."""
@@ -139,10 +145,16 @@ def _call_id(call_id: str, profile: Profile) -> str:
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
 
 
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    if message.images:
+def _content(message: Message, profile: Profile) -> str | list[dict[str, Any]]:
+    if not message.images:
+        return message.text or EMPTY[message.role]
+    if profile.vision:
         return [_part(part) for part in message.parts]
-    return message.text or EMPTY[message.role]
+    return "\n".join(filter(None, (message.text, _unseen(len(message.images)))))
+
+
+def _unseen(count: int) -> str:
+    return UNSEEN.format(count=f"{count} pictures" if count > 1 else "1 picture")
 
 
 def _part(part: Text | Image) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class CellApprover:
 
             language = {"terminal": "bash", "run_python": "python"}.get(request.tool.name, "text")
             block = code_block(request.shown, language)
-            markdown = f"**{title}** · {request.why}\n\n{block}"
+            markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}"
             display({"text/markdown": markdown, "text/plain": _plain(title, request)}, raw=True)
         else:
             print(_plain(title, request), flush=True)  # noqa: T201 - a terminal's way to ask
@@ -105,7 +105,7 @@ def ask_user(question: str) -> str | None:
 
 
 def _plain(title: str, request: ApprovalRequest) -> str:
-    return f"{title} ({request.why}):\n{request.shown}"
+    return visible(f"{title} ({request.why}):\n{request.shown}", lines=True)
 
 
 def _parse(answer: str) -> Approval:
@@ -142,7 +142,7 @@ def _question(request: ApprovalRequest) -> dict[str, Any]:
     once, always = _labels(request)
     return {
         "id": uuid.uuid4().hex,
-        "title": f"Hermes wants to {visible(wish)}",
+        "title": f"Hermes wants to {visible(one_line(wish))}",
         "tool": visible(tool.name),
         "lines": [[_colour(line) if diff else "", line] for line in lines],
         "why": f"Asks because {visible(request.why, lines=True)}.",

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.messages import Message, Text
+from hermes_nb.core.messages import Message, Part, Text
 from hermes_nb.core.protocols import Variable
+from hermes_nb.notebook.attachments import Attachment
 from hermes_nb.notebook.context import turn_context
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.failed import last_error
@@ -29,15 +30,31 @@ class Briefing:
         self._told: dict[str, Variable] = {}
         self._told_to = ""
 
-    async def message(self, prompt: str, told_to: str | None) -> Message:
+    async def message(
+        self, prompt: str, told_to: str | None, *, pictures: Sequence[Attachment] = ()
+    ) -> Message:
         """Return the message for a session; None as its id leaves out what is new here.
 
         Raises `ConfigError` for a value in the prompt that does not exist.
         """
-        text = interpolate(prompt, self._shell)
-        note = "" if told_to is None else await self._news(told_to)
-        parts = (Text(text), Text(note)) if note else (Text(text),)
-        return Message(role="user", parts=parts)
+        parts: list[Part] = [Text(interpolate(prompt, self._shell))]
+        if pictures:
+            names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(pictures, 1))
+            parts += [Text(f"[Pictures with this message: {names}]")]
+            parts += [each.image for each in pictures]
+        if told_to is not None and (note := await self._news(told_to)):
+            parts.append(Text(note))
+        return Message(role="user", parts=tuple(parts))
+
+    async def draft(
+        self, prompt: str, told_to: str | None, *, pictures: Sequence[Attachment] = ()
+    ) -> Message:
+        """Return the message as `message` would; nobody counts as told."""
+        before = self._told, self._told_to
+        try:
+            return await self.message(prompt, told_to, pictures=pictures)
+        finally:
+            self._told, self._told_to = before
 
     async def _news(self, session_id: str) -> str:
         """Return the notebook above the running cell, and the variables that are new or other."""

@@ -1,46 +1,54 @@
-"""What `%hermes COMMAND` does: each command is a function from its words to Markdown to show."""
+"""The `%hermes` commands: which there are, what they are for, and where what they do is found.
+
+The table is data: completion, help and the reference are made of it, and nothing of what the
+commands need is imported before one runs. Each is a function of the agent and its words that
+returns Markdown to show.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook import knowledge_commands as known
-from hermes_nb.notebook import session_commands as sessions
-from hermes_nb.notebook import window_commands as window
-from hermes_nb.notebook.cassette_commands import cassette
-from hermes_nb.notebook.checks import doctor
-from hermes_nb.notebook.panel_commands import panel
-from hermes_nb.notebook.repair import explain_prompt, fix_prompt
-from hermes_nb.notebook.resident import Resident
-from hermes_nb.notebook.undoing import diff_command, undo_command
-from hermes_nb.notebook.wording import grid
-from hermes_nb.safety.markup import code_span
 
-Run = Callable[[Resident, str], "str | Awaitable[str]"]
+if TYPE_CHECKING:
+    from hermes_nb.notebook.resident import Resident
+
 CLOSE_ENOUGH = 0.7
-"""How alike (0 to 1) a lone word must be to a command's name to count as a slip of the pen."""
+"""How alike (0 to 1) a word must be to a known one to count as a slip of the pen."""
+
+Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command: what it takes, what it is for, and what it does."""
+    """A command: what it takes, what it is for, and what it does.
 
-    usage: str
+    `run` is `module:function` in this package. `words` are what its first word may be, and `names`
+    the kind of names that it takes: behind a word in `before`, or as its first one.
+    """
+
+    usage: str = ""
     about: str
-    run: Run
+    run: str
+    words: tuple[str, ...] = ()
+    names: Names | None = None
+    before: tuple[str, ...] = ()
 
 
 def find(line: str) -> tuple[Command, str] | None:
     """Return the command that a magic line names and its words, or None for a prompt.
 
-    Raises `ConfigError` for a lone word that looks like a misspelt command.
+    Raises `ConfigError` for a lone word that looks like a misspelt command, and for a command's
+    first word that looks like a misspelt one.
     """
     word, _, rest = line.strip().partition(" ")
     if word in COMMANDS:
+        _check_first(word, COMMANDS[word], rest.strip())
         return COMMANDS[word], rest.strip()
     if word and not rest and not word.startswith("-"):
         near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=CLOSE_ENOUGH)
@@ -55,81 +63,157 @@ def find(line: str) -> tuple[Command, str] | None:
 
 async def perform(command: Command, resident: Resident, words: str) -> str:
     """Run a command and return what to show."""
-    result = command.run(resident, words)
-    return await result if inspect.isawaitable(result) else result
+    module, _, name = command.run.partition(":")
+    run = getattr(importlib.import_module(f"hermes_nb.notebook.{module}"), name)
+    result = run(resident, words)
+    shown: str = await result if inspect.isawaitable(result) else result
+    return shown
 
 
-async def fix(resident: Resident, words: str) -> str:
-    """Take a turn that mends the cell which failed last."""
-    await resident.ask(fix_prompt(resident.shell, words))
-    return ""
-
-
-async def explain(resident: Resident, words: str) -> str:
-    """Take a turn that explains the last error, or else the last cell."""
-    above = await resident.desk.cell_above()
-    await resident.ask(explain_prompt(resident.shell, above=above, wish=words))
-    return ""
-
-
-def help_(_resident: Resident, _words: str) -> str:
-    """List the commands."""
-    rows = [
-        (code_span(f"%hermes {name} {command.usage}".strip()), command.about)
-        for name, command in COMMANDS.items()
-    ]
-    head = "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line."
-    return f"{head}\n\n{grid(('command', ''), rows)}\n\n`%%hermes?` shows the options of a turn."
+def _check_first(name: str, command: Command, words: str) -> None:
+    """Raise `ConfigError` for a first word that is nearly one of the command's."""
+    first = words.partition(" ")[0]
+    if not first or first in command.words or not command.words:
+        return
+    near = difflib.get_close_matches(first, command.words, n=1, cutoff=CLOSE_ENOUGH)
+    if near and (command.names in (None, "skills") or first.startswith("-")):
+        message = f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near[0]}`?"
+        raise ConfigError(message)
 
 
 COMMANDS = {
     "status": Command(
-        "", "model, session, tokens, settings and where they come from", sessions.status
+        about="model, session, what was used and what it cost, budgets",
+        run="session_commands:status",
     ),
     "panel": Command(
-        "[memory, skills, context or session]", "all of this at the side of the page", panel
+        usage="[memory, skills, context or session]",
+        about="all of this at the side of the page",
+        run="panel_commands:panel",
+        words=("memory", "skills", "context", "session"),
     ),
-    "last": Command("", "the last turn once more", sessions.last),
-    "new": Command("", "end this session; the next turn starts another", sessions.new),
-    "resume": Command("[ID or TITLE]", "go on with an earlier session", sessions.resume),
-    "sessions": Command("", "recent sessions", sessions.sessions),
-    "search": Command("QUERY", "find what was said in any session", sessions.search),
-    "history": Command("[ID or TITLE]", "what was said in a session", sessions.history),
+    "last": Command(about="the last turn once more", run="session_commands:last"),
+    "new": Command(
+        about="end this session; the next turn starts another", run="session_commands:new"
+    ),
+    "resume": Command(
+        usage="[ID or TITLE]",
+        about="go on with an earlier session",
+        run="session_commands:resume",
+        names="sessions",
+    ),
+    "sessions": Command(
+        about="recent sessions, what they used and cost", run="session_commands:sessions"
+    ),
+    "search": Command(
+        usage="QUERY", about="find what was said in any session", run="session_commands:search"
+    ),
+    "history": Command(
+        usage="[ID or TITLE]",
+        about="what was said in a session",
+        run="session_commands:history",
+        names="sessions",
+    ),
     "export": Command(
-        "[markdown, notebook or jsonl] [ID or TITLE]",
-        "write a session into a file, without secrets",
-        sessions.export_,
+        usage="[markdown, notebook or jsonl] [ID or TITLE]",
+        about="write a session into a file, without secrets",
+        run="session_commands:export_",
+        words=("markdown", "notebook", "jsonl"),
+        names="sessions",
+        before=("markdown", "notebook", "jsonl"),
     ),
     "memory": Command(
-        "[show, add, edit, remove or undo]", "what Hermes keeps in mind about you", known.memory
+        usage="[show, add, edit, remove, undo, pending, approve or reject]",
+        about="what Hermes keeps in mind about you",
+        run="knowledge_commands:memory",
+        words=("show", "add", "edit", "remove", "undo", "pending", "approve", "reject"),
     ),
     "skills": Command(
-        "[show, enable, disable, delete, undo or trust] [NAME]",
-        "procedures it follows, yours and its own",
-        known.skills,
+        usage="[list, show, enable, disable, delete, undo, trust, pending, approve or reject] "
+        "[NAME]",
+        about="procedures it follows, yours and its own",
+        run="knowledge_commands:skills",
+        words=(
+            *("list", "show", "enable", "disable", "delete", "undo", "trust"),
+            *("pending", "approve", "reject"),
+        ),
+        names="skills",
+        before=("show", "enable", "disable", "delete", "undo", "trust"),
     ),
     "trust": Command(
-        "[NAME or --forget PATH]", "files that were not loaded as they stand", known.trust
+        usage="[NAME or --forget PATH]",
+        about="files that were not loaded as they stand",
+        run="knowledge_commands:trust",
     ),
-    "context": Command("[LAYER]", "what fills the window, part by part", window.context),
-    "compress": Command("[FOCUS or --undo]", "make the conversation shorter", window.compress),
-    "reload": Command("", "build the system prompt anew", window.reload),
+    "context": Command(
+        usage="[LAYER]",
+        about="what fills the window, part by part",
+        run="window_commands:context",
+        names="layers",
+    ),
+    "compress": Command(
+        usage="[FOCUS or --undo]",
+        about="make the conversation shorter",
+        run="window_commands:compress",
+        words=("--undo",),
+    ),
+    "reload": Command(about="build the system prompt anew", run="window_commands:reload"),
     "model": Command(
-        "[NAME]", "show or choose the model; `embedded` is the built-in one", sessions.model
+        usage="[NAME]",
+        about="show or choose the model; `embedded` is the built-in one",
+        run="model_commands:model",
+        names="models",
     ),
-    "tools": Command("[NAMES or all]", "show the tools, or switch to some of them", sessions.tools),
+    "models": Command(
+        about="the models at hand: window, pictures, price", run="model_commands:models"
+    ),
+    "tools": Command(
+        usage="[NAMES or all]",
+        about="show the tools, or switch to some of them",
+        run="session_commands:tools",
+        words=("all",),
+        names="tools",
+    ),
     "approve": Command(
-        "[ask, edits, all or never]", "what runs without a question", sessions.approve
+        usage="[ask, edits, all or never]",
+        about="what runs without a question",
+        run="session_commands:approve",
+        words=("ask", "edits", "all", "never"),
     ),
-    "fix": Command("[WISH]", "mend the cell that failed last and run it again", fix),
-    "explain": Command("[WISH]", "explain the last error, or else the last cell", explain),
-    "undo": Command("[TURN] [--force]", "take back what a turn changed", undo_command),
-    "diff": Command("[TURN]", "what a turn changed, in cells and files", diff_command),
+    "fix": Command(
+        usage="[WISH]", about="mend the cell that failed last and run it again", run="repair:fix"
+    ),
+    "explain": Command(
+        usage="[WISH]", about="explain the last error, or else the last cell", run="repair:explain"
+    ),
+    "undo": Command(
+        usage="[TURN] [--force]",
+        about="take back what a turn changed",
+        run="undoing:undo_command",
+        words=("--force",),
+    ),
+    "diff": Command(
+        usage="[TURN]",
+        about="what a turn changed, in cells and files",
+        run="undoing:diff_command",
+    ),
     "cassette": Command(
-        "[status, record, replay, auto, off or prune]",
-        "record what the model says, and replay it without one",
-        cassette,
+        usage="[status, record, replay, auto, off or prune]",
+        about="record what the model says, and replay it without one",
+        run="cassette_commands:cassette",
+        words=("status", "record", "replay", "auto", "off", "prune"),
     ),
-    "doctor": Command("", "check model, home, front end and sandbox", doctor),
-    "help": Command("", "this list", help_),
+    "config": Command(
+        usage="[KEY [VALUE or default]]",
+        about="every setting, its value and where it comes from; or set one for this kernel",
+        run="settings_commands:config",
+        names="settings",
+    ),
+    "doctor": Command(about="check model, home, front end and sandbox", run="checks:doctor"),
+    "help": Command(
+        usage="[COMMAND]",
+        about="this list, or one command of it",
+        run="reference:help_",
+        names="commands",
+    ),
 }

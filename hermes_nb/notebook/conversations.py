@@ -78,6 +78,17 @@ class Conversations:
 
     def pick_up(self, equipment: Equipment) -> Session | None:
         """Go on where this notebook's last session stopped, if it was not ended."""
+        latest = self.left_off()
+        if latest is None:
+            return None
+        self._note(
+            f"Resumed this notebook's session ({latest.messages} messages, "
+            f"“{latest.title}”). `%hermes new` starts afresh."
+        )
+        return self._resumed(latest, equipment)
+
+    def left_off(self) -> StoredSession | None:
+        """Return this notebook's last session, if it was not ended."""
         notebook = self._notebook()
         if not notebook:
             return None
@@ -88,11 +99,20 @@ class Conversations:
             return None
         if latest is None or latest.ended is not None or not latest.messages:
             return None
-        self._note(
-            f"Resumed this notebook's session ({latest.messages} messages, "
-            f"“{latest.title}”). `%hermes new` starts afresh."
-        )
-        return self._resumed(latest, equipment)
+        return latest
+
+    def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
+        """Return what a turn would go on with, and change nothing; None for a new session.
+
+        `name` and `new` are the turn's wishes; `afresh` is a kernel that picks nothing up.
+        """
+        if new and not name:
+            return None
+        if name:
+            if self.current is not None and not new and self._is(self.current, name):
+                return self.current
+            return self._find(name)
+        return self.current or (None if afresh else self.left_off())
 
     def _resumed(self, stored: StoredSession, equipment: Equipment) -> Session:
         self.current = Session.resume(

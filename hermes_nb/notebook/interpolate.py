@@ -45,7 +45,7 @@ def literal(text: str) -> str:
 
 
 def _value(expression: str, shell: Foreign) -> str:
-    value = _evaluate(expression, shell)
+    value = evaluate(expression, shell, shown=f"${one_line(expression, 60)!r} in the prompt")
     kind = type(value)  # a proxy's `__class__` would run its code
     if names_a_secret(expression, value):
         return HIDDEN
@@ -58,8 +58,11 @@ def _value(expression: str, shell: Foreign) -> str:
     return describe(expression, value, budget=BUDGET)
 
 
-def _evaluate(expression: str, shell: Foreign) -> object:
-    shown = f"${one_line(expression, 60)!r} in the prompt"
+def evaluate(expression: str, shell: Foreign, *, shown: str) -> object:
+    """Return an expression's value in the user's namespace.
+
+    `shown` is what the `ConfigError` calls it that is raised when it has none.
+    """
     try:
         with user_code():
             return shell.ev(expression)

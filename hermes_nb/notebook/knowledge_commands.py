@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.app.reviews import told_of
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
+from hermes_nb.learning.proposals import Kind
 from hermes_nb.memory.curated import FILES, Outcome
-from hermes_nb.memory.history import Origin, Record
+from hermes_nb.memory.curation.history import Origin, Record
+from hermes_nb.notebook.approval_commands import approve, pending, reject
 from hermes_nb.notebook.resident import Resident
 from hermes_nb.notebook.wording import ago, grid
 from hermes_nb.prompt.instructions import ContextFile
@@ -30,11 +33,12 @@ def memory(resident: Resident, words: str) -> str:
     action, rest = _split(words, default="show")
     known = resident.knowledge
     acts: dict[str, Callable[[Knowledge, str], str]] = {
-        "show": _memory_shown,
+        "show": lambda known, _: _memory_shown(known) + _waits(resident),
         "add": _memory_added,
         "edit": _memory_edited,
         "remove": _memory_removed,
         "undo": lambda known, rest: _done(known, known.memory.undo(rest, origin=BY_HAND)),
+        **_deciding(resident, "memory"),
     }
     if action not in acts:
         message = f"there is no `%hermes memory {action}`; use {', '.join(acts)}"
@@ -49,7 +53,7 @@ def skills(resident: Resident, words: str) -> str:
     try:
         match action:
             case "list":
-                return _skill_list(resident.knowledge)
+                return _skill_list(resident.knowledge) + _waits(resident)
             case "show":
                 return _skill_shown(resident.knowledge, name)
             case "enable" | "disable":
@@ -62,12 +66,36 @@ def skills(resident: Resident, words: str) -> str:
                 return escape(outcome.message)
             case "trust":
                 return trust(resident, name)
+            case "pending" | "approve" | "reject":
+                return _deciding(resident, "skills")[action](resident.knowledge, name)
             case _:
                 pass
     except SkillError as error:
         raise ConfigError(str(error)) from error
-    message = "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`"
+    message = (
+        "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, or "
+        "`[pending, approve or reject] [N]`"
+    )
     raise ConfigError(message)
+
+
+def _waits(resident: Resident) -> str:
+    """Return a paragraph on what waits for the user's approval, "" where nothing does."""
+    try:
+        waiting = resident.workshop.approvals.waiting()
+    except ConfigError as error:
+        return f"\n\n{escape(str(error))}"
+    return f"\n\n{told_of(waiting)}" if waiting else ""
+
+
+def _deciding(resident: Resident, kind: Kind) -> dict[str, Callable[[Knowledge, str], str]]:
+    """Return what can be done with what waits for the user's approval."""
+    approvals = resident.workshop.approvals
+    return {
+        "pending": lambda _, rest: pending(approvals, kind, rest),
+        "approve": lambda _, rest: approve(approvals, kind, rest),
+        "reject": lambda _, rest: reject(approvals, kind, rest),
+    }
 
 
 def trust(resident: Resident, words: str) -> str:
@@ -91,7 +119,7 @@ def trust(resident: Resident, words: str) -> str:
     )
 
 
-def _memory_shown(known: Knowledge, _words: str) -> str:
+def _memory_shown(known: Knowledge) -> str:
     blocks = []
     for target in FILES:
         entries, usage = known.memory.entries(target), known.memory.usage(target)

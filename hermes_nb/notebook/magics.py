@@ -8,9 +8,11 @@ stop is noticed at once.
 from __future__ import annotations
 
 import argparse
+import difflib
+import math
 import re
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import make_tokens_by_line
@@ -20,7 +22,12 @@ from traitlets import Int, Unicode
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.tools import Tool
+from hermes_nb.notebook.completion import Completions
 from hermes_nb.notebook.keys import refuse_key
+
+if TYPE_CHECKING:
+    from hermes_nb.app.turn import Turn
 
 CALL = re.compile(
     r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
@@ -79,6 +86,11 @@ class HermesMagics(Magics):
             self._resident.close()
 
     @property
+    def awake(self) -> Any:  # noqa: ANN401 - imported on first use
+        """The agent of this kernel if it has been used, else None."""
+        return self._resident
+
+    @property
     def resident(self) -> Any:  # noqa: ANN401 - imported on first use
         """The agent of this kernel, made on first use."""
         if self._resident is None:
@@ -89,29 +101,47 @@ class HermesMagics(Magics):
 
     @no_var_expand
     @magic_arguments()
-    @argument("--model", default="", help="use this model from now on")
-    @argument("--tools", default="", help="only these tools or toolsets, comma-separated")
+    @argument("--model", default="", metavar="NAME", help="use this model from now on")
+    @argument(
+        "--tools", default="", metavar="NAMES", help="only these tools or toolsets, by commas"
+    )
     @argument("--session", default="", metavar="NAME", help="go on with, or start, this session")
     @argument("--new", action="store_true", help="start a new session")
     @argument("--no-context", action="store_true", help="do not tell the model what changed here")
-    @argument("--max-requests", type=int, default=None, metavar="N", help="model requests allowed")
+    @argument("--max-requests", type=int, metavar="N", help="model requests of this turn, 15 else")
+    @argument("--max-cost", type=float, metavar="USD", help="dollars that this turn may cost")
+    @argument("--max-tokens", type=int, metavar="N", help="tokens this turn may send and receive")
     @argument(
-        "--approve", choices=("ask", "edits", "all", "never"), help="what may run without asking"
+        "--approve",
+        choices=("ask", "edits", "all", "never"),
+        help="what may run without asking, in this turn",
     )
+    @argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="EXPR",
+        help="show the model this figure, image, array or file; may be given several times",
+    )
+    @argument("--into", default="", metavar="NAME", help="put the answer into this variable")
     @argument("--quiet", action="store_true", help="show nothing until the turn is over")
+    @argument("--dry-run", action="store_true", help="show the request and send nothing")
     @argument("prompt", nargs=argparse.REMAINDER, help="the prompt, or a command (%%hermes help)")
     @line_cell_magic
     async def hermes(self, line: str, cell: str | None = None) -> None:
         """Ask Hermes: `%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line.
 
-        `%hermes help` lists the commands (status, model, tools, resume, …).
+        `%hermes help` lists the commands (status, model, tools, resume, …). Options stand before
+        the prompt; `--` ends them. `--into NAME --quiet` shows a status line alone; `--dry-run
+        --into NAME` puts the request into a dict.
         """
         refuse_key(self.shell, line)
         if cell is None and await self._command(line):
             return
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
-        from hermes_nb.notebook.resident import TurnOptions
+        from hermes_nb.core.budget import Limits
+        from hermes_nb.notebook.options import TurnOptions
 
         options = TurnOptions(
             model=arguments.model,
@@ -120,8 +150,12 @@ class HermesMagics(Magics):
             new=arguments.new,
             context=not arguments.no_context,
             max_requests=arguments.max_requests,
+            limits=Limits(cost=arguments.max_cost, tokens=arguments.max_tokens),
             approve=arguments.approve,
+            images=tuple(arguments.image),
+            into=arguments.into,
             quiet=arguments.quiet,
+            dry_run=arguments.dry_run,
         )
         await self.resident.ask(prompt, options)
 
@@ -145,9 +179,10 @@ class HermesMagics(Magics):
             arguments = parser.parse_args(words)
         except UsageError as error:  # which IPython prints without failing the cell's outputs
             raise ConfigError(str(error)) from None
-        if arguments.max_requests is not None and arguments.max_requests < 1:
-            message = "--max-requests needs a number above 0"
-            raise ConfigError(message)
+        for name in ("max_requests", "max_cost", "max_tokens"):
+            if (value := getattr(arguments, name)) is not None and not 0 < value < math.inf:
+                message = f"--{name.replace('_', '-')} needs a number above 0"
+                raise ConfigError(message)
         return arguments, rest
 
     def _configured(self) -> dict[str, Any]:
@@ -172,6 +207,28 @@ def use_model(model: ChatModel) -> None:
     `%hermes model NAME` goes back to one by name. Raises `ConfigError` where it is not
     loaded yet.
     """
+    _magics().resident.use(model)
+
+
+def use_tools(*tools: Tool) -> None:
+    """Let the agent of this kernel call tools of yours from now on; the conversation stays.
+
+    One handed over earlier under the same name is replaced, one of Hermes' own is not: the next
+    turn says so. Raises `ConfigError` where `%load_ext hermes_nb` has not run.
+    """
+    _magics().resident.use_tools(tools)
+
+
+def last_turn() -> Turn | None:
+    """Return the turn that this kernel's agent took last, with its events, usage and cost.
+
+    None before the first one. Raises `ConfigError` where `%load_ext hermes_nb` has not run.
+    """
+    turn: Turn | None = _magics().resident.turn
+    return turn
+
+
+def _magics() -> HermesMagics:
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()
@@ -179,7 +236,8 @@ def use_model(model: ChatModel) -> None:
     if not magics:
         message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
         raise ConfigError(message)
-    magics.resident.use(model)
+    found: HermesMagics = magics
+    return found
 
 
 def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
@@ -201,8 +259,10 @@ def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str]
             return words, after.lstrip()
         name = word.partition("=")[0]
         if name not in takes_value:
-            near = ", ".join(n for n in takes_value if n.startswith("--"))
-            message = f"there is no option {name}; the options are {near} (`--` starts a prompt)"
+            known = [each for each in takes_value if each.startswith("--")]
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+            message = f"there is no option {name}; {hint} (`--` starts a prompt)"
             raise ConfigError(message)
         words.append(word)
         rest = after.lstrip()
@@ -223,7 +283,10 @@ def _first_word(text: str) -> tuple[str, str]:
 def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Register the magics and the transformer, once however often this is called."""
     unload(shell)
-    shell.register_magics(HermesMagics(shell))
+    magics = HermesMagics(shell)
+    shell.register_magics(magics)
+    if (completer := getattr(shell, "Completer", None)) is not None:
+        completer.custom_matchers.append(Completions(magics).matcher)
     shell.input_transformers_cleanup.append(questions)
     shell.input_transformers_post.append(awaited)
 
@@ -232,6 +295,9 @@ def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Take back what `load` registered, and stop what runs in the background."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
         hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != __name__]
+    if (completer := getattr(shell, "Completer", None)) is not None:
+        matchers = completer.custom_matchers
+        matchers[:] = [each for each in matchers if getattr(each, "hermes", False) is False]
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("hermes", None)
     magics = shell.magics_manager.registry.pop("HermesMagics", None)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from hermes_nb.app.build import build_auxiliary, build_model, is_embedded
+from hermes_nb.app.build import EMBEDDED, build_auxiliary, build_model, is_embedded
 from hermes_nb.app.config import Settings
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.models.deck import Deck
 from hermes_nb.models.profiles import profile_for
 from hermes_nb.notebook.consent import have_weights
+
+LOOPBACK = ("localhost", "::1")
 
 
 class ModelsInUse:
@@ -97,8 +100,34 @@ class ModelsInUse:
 
     def sees_images(self) -> bool:
         """Say whether the model is known to see images."""
+        return sees(self._settings(), self.name, given=self._model if self._given else None)
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether the model runs on this machine, so that its requests cost no money."""
+        if self._given:
+            return False
         end = self._settings().endpoint
-        return profile_for(self.name or end.model, end.base_url or None).vision
+        if self._model is not None and is_embedded(self._model):
+            return True
+        # Without an address, a name or a key it is a local server that was found, or built in.
+        named = end.model or end.base_url or end.api_key
+        host = urlsplit(end.base_url).hostname or ""
+        return not named or end.model == EMBEDDED or host in LOOPBACK or host.startswith("127.")
 
     def _built(self) -> ChatModel:
         return build_model(self._settings(), variables=self._variables, deck=self._deck)
+
+
+def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bool:
+    """Say whether a model is known to see images.
+
+    `given` is one that was handed over; it may say so itself, in an attribute `vision`.
+    """
+    if settings.vision is not None:
+        return settings.vision
+    said = getattr(given, "vision", None)
+    if isinstance(said, bool):
+        return said
+    end = settings.endpoint
+    return profile_for(name or end.model, end.base_url or None).vision

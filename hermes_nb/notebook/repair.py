@@ -1,4 +1,4 @@
-"""The prompts of `%hermes fix` and `%hermes explain`.
+"""`%hermes fix` and `%hermes explain`: turns with prompts of ours.
 
 They go through `interpolate` as every prompt does. What they quote was not typed as a prompt, an
 error's message may even come from afar, so nothing in the quotes is ever evaluated. The last
@@ -13,12 +13,26 @@ from hermes_nb.notebook.document import Cell
 from hermes_nb.notebook.failed import FailedCell, last_error
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.resident import Resident
 from hermes_nb.notebook.workbench import is_message
 from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 
 SOURCE = 6_000
 """Characters of a cell's source that a prompt quotes; read_cells has the rest."""
+
+
+async def fix(resident: Resident, words: str) -> str:
+    """Take a turn that mends the cell which failed last."""
+    await resident.ask(fix_prompt(resident.shell, words))
+    return ""
+
+
+async def explain(resident: Resident, words: str) -> str:
+    """Take a turn that explains the last error, or else the last cell."""
+    above = await resident.desk.cell_above()
+    await resident.ask(explain_prompt(resident.shell, above=above, wish=words))
+    return ""
 
 
 def fix_prompt(shell: Foreign, wish: str = "") -> str:

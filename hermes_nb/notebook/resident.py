@@ -7,23 +7,23 @@ turn: no client, no directory, no connection.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hermes_nb.app.build import build_deck, open_store
 from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.app.config import Settings, load_settings
+from hermes_nb.app.equipment import Equipment
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.app.reviews import Reviews
-from hermes_nb.app.session import Equipment, Session
+from hermes_nb.app.session import Session
+from hermes_nb.app.turn import Turn
 from hermes_nb.app.workshop import Workshop
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
-from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
@@ -32,13 +32,15 @@ from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.document import NotebookDocument
 from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.interrupt import stoppable
-from hermes_nb.notebook.kernel_tools import kernel_tools
 from hermes_nb.notebook.models_in_use import ModelsInUse
-from hermes_nb.notebook.notebook_tools import notebook_tools
+from hermes_nb.notebook.options import TurnOptions
+from hermes_nb.notebook.rehearsal import rehearse
+from hermes_nb.notebook.tools_in_use import ToolsInUse, own_tools
 from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.notebook.turns import take
 from hermes_nb.notebook.variables import summaries
-from hermes_nb.notebook.view import View, can_ask, has_kernel, make_view
-from hermes_nb.safety.guard import Guard, Mode
+from hermes_nb.notebook.view import View, can_ask, has_kernel
+from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import escape
 
 
@@ -53,18 +55,8 @@ class Stopped(HermesError):  # noqa: N818 - what the user did
         return [str(self)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOptions:
-    """What a magic line says about one turn; None and "" mean: as it is."""
-
-    model: str = ""
-    tools: str = ""
-    session: str = ""
-    new: bool = False
-    context: bool = True
-    max_requests: int | None = None
-    approve: Mode | None = None
-    quiet: bool = False
+MINE = "mine"
+"""The toolset of tools that the user hands over without naming one."""
 
 
 class Resident:
@@ -88,17 +80,20 @@ class Resident:
         self._overrides = overrides
         self._chosen: dict[str, Any] = {}
         self._say = say
-        self._view: View | None = None
+        self.view: View | None = None
+        self.turn: Turn | None = None
         self.deck = build_deck(
             self.settings,
             personal=lambda: self.session.personal if self.session else (),
             notebook=lambda: self.notebook,
+            start=Path(shell.starting_dir),
         )
         self.models = ModelsInUse(self.settings, self.variables, self.deck)
         self._workshop: Workshop | None = None
         self._equipped: Equipment | None = None
         self._reviews: Reviews | None = None
-        self._tool_names: tuple[str, ...] = ()
+        self.tools_in_use = ToolsInUse(self.tools)
+        self.given_tools = Toolset()
         self._store: SessionStore | None = None
         self.desk = Desk(
             shell,
@@ -107,12 +102,12 @@ class Resident:
             session=lambda: self.session.id if self.session else "",
             turn=lambda: self.session.agent.turns if self.session else 0,
         )
-        self._briefing = Briefing(shell, self.desk, self.variables)
+        self.briefing = Briefing(shell, self.desk, self.variables)
         self._conversations = Conversations(
             store=lambda: self.store,
             notebook=lambda: self.notebook,
             source="notebook" if has_kernel(shell) else "terminal",
-            note=self._note,
+            note=self.note,
             entered=self.happenings.enter,
         )
 
@@ -121,15 +116,16 @@ class Resident:
         """The session that the next turn goes on with, None before the first one."""
         return self._conversations.current
 
-    def settings(self) -> Settings:
-        """Return the settings as they are now."""
-        return load_settings(overrides={**self._overrides(), **self._chosen})
+    def settings(self, **options: object) -> Settings:
+        """Return the settings as they are now; `options` that are not None come first."""
+        wished = {name: value for name, value in options.items() if value is not None}
+        return load_settings(overrides={**self._overrides(), **self._chosen, **wished})
 
     @property
     def store(self) -> SessionStore:
         """The session store; opened on first use."""
         if self._store is None:
-            self._store = open_store(self.settings(), self._note)
+            self._store = open_store(self.settings(), self.note)
         return self._store
 
     @property
@@ -152,69 +148,32 @@ class Resident:
         return await self.desk.document()
 
     async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
-        """Take a turn, show it, and return the answer.
+        """Take a turn, show it, and return the answer; a dry run shows what would be sent.
 
         Raises `Stopped` when the user stopped it and `TurnFailed` when it failed; both render as
         one line. What was shown and stored until then stays.
         """
         options = options or TurnOptions()
-        if not prompt.strip():
-            message = "the prompt is empty; write it below %%hermes or behind %hermes"
-            raise ConfigError(message)
+        options.check(prompt)
         with stoppable() as stop:
-            await self._turn(prompt, options)
-        ending = self.last.ending if self.last else None
-        if stop.stopped or ending is None or ending.reason == "interrupted":
+            if options.dry_run:
+                await rehearse(self, prompt, options, show=self._say)
+                return ""
+            await take(self, prompt, options)
+        turn = self.turn
+        if stop.stopped or turn is None or turn.reason == "interrupted":
             message = "stopped"
             raise Stopped(message)
-        if ending.reason == "failed":
-            raise TurnFailed(ending.error)
+        if turn.reason == "failed":
+            raise TurnFailed(turn.error)
         if self.session is not None and self._looks_back:
             self.reviews.after_turn(self.session)
         return self.last.answer if self.last else ""
 
-    async def _turn(self, prompt: str, options: TurnOptions) -> None:
-        settings = self.settings()
-        view = self._view = make_view(self.shell, quiet=options.quiet)
-        self.last = view.transcript
-        mode = self.guard.mode
-        try:
-            session = await self._prepare(prompt, options, settings)
-            self._tell_what_was_learned(session)
-            view.transcript.model = session.agent.model.name
-            self.guard.mode = options.approve or settings.approve
-            session.use(self._selected(options))
-            view.transcript.describe = session.agent.tools.describe
-            told_to = session.id if options.context else None
-            message = await self._briefing.message(prompt, told_to)
-            budget = options.max_requests or settings.max_requests
-            async with aclosing(session.turn(message, sinks=[view], max_requests=budget)) as events:
-                async for _ in events:
-                    pass
-        finally:
-            self.guard.mode = mode
-            self._view = None
-            if view.transcript.started:
-                view.close()
-
-    async def _prepare(self, prompt: str, options: TurnOptions, settings: Settings) -> Session:
-        """Return the session that takes the turn, built, resumed or as it stands."""
-        if options.model:
-            self.choose_model(options.model)
-            settings = self.settings()
-        await self.models.make_ready(self.shell, self._note)
-        if options.new:
-            self.new()
-        equipment = self._equipment(settings)
-        if options.session:
-            session = self._conversations.join(options.session, equipment)
-        else:
-            found = None if options.new else self.session
-            if found is None and not options.new and not self.deck.on:
-                found = self._conversations.pick_up(equipment)
-            session = found or self._conversations.start(one_line(prompt, 60), equipment)
-        session.adopt(equipment)
-        return session
+    @property
+    def conversations(self) -> Conversations:
+        """Which session this is, and the ways to others."""
+        return self._conversations
 
     def new(self) -> None:
         """End the running session; the next turn begins another."""
@@ -225,7 +184,7 @@ class Resident:
 
         Raises `ConfigError` when there is none.
         """
-        return self._conversations.resume(wanted, self._equipment(self.settings()))
+        return self._conversations.resume(wanted, self.equipment(self.settings()))
 
     def find_session(self, wanted: str) -> StoredSession:
         """Return a stored session by id or title; "" is the latest, of this notebook if any.
@@ -234,11 +193,13 @@ class Resident:
         """
         return self._conversations.find(wanted)
 
-    def _equipment(self, settings: Settings) -> Equipment:
+    def equipment(self, settings: Settings) -> Equipment:
+        """Return what a session is given now; raise `ConfigError` where there is no model."""
         model = self.models.main
         if self._equipped is None or self._equipped.model is not model:
             self._equipped = self.workshop.equipment(model, auxiliary=self.models.auxiliary)
-        return replace(self._equipped, max_requests=settings.max_requests)
+        budget = settings.budget.without_cost() if self.models.runs_here else settings.budget
+        return replace(self._equipped, max_requests=settings.max_requests, budget=budget)
 
     @property
     def workshop(self) -> Workshop:
@@ -252,11 +213,23 @@ class Resident:
                 approver=CellApprover(self.shell, self.desk.frontend),
                 session=lambda: self.session,
                 notebook=lambda: self.notebook,
-                own=self._own_tools(),
+                own=own_tools(
+                    self.shell,
+                    self.desk,
+                    sees_images=self.models.sees_images,
+                    mark=self._mark,
+                    root=working_directory,
+                ),
+                given=self.given_tools,
                 keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
-                tell=self._note,
+                tell=self.note,
             )
         return self._workshop
+
+    @property
+    def equipped(self) -> bool:
+        """Whether tools and knowledge have been made, so that asking for them costs little."""
+        return self._equipped is not None
 
     @property
     def knowledge(self) -> Knowledge:
@@ -294,51 +267,49 @@ class Resident:
         """Whether reviews run: where somebody is there, and with a model that can learn."""
         return can_ask(self.shell) and self.models.can_learn
 
-    def _tell_what_was_learned(self, session: Session) -> None:
+    def tell_what_was_learned(self, session: Session) -> None:
+        """Say what the reviews since the last turn have saved."""
         if not self._looks_back:
             return
         self.reviews.watch(session)
         if learned := self.reviews.learned():
             told = "; ".join(escape(line) for line in learned)
-            self._note(f"Learned since: {told}. `%hermes memory undo` takes the last back.")
+            self.note(f"Learned since: {told}. `%hermes memory undo` takes the last back.")
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model object from the next turn on; None is the one that the settings name."""
         self.models.use(model)
+
+    def use_tools(self, tools: Sequence[Tool]) -> None:
+        """Add tools of the user's, or put them in the place of earlier ones of their names."""
+        mine = {tool.name: tool for tool in [*self.given_tools, *tools]}
+        self.given_tools = Toolset(
+            replace(tool, toolset=tool.toolset or MINE) for tool in mine.values()
+        )
+        self._renew()
+
+    def configure(self, key: str, value: object) -> None:
+        """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
+        wanted = {**self._chosen, key: value}
+        load_settings(overrides={**self._overrides(), **wanted})
+        self._chosen = wanted
+        self._renew()
+
+    def _renew(self) -> None:
+        """Let everything that was made from the settings be made anew when it is next needed."""
+        self.models.renew()
+        if self._reviews is not None:
+            self._reviews.close()
+        self._workshop = self._equipped = self._reviews = None
 
     def choose_approval(self, mode: str) -> None:
         """Set the approval mode; raise `ConfigError` for one that does not exist."""
         load_settings(overrides={"approve": mode})
         self._chosen["approve"] = mode
 
-    def choose_tools(self, names: str) -> Toolset:
-        """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
-        wanted = tuple(name.strip() for name in names.split(",") if name.strip())
-        self._tool_names = () if wanted in ((), ("all",)) else wanted
-        return self.chosen_tools()
-
-    def chosen_tools(self) -> Toolset:
-        """Return the tools that the next turn may use."""
-        return self._selected(TurnOptions())
-
     def tools(self) -> Toolset:
         """Return all the tools there are, built on first use."""
-        return self._equipment(self.settings()).tools
-
-    def _own_tools(self) -> Toolset:
-        """Return the kernel's tools, and the notebook's where there is one."""
-        tools = kernel_tools(self.shell, sees_images=self.models.sees_images)
-        if not has_kernel(self.shell):
-            return tools
-        return tools + notebook_tools(
-            self.shell,
-            self.desk.document,
-            turn_mark=self._mark,
-            sees_images=self.models.sees_images,
-            seen=self.desk.seen,
-            path=lambda: self.notebook,
-            root=working_directory,
-        )
+        return self.equipment(self.settings()).tools
 
     def _mark(self) -> dict[str, Any]:
         """Return the metadata of cells that the agent makes now."""
@@ -349,20 +320,10 @@ class Resident:
         """Return the user's variables as a prompt needs them."""
         return summaries(self.shell.user_ns, self.shell.user_ns_hidden)
 
-    def _selected(self, options: TurnOptions) -> Toolset:
-        everything = self.tools()
-        names = tuple(n.strip() for n in options.tools.split(",") if n.strip()) or self._tool_names
-        if not names or names == ("all",):
-            return everything
-        known = {tool.name for tool in everything} | {tool.toolset for tool in everything}
-        if unknown := [name for name in names if name not in known]:
-            message = f"there is no tool or toolset {unknown[0]!r}; %hermes tools lists them"
-            raise ConfigError(message)
-        return everything.only(*names)
-
-    def _note(self, markdown: str) -> None:
-        if self._view is not None:
-            self._view.note(markdown)
+    def note(self, markdown: str) -> None:
+        """Show a line of ours: in the running turn, or by itself."""
+        if self.view is not None:
+            self.view.note(markdown)
         else:
             self._say(markdown)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_nb.app.config import APPROVE_MODES
+from hermes_nb.app.amounts import amount, used
+from hermes_nb.app.config import APPROVE_MODES, Settings
 from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
+from hermes_nb.app.spending import notebook_usage, session_usage
 from hermes_nb.core.atomic import write_atomic
-from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.messages import Message, Text
+from hermes_nb.core.budget import dollars
+from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.resident import Resident, working_directory
-from hermes_nb.notebook.transcript import amount
 from hermes_nb.notebook.wording import ago, facts, grid, moment
 from hermes_nb.safety.markup import code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
@@ -27,7 +30,7 @@ SHOWN = 1_500
 
 
 def status(resident: Resident, _words: str) -> str:
-    """Return what the next turn would run with, and what the session has used."""
+    """Return what the next turn would run with, and what was used and spent so far."""
     settings = resident.settings()
     rows = [
         ("model", resident.model_name or settings.endpoint.model or "chosen at the first turn"),
@@ -36,21 +39,45 @@ def status(resident: Resident, _words: str) -> str:
         ("home", str(settings.home)),
         ("notebook", resident.notebook or "unknown"),
     ]
-    if resident.session is not None:
-        used = resident.session.usage
+    if resident.turn is not None:
+        rows.append(("last turn", resident.turn.status))
+    if (session := resident.session) is not None:
         rows += [
-            ("session", resident.session.id),
-            ("messages", str(len(resident.session.messages))),
-            ("prompt now", f"about {amount(resident.session.agent.prompt_tokens())} tokens"),
-            (
-                "sent here",
-                f"{used.requests} requests, {amount(used.input)} in "
-                f"({amount(used.cached)} cached), {amount(used.output)} out",
-            ),
+            ("session", session.id),
+            ("messages", str(len(session.messages))),
+            ("prompt now", f"about {amount(session.agent.prompt_tokens())} tokens"),
+            ("sent by this kernel", _used(session.usage)),
         ]
+        rows += _spent(session.store, session.id, resident.notebook)
+    rows += _budgets(settings)
     sources = [f"{name}: {source}" for name, source in settings.sources.items()]
     rows.append(("set by", "; ".join(sources) or "defaults"))
     return facts(rows)
+
+
+def _spent(store: SessionStore, session_id: str, notebook: str) -> Iterable[tuple[str, str]]:
+    """Yield what the session and its notebook have used in all, their reviews included."""
+    try:
+        yield "session in all", _used(session_usage(store, session_id))
+        if notebook:
+            yield "notebook in all", _used(notebook_usage(store, notebook))
+    except StoreError as error:
+        yield "in all", f"cannot be read: {error}"
+
+
+def _budgets(settings: Settings) -> Iterable[tuple[str, str]]:
+    for name, limits in (
+        ("session", settings.budget.session),
+        ("notebook", settings.budget.notebook),
+    ):
+        told = [] if limits.cost is None else [dollars(limits.cost)]
+        told += [] if limits.tokens is None else [f"{limits.tokens:,} tokens"]
+        if told:
+            yield f"budget of the {name}", ", ".join(told)
+
+
+def _used(usage: Usage) -> str:
+    return ", ".join(used(usage)) or "nothing yet"
 
 
 def last(resident: Resident, _words: str) -> str:
@@ -79,7 +106,7 @@ def sessions(resident: Resident, _words: str) -> str:
     if not found:
         return "There are no sessions yet."
     current = resident.session.id if resident.session else ""
-    header = ("session", "notebook", "messages", "last used", "title")
+    header = ("session", "notebook", "messages", "last used", "tokens", "cost", "title")
     return grid(header, (_session_row(stored, current) for stored in found))
 
 
@@ -120,18 +147,9 @@ def export_(resident: Resident, words: str) -> str:
     return f"Wrote {code_span(path.name)} ({len(rows)} messages, without secrets)."
 
 
-def model(resident: Resident, words: str) -> str:
-    """Show or choose the model."""
-    if words:
-        resident.choose_model(words)
-        return f"From the next turn on: {code_span(words)}. The conversation stays."
-    name = resident.model_name or resident.settings().endpoint.model
-    return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
-
-
 def tools(resident: Resident, words: str) -> str:
     """Show the tools, or choose among them."""
-    chosen = resident.choose_tools(words) if words else resident.chosen_tools()
+    chosen = resident.tools_in_use.choose(words) if words else resident.tools_in_use.chosen()
     rows = [
         (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
         for t in chosen
@@ -170,8 +188,16 @@ def _format(words: str) -> tuple[Format, str]:
 def _session_row(stored: StoredSession, current: str) -> tuple[object, ...]:
     mark = " (this one)" if stored.id == current else ""
     name = Path(stored.notebook).name if stored.notebook else "–"
-    title = escape(one_line(redact(stored.title), 50))
-    return code_span(stored.id) + mark, escape(name), stored.messages, ago(stored.written), title
+    spent = stored.usage
+    return (
+        code_span(stored.id) + mark,
+        escape(name),
+        stored.messages,
+        ago(stored.written),
+        amount(spent.input + spent.output),
+        "–" if spent.cost is None else dollars(spent.cost),
+        escape(one_line(redact(stored.title), 50)),
+    )
 
 
 def _hit_row(hit: Hit, store: SessionStore) -> tuple[object, ...]:

@@ -11,8 +11,8 @@ import html
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
     ContextCompressed,
     Event,
@@ -28,65 +28,22 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.callview import CallView, gist_of
+from hermes_nb.notebook.folding import Step, fold, thought
+from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
+from hermes_nb.safety.visible import readable, visible
 
 SHOWN_CALLS = 8
 """The running view keeps this many of the latest calls; the finished one has them all, folded."""
-SHOWN_CHARACTERS = 2_000
-"""Of each call's arguments and result; the model reads more."""
-KEPT_IN_FULL = 30
-"""A turn with more calls than this lists the older ones as one line each, to bound the cell."""
+ANSWER = 45_000
+"""Bytes of an answer that a cell keeps, twice: as Markdown and as plain text. It is about what a
+model says at most at a time; `%hermes last` shows the rest of a longer one."""
+PLAIN_CALLS = 60
+"""Lines of calls that the plain text has."""
 ROUNDS_UP = 0.99995
 """999,950 tokens are 1.0M, not 1000.0k."""
-MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
-LANGUAGES = {"code": "python", "command": "bash"}
-SHORT_ARGUMENT = 120
-"""Characters up to which an argument shares a block with the others, by name."""
-GIST_ARGUMENTS = ("command", "code", "path", "name", "pattern", "query", "goal", "action")
-
-
-@dataclass(slots=True)
-class CallView:
-    """A call as the user sees it."""
-
-    call: ToolCall
-    started: float
-    gist: str = ""
-    status: str = ""
-    seconds: float = 0.0
-    progress: str = ""
-    result: str = ""
-
-    def line(self) -> str:
-        """Return the call as one Markdown line."""
-        gist = f" {code_span(self.gist)}" if self.gist else ""
-        name = escape(visible(self.call.name))
-        mark = MARKS[self.status]
-        if self.status in ("error", "denied", "interrupted"):
-            gist += f" · {self.status}"
-        if self.status != "skipped":
-            gist += f" · {self.elapsed():.1f} s"
-        tail = f" · {escape(self.progress)}" if self.progress and not self.status else ""
-        return f"{mark} **{name}**{gist}{tail}"
-
-    def plain_line(self) -> str:
-        """Return the call as one line of plain text."""
-        return plain_text(self.line())
-
-    def elapsed(self) -> float:
-        """Return how long the call took, or has been running."""
-        return self.seconds if self.status else time.monotonic() - self.started
-
-
-@dataclass(slots=True)
-class Step:
-    """One request's text and the calls it led to."""
-
-    text: str = ""
-    calls: list[CallView] = field(default_factory=list)
 
 
 class Transcript:
@@ -105,6 +62,7 @@ class Transcript:
         self._draft: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[str, CallView] = {}
+        self._open: set[str] = set()
         self._waiting = ""
         self._began = False
         self._started = time.monotonic()
@@ -118,9 +76,10 @@ class Transcript:
     @property
     def answer(self) -> str:
         """The last text of the assistant, as far as it has come."""
-        draft = "".join(self._draft)
-        if draft or not self._steps:
-            return draft
+        if len(self._draft) > 1:  # read at each update: what was joined once stays joined
+            self._draft[:] = ["".join(self._draft)]
+        if self._draft or not self._steps:
+            return self._draft[0] if self._draft else ""
         return self._steps[-1].text
 
     @property
@@ -128,10 +87,14 @@ class Transcript:
         """The turn's calls so far."""
         return [call for step in self._steps for call in step.calls]
 
+    def call(self, call_id: str) -> CallView:
+        """Return a call that was started."""
+        return self._calls[call_id]
+
     @property
     def running_call(self) -> bool:
         """Whether a call is running now."""
-        return any(not call.status for call in self._calls.values())
+        return bool(self._open)
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
@@ -159,6 +122,7 @@ class Transcript:
             case ToolProgress(call_id, text) if call_id in self._calls:
                 self._calls[call_id].progress = one_line(visible(text), 80)
             case ToolFinished(call, status, seconds):
+                self._open.discard(call.id)
                 self._calls[call.id].status = status
                 self._calls[call.id].seconds = seconds
             case TurnEnded():
@@ -182,18 +146,25 @@ class Transcript:
         blocks.append(f"<sub>{self._status('◌ running')}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
 
-    def finished(self, *, failure: bool = True) -> str:
-        """Return the view of a finished turn, as Markdown; `failure` includes why one failed."""
+    def finished(self, *, failure: bool = True, room: int | None = None) -> str:
+        """Return the view of a finished turn, as Markdown.
+
+        `failure` includes why one failed; `room` bounds the answer, in bytes.
+        """
         shown = failure or (self.ending is not None and self.ending.reason != "failed")
         outcome = self._outcome() if shown else ""
-        blocks = [*self.notes, safe_markdown(redact(self.answer)), outcome]
-        blocks += [self._details(), f"<sub>{self._status(self._mark())}</sub>"]
+        blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
+        blocks += [thought(self._reasoning), fold(self._steps)]
+        blocks.append(f"<sub>{self._status(self._mark())}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
 
-    def plain(self) -> str:
-        """Return the finished turn as plain text."""
-        lines = [*map(plain_text, self.notes), redact(self.answer)]
-        lines += [f"  {call.plain_line()}" for call in self.calls]
+    def plain(self, *, room: int | None = None) -> str:
+        """Return the finished turn as plain text; `room` bounds the answer, in bytes."""
+        lines = [*map(plain_text, self.notes), _within(readable(redact(self.answer)), room, str)]
+        calls = self.calls
+        if len(calls) > PLAIN_CALLS:
+            lines.append(f"  … {len(calls) - PLAIN_CALLS} earlier calls")
+        lines += [f"  {plain_text(call.line())}" for call in calls[-PLAIN_CALLS:]]
         return "\n".join(line for line in [*lines, *self.ending_lines()] if line.strip())
 
     def ending_lines(self) -> list[str]:
@@ -206,23 +177,18 @@ class Transcript:
             self._steps.append(Step(text=message.text))
             self._draft.clear()
             self._waiting = ""
+            if self._reasoning:
+                self._reasoning.append("\n\n")
         elif message.role == "tool" and message.call_id in self._calls:
             self._calls[message.call_id].result = message.text
 
     def _start(self, call: ToolCall) -> None:
-        view = CallView(call, time.monotonic(), self._gist(call))
+        view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))
         self._calls[call.id] = view
+        self._open.add(call.id)
         if not self._steps:
             self._steps.append(Step())
         self._steps[-1].calls.append(view)
-
-    def _gist(self, call: ToolCall) -> str:
-        """Return what a call is about on one line: in the tool's words, or its main argument."""
-        gist = self.describe(call)
-        if not gist:
-            named = [call.arguments[key] for key in GIST_ARGUMENTS if call.arguments.get(key)]
-            gist = str(named[0] if named else next(iter(call.arguments.values()), ""))
-        return one_line(visible(redact(gist)), 90)
 
     def _outcome(self) -> str:
         """Return the line that says why a turn ended other than by an answer."""
@@ -233,6 +199,8 @@ class Transcript:
                 return "**Stopped.** What was done so far is kept; ask on to continue."
             case "failed":
                 return f"**Failed:** {escape(redact(self.ending.error))}"
+            case _ if self.ending.note:
+                return f"**Out of budget:** {escape(self.ending.note)}."
             case _:
                 return "**Out of requests for this turn.** Ask on to continue."
 
@@ -251,29 +219,11 @@ class Transcript:
             parts.append(f"{amount(used.input)} in{share}")
             parts.append(f"{amount(used.output)} out")
         if used.cost is not None:
-            parts.append(f"${used.cost:.3f}")
+            parts.append(escape(dollars(used.cost)))
         if self.ending is None:
             parts.append(f"{time.monotonic() - self._started:.0f} s")
             parts.append(escape(self._waiting))
         return " · ".join(part for part in parts if part)
-
-    def _details(self) -> str:
-        calls = self.calls
-        if not calls:
-            return ""
-        bad = sum(call.status in ("error", "denied") for call in calls)
-        summary = f"{len(calls)} tool call{'s' if len(calls) != 1 else ''}"
-        summary += f", {bad} failed" if bad else ""
-        blocks: list[str] = []
-        folded = len(calls) - KEPT_IN_FULL
-        for index, (step, call) in enumerate((s, c) for s in self._steps for c in s.calls):
-            if step.calls[0] is call and step.text and step is not self._steps[-1]:
-                blocks.append(safe_markdown(redact(step.text)))
-            blocks.append(call.line())
-            if index >= folded:
-                blocks += _bodies(call)
-        body = "\n\n".join(blocks)
-        return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
 PHASES = {
@@ -305,29 +255,19 @@ def amount(tokens: int) -> str:
     return str(tokens)
 
 
-def _bodies(call: CallView) -> list[str]:
-    """Return a call's arguments and result as code blocks, cut to what a reader wants."""
-    out: list[str] = []
-    short: list[str] = []
-    for name, value in call.call.arguments.items():
-        text = value if isinstance(value, str) else repr(value)
-        if text == call.gist:
-            continue
-        if name in LANGUAGES or "\n" in text or len(text) > SHORT_ARGUMENT:
-            out.append(code_block(_shown(text), LANGUAGES.get(name, "text")))
-        else:
-            short.append(f"{name}: {_shown(text)}")
-    if short:
-        out.insert(0, code_block("\n".join(short), "text"))
-    if call.result:
-        out.append(code_block(_shown(call.result), "text"))
-    return out
-
-
-def _shown(text: str) -> str:
-    return visible(head_tail(redact(text), SHOWN_CHARACTERS), lines=True)
+def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
+    """Return a text as it is shown, in `room` bytes: of a longer one the beginning and a note."""
+    shown = show(text)
+    limit = len(text)
+    while room is not None and (size := len(shown.encode(errors="replace"))) > room and limit:
+        limit = min(limit * room // size, limit - 1)
+        cut = text[:limit]
+        shown = show(cut[: cut.rfind("\n") + 1] or cut)
+    if limit == len(text):
+        return shown
+    return f"{shown}\n\n… of {len(text):,} characters; `%hermes last` shows all of them."
 
 
 def plain_text(markdown: str) -> str:
     """Return our own Markdown as plain text: no tags, no emphasis, no code marks."""
-    return html.unescape(re.sub(r"</?\w+>|\*\*|`", "", markdown))
+    return html.unescape(re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n")))

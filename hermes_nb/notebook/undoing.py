@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hermes_nb.app.checkpoint_undo import Line, UndoReport
+from hermes_nb.app.checkpoint_undo import Line, NothingToUndo, UndoReport
 from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
@@ -85,7 +85,10 @@ async def diff_command(resident: Undoing, words: str) -> str:
     """Return what a turn changed in files and cells, as Markdown."""
     turn, _ = _arguments(words, flags=())
     session = _session_id(resident)
-    text = await in_thread(lambda: resident.checkpoints.diff(session, turn, root=_here()))
+    try:
+        text = await in_thread(lambda: resident.checkpoints.diff(session, turn, root=_here()))
+    except NothingToUndo as nothing:
+        return escape(str(nothing))
     if not text.strip():
         return "That turn left files and cells as they were."
     return code_block(visible(head_tail(redact(text), SHOWN_DIFF), lines=True), "diff")

@@ -22,7 +22,7 @@ from hermes_nb.core.events import (
     ToolStarted,
     TurnEnded,
 )
-from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.notebook.transcript import ANSWER, Transcript, plain_text
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -30,6 +30,7 @@ INTERVAL = 0.12
 """Seconds between two updates; it grows with the text, as every update carries all of it."""
 CHARACTERS_PER_SECOND = 40_000
 """So many characters of text stretch the interval by a second."""
+STILL_RUNNING = "(the turn was still running when this was saved)"
 TICK = 1.0
 """Seconds between updates of a quiet turn, so that its clock runs."""
 
@@ -77,9 +78,11 @@ def can_ask(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
 def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
     """Return the MIME bundle of a turn's view."""
     if running:
-        return {"text/markdown": transcript.running(), "text/plain": transcript.answer}
+        # Every update is sent whole, and no front end that takes updates shows the plain text.
+        return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
     # A failure's text follows as the cell's error; saying it twice would not make it clearer.
-    return {"text/markdown": transcript.finished(failure=False), "text/plain": transcript.plain()}
+    markdown = transcript.finished(failure=False, room=ANSWER)
+    return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER)}
 
 
 class FinalView:
@@ -198,9 +201,9 @@ class TerminalView:
             case RequestRetried(reason):
                 self._line(f"[{redact(reason)}; asking again]", style="yellow")
             case ToolFinished(call):
-                view = next(view for view in self.transcript.calls if view.call.id == call.id)
+                view = self.transcript.call(call.id)
                 style = "dim" if view.status == "ok" else "red"
-                self._line(f"  {view.plain_line()}", style=style)
+                self._line(f"  {plain_text(view.line())}", style=style)
             case MessageAdded(message) if message.role == "assistant" and message.text:
                 self._end_line()
             case _:

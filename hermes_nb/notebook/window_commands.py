@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from hermes_nb.app.amounts import amount, used
 from hermes_nb.app.filling import Share, shares
 from hermes_nb.app.session import Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.bars import MARK, gauge, shade, stacked
 from hermes_nb.notebook.resident import Resident
-from hermes_nb.notebook.transcript import amount, told_compression
+from hermes_nb.notebook.transcript import told_compression
 from hermes_nb.notebook.wording import grid
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
-
-BAR = 24
-"""Characters of a full bar."""
 
 
 def context(resident: Resident, words: str) -> str:
@@ -24,12 +23,15 @@ def context(resident: Resident, words: str) -> str:
     if words:
         return _layer(parts, words)
     total = sum(part.tokens for part in parts)
-    most = max((part.tokens for part in parts), default=1)
     rows = [
-        (escape(part.name), part.kind, amount(part.tokens), code_span(_bar(part.tokens, most)))
-        for part in parts
+        (code_span(shade(n)), escape(part.name), part.kind, amount(part.tokens), _of(part, total))
+        for n, part in enumerate(parts)
     ]
-    lines = [grid(("part", "of the", "tokens", ""), rows), _gauge(session, total)]
+    lines = [
+        code_span(stacked([part.tokens for part in parts])),
+        grid(("", "part", "of the", "tokens", "share"), rows),
+        *_gauge(session, total),
+    ]
     lines += [_told(event) for event in session.compressions]
     lines.append("`%hermes context LAYER` shows a layer's text. Tokens are estimates.")
     return "\n\n".join(lines)
@@ -73,18 +75,23 @@ def _layer(parts: list[Share], words: str) -> str:
     raise ConfigError(message)
 
 
-def _gauge(session: Session, total: int) -> str:
-    window = session.agent.model.window
+def _of(part: Share, total: int) -> str:
+    return f"{100 * part.tokens / total:.0f} %" if total else ""
+
+
+def _gauge(session: Session, total: int) -> list[str]:
+    """Return how full the window is, as a bar where its size is known, and what was sent."""
+    window = session.agent.model.window or 0
     of = f" of {amount(window)} ({100 * total / window:.0f} %)" if window else ""
     line = f"**Next request: about {amount(total)} tokens**{of}."
     engine = session.agent.engine
-    threshold = getattr(getattr(engine, "gauge", None), "threshold", None)
+    threshold = getattr(getattr(engine, "gauge", None), "threshold", None) or 0
     if threshold:
-        line += f" Compressed from {amount(threshold)} on."
-    used = session.usage
-    if used.requests:
-        line += f" Sent here so far: {amount(used.input)}, {amount(used.cached)} of it cached."
-    return line
+        line += f" Compressed from {amount(threshold)} on{f' (at {MARK})' if window else ''}."
+    if told := used(session.usage):
+        line += f" Sent here so far: {', '.join(told)}."
+    bar = gauge(total, window, threshold)
+    return [line, code_span(bar)] if bar else [line]
 
 
 def _told(event: ContextCompressed) -> str:
@@ -96,7 +103,3 @@ def _told(event: ContextCompressed) -> str:
             "</details>"
         )
     return line
-
-
-def _bar(tokens: int, most: int) -> str:
-    return "█" * max(1, round(BAR * tokens / max(most, 1)))

@@ -12,11 +12,12 @@ import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 from hermes_nb.prompt.inside import Refused, open_inside, real_inside
-from hermes_nb.safety.scan import Finding, ScanVerdict, scan
+from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
 from hermes_nb.safety.visible import visible
 
 LIMIT = 20_000
@@ -26,6 +27,8 @@ WINDOW = 65_536
 LARGEST = 128 * 2**20
 """Bytes of the largest file that is looked at; reading one of 100 MB takes about 0.1 s of CPU."""
 _PIECE = 2**18
+_SCANNED = 32
+"""Texts whose verdicts are remembered; they are up to `WINDOW` characters long."""
 _SEAM = 500
 """Characters on either side of the cut that are scanned again, now that they are neighbours."""
 
@@ -45,6 +48,12 @@ def commands(name: str) -> bool:
     """
     plain = "".join(character if character.isprintable() else " " for character in name)
     return scan(plain).verdict != "clean"
+
+
+@lru_cache(maxsize=_SCANNED)
+def _scanned(text: str, name: str) -> ScanResult:
+    """Return what a text is; a prompt that is built again has the same files as a rule."""
+    return scan(text, name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +132,7 @@ class Reader:
 
     def _judged(self, real: Path, name: str, excerpt: Excerpt) -> ContextFile:
         trusted = self.accepts(real, excerpt.text)
-        results = [] if trusted else [scan(part, name=name) for part in excerpt.parts]
+        results = [] if trusted else [_scanned(part, name) for part in excerpt.parts]
         verdicts = {result.verdict for result in results}
         verdict: ScanVerdict = next((each for each in _WORST_FIRST if each in verdicts), "clean")
         if verdict == "blocked":
@@ -152,7 +161,7 @@ class Reader:
             return parts[0], False
         head, tail = parts[0][: self.limit * 7 // 10], parts[-1][-(self.limit * 2 // 10) :]
         # Two halves of a sentence, each harmless, could have been laid out to meet here.
-        if not trusted and scan(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name=name).verdict != "clean":
+        if not trusted and _scanned(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name).verdict != "clean":
             tail = ""
         marker = (
             f"[...truncated {name}: kept {len(head)}+{len(tail)} of {characters} chars. "

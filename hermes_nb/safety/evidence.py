@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 
 from hermes_nb.safety.encodings import CIPHERS, Decoded, deciphered, decoded
+from hermes_nb.safety.flows import flows
+from hermes_nb.safety.imitations import imitations
 from hermes_nb.safety.leaks import leaks
 from hermes_nb.safety.normalise import Span, normalise
 from hermes_nb.safety.rules import charset, signs
-from hermes_nb.safety.signs import Sign
+from hermes_nb.safety.signs import APART, Sign
 from hermes_nb.safety.standing import Standing
 from hermes_nb.safety.surface import traces
 from hermes_nb.safety.tagging import Tagged
+from hermes_nb.safety.threats import STRONG, threats
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,18 @@ class Evidence:
 
 _DEEPEST = 4
 """How often what was decoded is decoded again; more layers than that are a finding themselves."""
-_ASSESSED = 150
+_ASSESSED = APART
 """For how many passages of a layer the surroundings are read; others count as they stand."""
+_CLOSE = 60
+"""Characters between signs of a kind that count as one, among those that are not assessed."""
+_CROWD = 4_000
+"""Characters that such a crowd spans at most."""
 _TELLING = 2
 """How many words of an injection have to appear in a cipher for it to be undone."""
 _DECIPHERED = 12_000
 """Characters of each cipher that are undone; lines beyond are a finding as they are."""
+_STRONG, _WEAK = 2.0, 0.5
+"""What a threat counts: a strong one is marked where it stands, two weak ones are."""
 _DISGUISE = 1.0
 """What hiding adds: an order that was encoded or hidden was hidden for a reason."""
 
@@ -56,7 +65,7 @@ def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
     lower = _lower(view.text)
     words = Tagged(lower)
     hidden = sorted(concealed(lower))
-    for sign in _meant(lower, words):
+    for sign in _meant(view.text, lower, words):
         start, end = place(*view.span(sign.start, sign.end))
         score = sign.score
         index = bisect_right(hidden, (sign.start, len(lower))) - 1
@@ -95,19 +104,46 @@ def _exchanged(text: str, words: Tagged) -> Iterator[Decoded]:
         if len(found) < _TELLING:
             continue
         room = _DECIPHERED
-        for run in deciphered(text, cipher, [words.span(i, i + 1)[0] for i in found]):
+        places = (words.span(index, index + 1)[0] for index in found)
+        for run in deciphered(text, cipher, places):
             room -= len(run.text)
-            yield run if room > 0 else replace(run, text="")
+            if room < 0:
+                yield Decoded(run.start, words.span(found[-1], found[-1] + 1)[1], "")
+                break
+            yield run
 
 
-def _meant(lower: str, words: Tagged) -> Iterator[Sign]:
+def _meant(plain: str, lower: str, words: Tagged) -> Iterator[Sign]:
     """Yield what rules and patterns find in a text and what stands there as an attack."""
     standing = Standing(lower, words)
-    found = chain(signs(words), traces(lower), leaks(lower))
+    found = chain(signs(words), traces(lower), leaks(lower), imitations(lower), _harm(plain))
     for sign in islice(found, _ASSESSED):
         if standing.meant(sign):
             yield sign
-    yield from found
+    yield from _crowds(found)
+
+
+def _harm(text: str) -> Iterator[Sign]:
+    """Yield what code in a text would do to whoever runs it."""
+    for threat in chain(threats(text), flows(text)):
+        score = _STRONG if threat.weight >= STRONG else _WEAK
+        yield Sign(threat.category, threat.rule, score, threat.start, threat.end)
+
+
+def _crowds(found: Iterable[Sign]) -> Iterator[Sign]:
+    """Yield signs, those of a kind that stand close together as one: a flood says a thing once."""
+    last: Sign | None = None
+    end = 0
+    for sign in found:
+        if last is not None:
+            near = sign.name == last.name and last.start <= sign.start <= end + _CLOSE
+            if near and sign.end - last.start < _CROWD:
+                end = max(end, sign.end)
+                continue
+            yield replace(last, end=end)
+        last, end = sign, sign.end
+    if last is not None:
+        yield replace(last, end=end)
 
 
 def _lower(text: str) -> str:
@@ -139,7 +175,7 @@ _TAGS = re.compile(
 )
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
 _OVERRIDES = re.compile("[\u202d\u202e]")
-_INSIDE = re.compile("[\u200b-\u200d\u2060\ufeff]+")
+_INSIDE = re.compile("(?<=[A-Za-z])[\u200b-\u200d\u2060\ufeff]+(?=[A-Za-z])")
 _RUNS = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff]{8,}+")
 _ANY = re.compile(
     "[\u200b-\u200f\u202d\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
@@ -156,15 +192,9 @@ def invisible(text: str) -> Iterator[Evidence]:
     yield from (_unseen("selectors", 2, m) for m in _SELECTORS.finditer(text))
     yield from (_unseen("override", 1, m) for m in _OVERRIDES.finditer(text))
     yield from (_unseen("run", 1, m) for m in _RUNS.finditer(text))
-    inside = [m.span() for m in _INSIDE.finditer(text) if _latin(text, m.start() - 1, m.end())]
+    inside = [m.span() for m in _INSIDE.finditer(text)]
     if len(inside) >= _SPLIT:
         yield Evidence("invisible", "inside", 1, inside[0][0], inside[-1][1])
-
-
-def _latin(text: str, before: int, after: int) -> bool:
-    """Say whether there is a Latin letter at both places."""
-    around = text[before : before + 1] + text[after : after + 1]
-    return before >= 0 and len(around) == 2 and around.isascii() and around.isalpha()  # noqa: PLR2004
 
 
 def _unseen(sign: str, score: float, match: re.Match[str]) -> Evidence:

@@ -16,6 +16,9 @@ _ENVIRONMENT = re.compile(
     r"os\.environ(?!\.(?:setdefault|update|pop)|\[[^\]\n]{1,60}\]\s*=[^=])|getenv\(|process\.env\b|\benv::var"
     r"|open\([^)\n]{0,80}(?:\.ssh|\.env|\.aws|\.netrc|id_rsa|/etc/passwd|credentials)"
 )
+_OPENED = re.compile(
+    r"(?:open\(|path\(|readfilesync\()[^\n]{0,80}(?:\.ssh/|\.aws/|\.netrc|id_rsa|id_ed25519|/etc/shadow|\.git-credentials)"
+)
 _NEEDS = ("environ", "getenv(", "process.env", "env::var", "open(")
 _WHOLE = re.compile(
     r"dict\(os\.environ\)|os\.environ\.(?:copy|items)\(|json\.dumps\((?:dict\()?os\.environ\b"
@@ -34,7 +37,11 @@ _HEADERS = re.compile(r"(?:headers|auth)\s{0,3}[=:]\s{0,3}(?:\{[^}]{0,600}\}|\([
 _USUAL = re.compile(
     r"[\"']?\b(?:api_?key|key|access_?token|appid)[\"']?\s{0,3}[:=]\s{0,3}[\w.]{1,60}(?=\s{0,3}[,})\n])"
 )
+_GRANT = "grant_type"
+"""What every request for an OAuth token has in its body, next to the client's secret."""
 _SINK_LINES = 8
+_MANY = 150
+"""Requests with secrets after which the rest of a text is taken for one."""
 _NAMES = 40
 """How many names are followed; more than that in one text is no program in a skill."""
 
@@ -48,22 +55,42 @@ def leaks(text: str) -> Iterator[Sign]:
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
     secret: dict[str, bool] = {}
+    found = 0
     for index, line in enumerate(lines):
+        if found == _MANY:
+            yield Sign("exfiltration", "sent by code", 3, starts[index], len(text))
+            return
         if _SINK.search(line):
             call = _call(lines, index)
             if _ENVIRONMENT.search(call) or _mentions(call, secret):
+                found += 1
                 yield Sign(
                     "exfiltration", "sent by code", 3, starts[index], starts[index] + len(line)
                 )
         assigned = _ASSIGNED.match(line)
-        value = line if assigned is None else _call(lines, index)
-        if assigned is not None and len(secret) < _NAMES:
+        if assigned is None:
+            continue
+        value = _value(lines, index)
+        if _GRANT in value:
+            continue  # a secret that is sent to get a token for it
+        if len(secret) < _NAMES:
             whole = _WHOLE.search(line) is not None
-            if whole or _SECRET_ENTRY.search(line) or _mentions(line[assigned.end() :], secret):
+            if (
+                whole
+                or _OPENED.search(line)
+                or _SECRET_ENTRY.search(line)
+                or _mentions(line[assigned.end() :], secret)
+            ):
                 secret[assigned[1]] = whole
-        if assigned is not None and value.count("{") and len(_collected(value)) > 1:
+        if "{" in value and len(_collected(value)) > 1:
             secret[assigned[1]] = True
             yield Sign("exfiltration", "collected", 1.5, starts[index], starts[index] + len(value))
+
+
+def _value(lines: list[str], index: int) -> str:
+    """Return what is assigned on a line, all of it where it may be a mapping."""
+    several = any("{" in line for line in lines[index : index + _SINK_LINES])
+    return _call(lines, index) if several else lines[index]
 
 
 def _call(lines: list[str], index: int) -> str:

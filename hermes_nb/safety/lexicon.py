@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import codecs
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.resources import files
 from operator import ne
+from pathlib import Path
 
 from hermes_nb.safety.lookalikes import ATBASH, LOOKALIKES, SIGNS_FOR_LETTERS
 from hermes_nb.safety.normalise import fold
@@ -110,6 +109,16 @@ class Lexicon:
                 found |= stem
         return found
 
+    def unknown(self, word: str) -> bool:
+        """Say whether a plain English word is certain to mean nothing; most are, cheaply."""
+        return (
+            len(word) < _SHORTEST_GLUED
+            and word[:_SHORTEST_STEM] not in self._starts
+            and word not in self._words
+            and (word[0], word[-1], len(word)) not in self._similar
+            and word not in self.in_pairs
+        )
+
     def own_classes(self, word: str) -> Classes:
         """Return the classes of a word that may belong to a phrase, and one of its own."""
         return self.classes(word) | {f"={word}"}
@@ -186,8 +195,23 @@ def _ciphers(words: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield "REVERSED", word[::-1]
 
 
+_SECTION = re.compile(r"^\[([a-z]+)\]$|^([A-Z0-9]+) = \"([^\"\\]*)\"$", re.MULTILINE)
+
+
+def languages(text: str) -> dict[str, dict[str, str]]:
+    """Return the words by language and class: the little of TOML that the lexicon is written in."""
+    found: dict[str, dict[str, str]] = {}
+    classes: dict[str, str] = {}
+    for match in _SECTION.finditer(text):
+        language, name, words = match.groups()
+        if language:
+            classes = found[language] = {}
+        else:
+            classes[name] = words
+    return found
+
+
 @cache
 def lexicon() -> Lexicon:
     """Return the lexicon, read once."""
-    data = files("hermes_nb.safety").joinpath("lexicon.toml").read_text(encoding="utf-8")
-    return Lexicon(tomllib.loads(data))
+    return Lexicon(languages(Path(__file__).with_name("lexicon.toml").read_text(encoding="utf-8")))

@@ -1,92 +1,169 @@
 """Markdown that is safe to show as our own output.
 
-A notebook renders what a kernel sends as trusted: raw HTML in a model's answer would run. So every
-tag is shown instead of obeyed, a remote picture becomes a link (loading it would tell its server
-who reads), and a link keeps only schemes that cannot execute. Code is left alone where every
-Markdown parser agrees that it is code; where they might not, safety wins over looks.
+A notebook renders what a kernel sends as trusted: raw HTML in a model's answer would run. So tags
+are shown instead of obeyed, but for a few that cannot carry anything; a picture from elsewhere
+becomes a link (loading it would tell its server who reads), a link keeps only schemes that cannot
+execute, and a formula only what typesets. Code is left alone where every Markdown parser agrees
+that it is code; where they might not, safety wins over looks.
+
+No HTML cleaner could do this: it would take Markdown for HTML, and what comes out becomes HTML
+later, by a parser that we do not choose. HTML that we write ourselves goes through `clean_html`.
 """
 
 from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hermes_nb.safety.formulas import BACKSLASH, DOLLAR, ORDERS
+from hermes_nb.safety.prose import clean
+from hermes_nb.safety.tags import begins_html, folds_close, kept_tags
+from hermes_nb.safety.visible import readable, visible
 
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
-TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
-IMAGE = re.compile(r"!(?=\[)")
-TARGET = re.compile(r"(\]\(\s*<?|^\s{0,3}\[[^\]]+\]:\s*<?)([^\s)>]*)", re.MULTILINE)
 TICKS = re.compile(r"`+")
-MARKS = re.compile(r"[\\`*\[\]!~|$]|(?<!\w)_|_(?!\w)")
+MARKS = re.compile(r"[\\`*\[\]!~|$\n]|(?<!\w)_|_(?!\w)")
 """What Markdown could take for markup; an underscore inside a word is not."""
-SAFE_SCHEMES = ("http", "https", "mailto")
+DIAGRAM = re.compile(r"://|url\s*\(|@\{|%%\{|^---|\bclick\b|\bimg\b|script|@import|<", re.I | re.M)
+"""What a diagram may not have to be drawn: JupyterLab would load pictures and styles for it."""
+UNSURE = re.compile(rf"\$|\\(?:begin|end)\b|\\[()\[\]]|\]:|{ORDERS.pattern}", re.IGNORECASE)
+"""What a parser may obey before it sees that it stands in code."""
+_LANGUAGE = re.compile(r"[^\w+#.-]")
+_ODD = re.compile(r"[`|]|<(?=[A-Za-z/!?])")
+
+
+@dataclass(slots=True)
+class _Part:
+    """Lines of a text: of one fenced block, or of all between two of them."""
+
+    language: str | None = None
+    lines: list[str] = field(default_factory=list)
 
 
 def safe_markdown(text: str) -> str:
-    """Return `text` with HTML shown as text, pictures as links and only harmless link targets."""
-    out: list[str] = []
-    prose: list[str] = []
-    fence = ""
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        opening = FENCE.match(line)
-        if fence:
-            out.append(line)
-            if opening and opening[1].startswith(fence) and not opening[2].strip():
-                fence = ""
-        elif opening and "`" not in opening[2]:
-            out += _prose(prose)
-            prose = []
-            fence = opening[1]
-            # A blank line before and no indentation: then every parser opens the block here.
-            out += ["", opening[1] + TAG_START.sub("&lt;", opening[2])]
+    """Return `text` with nothing in it that a front end would run, load or take for a command.
+
+    What begins or ends with a fenced block or a tag has an empty line there: behind the number of
+    a list or before an ellipsis, the fence would be none, and what it holds would be obeyed.
+    """
+    parts = list(_parts(readable(text).split("\n")))
+    prose = "\n".join(line for part in parts if part.language is None for line in part.lines)
+    folds = folds_close(prose)
+    blocks: list[str] = []
+    for part in parts:
+        if part.language is None:
+            blocks += [_prose(part.lines, folds=folds)] if part.lines else []
         else:
-            prose.append(line)
-    out += _prose(prose)
-    if fence:
-        out.append(fence)
-    return "\n".join(out).strip("\n")
+            blocks.append(_fenced(part))
+    # Blank lines around a fence: then every parser opens and closes it here, and no formula, which
+    # ends at a blank line, can reach into it.
+    cleaned = "\n\n".join(blocks).strip("\n")
+    first = "\n" if cleaned.startswith(("```", "<")) else ""
+    return f"{first}{cleaned}\n" if cleaned.endswith(("```", ">")) else first + cleaned
 
 
 def code_block(text: str, language: str = "") -> str:
     """Return a fenced block that holds `text` whatever backticks it contains."""
+    text = visible(text, lines=True)
     longest = max((len(run) for run in TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
+    return f"{fence}{_LANGUAGE.sub('', language)}\n{text}\n{fence}"
 
 
 def code_span(text: str) -> str:
     """Return inline code for one line of text, safe inside a table and outside one."""
-    flat = " ".join(text.split()) or " "
-    longest = max((len(run) for run in TICKS.findall(flat)), default=0)
-    ticks = "`" * (longest + 1)
-    pad = " " if flat.startswith("`") or flat.endswith("`") else ""
-    return f"{ticks}{pad}{flat}{pad}{ticks}"
+    flat = visible(" ".join(text.split())) or " "
+    if _ODD.search(flat) or UNSURE.search(flat):
+        return f"<code>{_spelled(flat)}</code>"
+    return f"`{flat}`"
 
 
 def escape(text: str) -> str:
     """Return text for use between HTML tags inside Markdown: nothing in it is markup."""
+    return MARKS.sub(_mark, html.escape(visible(text, lines=True)))
+
+
+def _mark(match: re.Match[str]) -> str:
+    apart = {"$": DOLLAR, "\\": BACKSLASH, "\n": "<br>"}
+    return apart.get(match[0]) or f"&#{ord(match[0])};"
+
+
+def _spelled(text: str) -> str:
+    """Return text for a `code` element; formulas are not looked for in there."""
     return MARKS.sub(lambda match: f"&#{ord(match[0])};", html.escape(text))
 
 
-def _prose(lines: list[str]) -> list[str]:
-    """Clean lines outside fences, block by block (a block ends at a blank line)."""
+def _parts(lines: list[str]) -> Iterator[_Part]:
+    """Split a text at its fences; one that nothing closes reaches to the end."""
+    part, fence = _Part(), ""
+    for line in lines:
+        found = FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not found[2].strip():
+                yield part
+                part, fence = _Part(), ""
+            else:
+                part.lines.append(line)
+        elif found and (found[1][0] == "~" or "`" not in found[2]):
+            yield part
+            words = found[2].split()
+            part, fence = _Part(words[0] if words else ""), found[1]
+        else:
+            part.lines.append(line)
+    yield part
+
+
+def _fenced(part: _Part) -> str:
+    code, language = "\n".join(part.lines), part.language or ""
+    if language.lower() == "mermaid" and DIAGRAM.search(code):
+        language = "text"
+    return code_block(code, language)
+
+
+def _prose(lines: list[str], *, folds: bool) -> str:
+    """Clean lines outside fences, block by block: a block ends at a blank line."""
     out: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:
         if line.strip():
             block.append(line)
             continue
-        out += _block(block)
+        out += [_block(block, folds=folds)] if block else []
         out.append(line)
         block = []
-    return out[:-1]
+    return "\n".join(out).strip("\n")
 
 
-def _block(lines: list[str]) -> list[str]:
+def _block(lines: list[str], *, folds: bool) -> str:
     """Clean one block; its inline code counts only if each line closes what it opens."""
+    whole = "\n".join(lines)
+    lone = whole.count("$") == 1 and not re.search(r"\\[(\[]", whole)
+    tags = kept_tags(whole, folds=folds)
     spans = [_spans(line) for line in lines]
     if any(span is None for span in spans):
-        return [_clean(line) for line in lines]
-    return [_around(line, span or []) for line, span in zip(lines, spans, strict=True)]
+        return clean(whole, tags=tags, lone=lone)
+    as_html = begins_html(whole)
+    out: list[str] = []
+    at = offset = 0
+    for line, found in zip(lines, spans, strict=True):
+        for start, end in found or []:
+            out.append(clean(whole[at : offset + start], tags=tags, lone=lone))
+            out.append(_code(whole[offset + start : offset + end], as_html=as_html))
+            at = offset + end
+        offset += len(line) + 1
+    return "".join([*out, clean(whole[at:], tags=tags, lone=lone)])
+
+
+def _code(span: str, *, as_html: bool) -> str:
+    """Return a code span as it stands, or as an element where a parser could see no span."""
+    if not as_html and not UNSURE.search(span):
+        return span
+    ticks = len(span) - len(span.lstrip("`"))
+    content = span[ticks:-ticks]
+    padded = content.startswith(" ") and content.endswith(" ") and content.strip()
+    return f"<code>{_spelled(content[1:-1] if padded else content)}</code>"
 
 
 def _spans(line: str) -> list[tuple[int, int]] | None:
@@ -112,27 +189,3 @@ def _spans(line: str) -> list[tuple[int, int]] | None:
         spans.append((start, runs[closing][1]))
         index = closing + 1
     return spans
-
-
-def _around(line: str, spans: list[tuple[int, int]]) -> str:
-    out: list[str] = []
-    position = 0
-    for start, end in spans:
-        out += [_clean(line[position:start]), line[start:end]]
-        position = end
-    return "".join([*out, _clean(line[position:])])
-
-
-def _clean(text: str) -> str:
-    text = TAG_START.sub("&lt;", text)
-    text = IMAGE.sub("", text)
-    return TARGET.sub(_target, text)
-
-
-def _target(match: re.Match[str]) -> str:
-    plain = re.sub(r"[\x00-\x20\\]", "", html.unescape(html.unescape(match[2])))
-    scheme, colon, _ = plain.partition(":")
-    harmless = not colon or "/" in scheme or "#" in scheme or "?" in scheme
-    if harmless or scheme.lower() in SAFE_SCHEMES:
-        return match[0]
-    return f"{match[1]}#"

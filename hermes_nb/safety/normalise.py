@@ -17,31 +17,48 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
 
 Span = tuple[int, int]
 
 
 @dataclass(slots=True)
 class View:
-    """A text and, piece by piece, where it came from.
+    """A text and, piece by piece, where it came from in the view it was made of, its `parent`.
 
     A piece starts at `starts[i]` in the text; it was copied from `origins[i]` onward, or, where
-    `ends[i]` is not 0, stands for everything from `origins[i]` to `ends[i]`.
+    `ends[i]` is not 0, stands for everything from `origins[i]` to `ends[i]`. A view that is its
+    parent without what `cut` finds works its pieces out when it is asked. A view without a parent
+    is the original; one without pieces has the same places as its parent.
     """
 
     text: str
-    starts: list[int] = field(default_factory=lambda: [0])
-    origins: list[int] = field(default_factory=lambda: [0])
-    ends: list[int] = field(default_factory=lambda: [0])
+    parent: View | None = None
+    starts: list[int] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    cut: re.Pattern[str] | None = None
 
     def span(self, start: int, end: int) -> Span:
         """Return the part of the original that `text[start:end]` came from."""
+        view = self
+        while view.parent is not None:
+            if view.cut is not None:
+                view.starts, view.origins = _kept(view.parent.text, view.cut)
+                view.ends = [0] * len(view.starts)
+                view.cut = None
+            if view.starts:
+                start, end = view.above(start, end)
+            view = view.parent
+        return start, max(start, end)
+
+    def above(self, start: int, end: int) -> Span:
+        """Return the part of the parent's text that `text[start:end]` came from."""
         first = bisect_right(self.starts, start) - 1
         low = self.origins[first] + (0 if self.ends[first] else start - self.starts[first])
         last = bisect_right(self.starts, max(end - 1, start)) - 1
-        if self.ends[last]:
-            return low, max(low, self.ends[last])
-        return low, max(low, self.origins[last] + end - self.starts[last])
+        return low, max(low, self.ends[last] or self.origins[last] + end - self.starts[last])
 
 
 Edit = tuple[int, int, str]
@@ -49,47 +66,45 @@ Edit = tuple[int, int, str]
 
 def edited(view: View, edits: Iterable[Edit]) -> View:
     """Return the view with each `(start, end, replacement)` made; they are in order."""
+    text = view.text
     parts: list[str] = []
-    new = View("", [], [], [])
+    new = View("", view)
     size = copied = 0
     for start, end, replacement in edits:
         if start > copied:
-            _keep(view, new, copied, start, size)
-            parts.append(view.text[copied:start])
+            new.starts.append(size)
+            new.origins.append(copied)
+            new.ends.append(0)
+            parts.append(text[copied:start])
             size += start - copied
         if replacement:
-            low, high = view.span(start, end)
             new.starts.append(size)
-            new.origins.append(low)
-            new.ends.append(max(high, low + 1))
+            new.origins.append(start)
+            new.ends.append(end)
             parts.append(replacement)
             size += len(replacement)
         copied = end
     if not parts and not copied:
         return view
-    _keep(view, new, copied, len(view.text), size)
-    parts.append(view.text[copied:])
+    new.starts.append(size)
+    new.origins.append(copied)
+    new.ends.append(0)
+    parts.append(text[copied:])
     new.text = "".join(parts)
     return new
 
 
-def _keep(view: View, new: View, start: int, end: int, size: int) -> None:
-    """Copy the pieces of `view` between `start` and `end` to `new`, which is `size` long."""
-    if len(view.starts) == 1 and not view.ends[0]:  # untouched so far
-        new.starts.append(size)
-        new.origins.append(view.origins[0] + start)
-        new.ends.append(0)
-        return
-    index = bisect_right(view.starts, start) - 1
-    while True:
-        low = max(view.starts[index], start)
-        mark = view.ends[index]
-        new.starts.append(size + low - start)
-        new.origins.append(view.origins[index] + (0 if mark else low - view.starts[index]))
-        new.ends.append(mark)
-        index += 1
-        if index == len(view.starts) or view.starts[index] >= end:
-            return
+def without(view: View, pattern: re.Pattern[str], *, least: int = 1) -> View:
+    """Return the view without what a pattern finds, if it finds that often; never of no length."""
+    parts = pattern.split(view.text)
+    return View("".join(parts), view, cut=pattern) if len(parts) > least else view
+
+
+def _kept(text: str, cut: re.Pattern[str]) -> tuple[list[int], list[int]]:
+    """Return where the parts of a text that a pattern does not find begin, without and with it."""
+    origins = [0, *(match.end() for match in cut.finditer(text))]
+    sizes = map(len, cut.split(text))
+    return [0, *accumulate(sizes)][:-1], origins
 
 
 def normalise(text: str) -> View:
@@ -126,6 +141,7 @@ def _unescaped(view: View) -> View:
     return edited(view, ((start, end, new) for start, end, new, old in found if new != old))
 
 
+@lru_cache(maxsize=4_096)
 def _meaning(escape: str) -> str:
     """Return what an escape stands for; the escape itself if it stands for no text."""
     if escape[0] == "&":
@@ -152,14 +168,13 @@ class _Folding(dict[int, str]):
 
 
 _FOLDING = _Folding()
-_IDEOGRAPHS = range(0x3400, 0xA000)
-_SYLLABLES = range(0xAC00, 0xD7A4)
 _TAGS = range(0xE0020, 0xE007F)
 _NEGATIVE_LETTERS = (range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A), range(0x1F1E6, 0x1F200))
 """White-on-black letters and those of flags, which Unicode does not decompose."""
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u180e")
 """Letters and symbols that show nothing."""
-_NON_ASCII = re.compile(r"[^\t\n\r -~]+")
+_FOLDABLE = re.compile(r"[^\t\n\r -~\u3400-\u9fff\uac00-\ud7a3]+")
+"""Everything but ASCII, ideographs and syllables, which are what they are."""
 
 
 def _fold(character: str) -> str:
@@ -167,7 +182,7 @@ def _fold(character: str) -> str:
     code = ord(character)
     if character in "\t\n\r":
         return character
-    if code in _IDEOGRAPHS or code in _SYLLABLES:
+    if not _FOLDABLE.match(character):
         return character
     if code in _TAGS:
         return chr(code - 0xE0000)
@@ -209,14 +224,21 @@ def _folded(view: View) -> View:
         view = edited(
             view, ((m.start(), m.end(), unicodedata.normalize("NFC", m[0])) for m in found)
         )
-    text = view.text
-    growing = {c for c in set(text) if len(_FOLDING[ord(c)]) != 1}
-    if growing:
-        shorter = re.compile(f"[{''.join(map(re.escape, sorted(growing)))}]+")
-        edits = ((m.start(), m.end(), m[0].translate(_FOLDING)) for m in shorter.finditer(text))
-        view = edited(view, edits)
-    plain = _NON_ASCII.sub(lambda m: m[0].translate(_FOLDING), view.text)
-    return View(plain, view.starts, view.origins, view.ends)
+    odd = "".join(_FOLDABLE.findall(view.text))
+    sized = [c for c in set(odd) if len(_FOLDING[ord(c)]) != 1]
+    gone = "".join(c for c in sized if not _FOLDING[ord(c)])
+    if gone:
+        view = without(view, re.compile(f"[{re.escape(gone)}]+"))
+    if len(gone) < len(sized):
+        grown = re.escape("".join(c for c in sized if _FOLDING[ord(c)]))
+        view = edited(
+            view,
+            (
+                (m.start(), m.end(), _FOLDING[ord(m[0])])
+                for m in re.finditer(f"[{grown}]", view.text)
+            ),
+        )
+    return View(_FOLDABLE.sub(lambda m: m[0].translate(_FOLDING), view.text), view)
 
 
 def _smuggled(selectors: str) -> str:
@@ -226,22 +248,23 @@ def _smuggled(selectors: str) -> str:
     return f" {text} " if sum(c.isalpha() for c in text) * 2 > len(selectors) else ""
 
 
-_EMPHASIS = re.compile(r"[*~`_]{2,4}(?=\w)")
-_ELEMENT = re.compile(r"<(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)")
-_CONCATENATION = re.compile(r"""["'`]\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])""")
+_EMPHASIS = re.compile(r"[*~`_](?<=[^\W_].)[*~`_]{1,3}(?=\w)")
+_ELEMENT = re.compile(r"<(?<=[^\W_].)(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)")
+_CONCATENATION = re.compile(r"""["'`](?<=[^\W_].)\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])""")
+"""These look back behind their first character: a pattern that begins with one is found faster."""
 _SPLIT_WORDS = 2
 """Bold inside words is a disguise from the second time on: `**x**y` alone is typography."""
+_INSIDE_WORDS = (
+    (_EMPHASIS, [one + other for one in "*~`_" for other in "*~`_"], _SPLIT_WORDS),
+    (_ELEMENT, ["<"], 1),
+    (_CONCATENATION, ["+", ".", "&", "|"], 1),
+)
+"""What stands inside words, the signs one of which it has, and how often it has to be there."""
 
 
 def _joined(view: View) -> View:
     """Take out what stands inside words without being part of them."""
-    for pattern, least in ((_EMPHASIS, _SPLIT_WORDS), (_ELEMENT, 1), (_CONCATENATION, 1)):
-        text = view.text
-        found = [
-            (m.start(), m.end(), "")
-            for m in pattern.finditer(text)
-            if text[max(0, m.start() - 1) : m.start()].isalnum()
-        ]
-        if len(found) >= least:
-            view = edited(view, found)
+    for pattern, signs, least in _INSIDE_WORDS:
+        if any(map(view.text.__contains__, signs)):
+            view = without(view, pattern, least=least)
     return view

@@ -84,6 +84,13 @@ _NAMED = re.compile(
       | (?P<bare>[^\s"'`,;&<>(){}\[\]\\]{3,4096})(?![(\[{"'\w]) )"""
 )
 
+_SIGNS = (
+    *("key", "token", "secret", "passw", "passp", "pwd", "_pass", "cred", "auth", "bearer"),
+    *("basic", "cookie", "curl", "mysql", "mariadb", "://", "eyj"),
+)
+_RUN = re.compile(r"[A-Za-z0-9_-]{15}")
+"""A secret has a telling word beside it or in it, or is a run of this many letters and digits."""
+
 _STRONG = re.compile(
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|credentials?"
     r"|(?:api|secret|access|private|account|auth|encryption|signing|master|subscription)key)$"
@@ -100,6 +107,13 @@ _NAMES_A_SECRET = re.compile(r"(?i)pass|token|key|secret|cred|pwd")
 
 def redact(text: str) -> str:
     """Return `text` with `[redacted]` in place of every secret in it."""
+    folded = text.casefold()
+    if not any(sign in folded for sign in _SIGNS) and not _RUN.search(text):
+        return text
+    return _redacted(text)
+
+
+def _redacted(text: str) -> str:
     if "PRIVATE KEY" in text:
         text = _PEM.sub(STUB, text)
     text = _FORMATS.sub(STUB, text)

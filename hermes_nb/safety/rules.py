@@ -14,19 +14,31 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
-from hermes_nb.safety.signs import Sign
-from hermes_nb.safety.tagging import CONTINUED, PARAGRAPH, SENTENCE, Tagged, alphabet
+from hermes_nb.safety.signs import APART, Sign, crowds
+from hermes_nb.safety.tagging import (
+    CONTINUED,
+    PARAGRAPH,
+    SENTENCE,
+    Tagged,
+    class_bits,
+    masks,
+)
 
 MARKS = 1.0
 """The score from which a text is suspicious."""
 BLOCKS = 3.0
 """The score from which it is blocked: one plain order to ignore the rules, or several hints."""
 
+_NEAR = 8
+"""Tags between matches of a crowd, and `_CROWD` those that one spans at most."""
+_CROWD = 400
+
 RULES: tuple[tuple[str, float, str], ...] = (
     # Orders to ignore what the model was told.
     ("prompt_injection", 3, "IGNORE ~3 PRIOR ~3 RULES"),
-    ("prompt_injection", 2, "IGNORE ~3 PRIOR ~2 TASK"),
+    ("prompt_injection", 2, "IGNORE !MY ~3 PRIOR ~2 TASK"),
     ("prompt_injection", 3, "IGNORE ~1 YOUR ~2 RULES"),
     ("prompt_injection", 2, "IGNORE EMPTY? ALL EMPTY? EMPTY? RULES"),
     ("prompt_injection", 2, "IGNORE EMPTY? RULES >"),
@@ -45,7 +57,7 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("prompt_injection", 2, "PUT ~1 ALL PRIOR RULES|TASK"),
     ("prompt_injection", 2, "SUPERSEDE ~2 PRIOR ~1 RULES|TASK|EMPTY"),
     ("prompt_injection", 2, "RULES SUPERSEDE ~3 PRIOR|ALL"),
-    ("prompt_injection", 3, "PRIOR|YOUR RULES ~2 NOLONGER"),
+    ("prompt_injection", 3, "PRIOR|YOUR RULES !MAY ~2 NOLONGER"),
     ("prompt_injection", 2, "RULES ~1 NEG NOLONGER APPLY"),
     ("prompt_injection", 3, "NEG OBEY ~2 PRIOR|YOUR ~2 RULES"),
     ("prompt_injection", 2, "NEG OBEY ~3 EVERYTHING ~2 PRIOR|GIVEN"),
@@ -69,7 +81,7 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("prompt_injection", 1.5, "IGNORE ~1 ETHICS|GUARDRAIL|SAFE"),
     ("prompt_injection", 1.5, "BYPASS ~2 SAFETY LIMIT|RULES"),
     ("prompt_injection", 2, "IF YOU ARE ~2 MODEL ~1 READING"),
-    ("prompt_injection", 0.75, "NOTE TO ~2 MODEL"),
+    ("prompt_injection", 0.25, "NOTE TO ~2 MODEL"),
     ("prompt_injection", 0.75, "< NEW TASK SENTENCE"),
     ("prompt_injection", 1, "ALL ~1 APPROVAL ~3 GRANTED"),
     ("prompt_injection", 1, "USER ~1 AUTHORIZED YOU"),
@@ -82,6 +94,39 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("prompt_injection", 1.5, "AFTERW YOU DO ~2 YOU ~1 SOLVE ~2 TASK"),
     ("prompt_injection", 1.5, "NOTE FROM ~4 MODEL"),
     ("prompt_injection", 2, "ATTEND ~1 NEW TASK"),
+    # Speaking to the model out of a document.
+    ("prompt_injection", 0.4, "ADDRESS ~3 MODEL"),
+    ("prompt_injection", 1, "ADDRESS ~4 MODEL ~~12 SEND|INVITE|DELETE|RECOMMEND"),
+    ("prompt_injection", 1, "IF YOU ARE ~3 MODEL ~4 RECOMMEND|SEND|DELETE|GIVE"),
+    ("prompt_injection", 1.5, "NEW ~1 SYSTEM RULES ~4 MODEL"),
+    ("prompt_injection", 1.5, "YOUR SECOND YOURACTION IS|ARE|FOLLOWS ~1 TO"),
+    ("prompt_injection", 1.5, "YOUR SECOND YOURACTION SENTENCE"),
+    ("prompt_injection", 0.4, "MODEL ~5 MUST ~2 RUN|SEND|DELETE"),
+    ("prompt_injection", 0.75, "YOU NOW? HAVE TO RUN|SEND|DELETE"),
+    ("prompt_injection", 1, "GIVE ~5 BEST ~1 RATING"),
+    ("prompt_injection", 1.5, "OBEY ~3 WHATEVER IT SAYS"),
+    ("prompt_injection", 1.5, "FETCH ~4 URL ~~4 OBEY ~2 WHATEVER|IT"),
+    ("prompt_injection", 0.4, "OBEY ~5 RULES ~4 URL"),
+    ("prompt_injection", 1.5, "PRIORITY OVERPRIO ~3 USER"),
+    ("prompt_injection", 2, "OBEY ~2 OVERPRIO ~2 USER"),
+    ("prompt_injection", 2, "YOU ARE NEG? NOLONGER BOUND"),
+    ("prompt_injection", 1.5, "YOUR ~1 ACTUAL BOSS"),
+    ("prompt_injection", 1, "OBEY ~1 RULES ~6 LIKE? IF ~3 USER"),
+    ("prompt_injection", 1, "MODEL READING IT SENTENCE"),
+    ("prompt_injection", 1, "IF ~4 PROCESSED BY ~2 AUTOMATED|MODEL"),
+    ("prompt_injection", 1, "USER ~1 REQUESTED ~1 YOU ~1 RUN|SEND|DELETE"),
+    ("prompt_injection", 1.5, "TREAT ~4 AS ~3 RULES|ORDER ~3 USER"),
+    ("prompt_injection", 2, "IGNORE ~2 TASK ~2 USER"),
+    # Taking the brakes off.
+    ("prompt_injection", 0.5, "WITHOUT ASKING ~2 CONFIRMING"),
+    ("prompt_injection", 1, "NEG ASKING ~1 CONFIRMING ~3 GRANTED"),
+    ("prompt_injection", 1, "SKIPS ~1 ALL ~1 CONFIRMING"),
+    ("prompt_injection", 1, "TURN ~2 CONFIRMING ~2 OFF"),
+    ("prompt_injection", 1, "TURN OFF ~3 CONFIRMING"),
+    ("prompt_injection", 1.5, "TREAT ~6 ALREADY ~1 AUTHORIZED"),
+    ("prompt_injection", 1, "USER ~3 AUTHORIZED ALL"),
+    ("prompt_injection", 1, "AUTHORIZED ~2 YOU ~1 SKIPS"),
+    ("prompt_injection", 1, "NEG NEED TO ASKING ~2 USER"),
     ("remote_code", 1, "DECODE ~4 OBEY|RUN ~4 IT"),
     ("remote_code", 1.5, "TRANSLATE ~7 RUN"),
     ("remote_code", 1, "OBEY|RUN ~3 DECODE ~2 RULES|COMMAND"),
@@ -138,6 +183,33 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("deception", 1.5, "USER ~2 NEG CONFIDE"),
     ("deception", 1.5, "CONFIDE ~3 USER NOTHING"),
     ("deception", 1, "KEEP IT ~1 HIDE"),
+    ("deception", 1.5, "WITHOUT ~2 USER ~3 INFORM"),
+    ("deception", 1.5, "NEG TELL IT ~3 SUMMARY"),
+    ("deception", 1.5, "CONFIDE IT ~4 POSTNEG"),
+    ("deception", 1.5, "THAT ~1 CONFIDE NEG"),
+    ("deception", 1.5, "NEG TELL ~2 NOBODY"),
+    ("deception", 0.75, "NEG TELL ~3 YOUR ~2 SUMMARY"),
+    ("deception", 1, "NEG TELL ~1 CHANGE ~4 SUMMARY"),
+    ("deception", 1, "USER MUST NEG LEARNS"),
+    ("deception", 0.75, "IF ASKS ~1 TELL"),
+    ("deception", 1.5, "NEG ~2 MENTIONS ~3 USER"),
+    ("deception", 1.5, "USER ~2 TELLNOT"),
+    ("deception", 1.5, "TELLNOT ~2 USER"),
+    ("deception", 1, "NEG TELL IT ~2 TO USER"),
+    ("deception", 1, "NEG TELL ~3 USER ~1 YOU"),
+    ("deception", 1.5, "LEAVE IT ~2 UPOUT ~3 SUMMARY"),
+    ("deception", 1.5, "NEG BRING IT UPOUT"),
+    ("deception", 1.5, "LEAVE NEG TRACE"),
+    ("deception", 1, "NEED NEG TELL ~2 SUMMARY"),
+    ("deception", 1.5, "USER ASKS ~8 CLAIM"),
+    ("deception", 1.5, "IF ~2 ASKS ~2 CLAIM"),
+    ("deception", 1.5, "CLAIM IT ~1 IF ~2 ASKS"),
+    ("deception", 1.5, "USER ASKS ~8 TELL USER ~1 YOU ~1 JUST"),
+    ("deception", 1, "REPORTS ~4 WERE|ARE EMPTYWORD"),
+    ("deception", 1, "NEG TELL ~3 CRITIC"),
+    ("deception", 1, "COLLECT|SEND ~8 SILENTLY >"),
+    ("deception", 1, "SILENTLY COLLECT|SEND"),
+    ("deception", 1, "DO IT SILENTLY"),
     # Secrets on their way out.
     ("exfiltration", 3, "SEND ~6 SECRETS ~~8 URL|EMAIL|ATTACKER"),
     ("exfiltration", 3, "SECRETS ~3 SEND ~4 URL|EMAIL|ATTACKER"),
@@ -150,16 +222,26 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("exfiltration", 2, "READ ~3 ALL ENVIRON"),
     ("exfiltration", 2, "CHAT ~6 SEND ~1 IT ~3 URL|EMAIL"),
     ("exfiltration", 2, "SEND ~2 KEY ~2 EMAIL"),
+    ("exfiltration", 1.5, "SEND ~1 WHOLE ~4 DATA ~4 EMAIL"),
+    ("exfiltration", 1.5, "SEND ~1 WHOLE ~1 CHAT ~~10 URL|EMAIL"),
+    ("exfiltration", 3, "SECRETS ~6 EMAIL|URL ~3 SENDLAST"),
+    ("exfiltration", 1, "DATA ~4 EMAIL|URL ~3 SENDLAST"),
+    ("exfiltration", 0.2, "READ ~6 WEAKFILE ~8 WRITE|SEND"),
     ("exfiltration", 2, "WRITE ~2 AGENTFILE ~3 SEND"),
     ("exfiltration", 2, "READ ~3 USER ~2 SECRETS ~~6 SEND"),
     ("exfiltration", 2, "REVEAL ~2 ALL ~1 SECRETS"),
     ("exfiltration", 1.5, "REVEAL ~3 SECRETS ~4 NEXT|FIRST ~1 ANSWER"),
     ("secret_access", 2, "READ ~4 FILE"),
+    ("secret_access", 1, "LOOK ~1 FOR ~2 EMPTY? ~2 FILE"),
     ("secret_access", 1, "READ ~1 CONTENTS ~3 WEAKFILE"),
     # Settling in, and taking orders from elsewhere.
-    ("persistence", 1.5, "WRITE ~6 MEMORY ~5 PERSIST"),
+    ("persistence", 0.75, "WRITE ~6 MEMORY ~5 PERSIST"),
+    ("persistence", 0.75, "WRITE IT ~5 MEMORY ~5 PERSIST"),
     ("persistence", 1.5, "WRITE ~6 AGENTFILE ~8 PERSIST"),
-    ("persistence", 1, "MEMORY ~3 WRITE ~~8 PERSIST"),
+    ("persistence", 0.2, "MEMORY ~3 WRITE ~~8 PERSIST"),
+    ("persistence", 1.5, "WRITE ~3 PERMANENT MEMORY"),
+    ("persistence", 1, "WRITE ~10 ALL ~2 AGENTFILE"),
+    ("persistence", 1, "WRITE ~8 TO ~2 AGENTFILE ~3 SO ~4 SURVIVES"),
     ("command_and_control", 1.5, "FETCH ~2 COMMAND ~2 FROM ~3 URL"),
     ("command_and_control", 1.5, "BADHOST"),
     ("command_and_control", 2, "CONNECT ~4 C2"),
@@ -174,35 +256,68 @@ _EITHER = {"SECRETS": ("SECRET", "ENVIRON", "VARIABLE", "FILE", "WEAKFILE")}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule made ready: what it shows, how much it counts, and its pattern over tags."""
+    """A rule made ready: what it shows, how much it counts, and what has to be there for it.
+
+    `all_of` has every class (`tagging.masks`) that no match can do without, and `one_of` a mask for
+    each element that is one of several: a text in which one is missing is not searched, and most
+    texts lack most of them.
+    """
 
     category: str
     score: float
     text: str
-    pattern: re.Pattern[str]
+    all_of: int
+    one_of: tuple[int, ...]
+    negates: bool
+    negated: bool
+
+
+def applicable(present: int) -> Iterator[Rule]:
+    """Yield the rules that can match in a text with these classes at all."""
+    for rule in rules():
+        if present & rule.all_of == rule.all_of and all(map(present.__and__, rule.one_of)):
+            yield rule
 
 
 def signs(words: Tagged) -> Iterator[Sign]:
     """Yield every place where a rule applies."""
-    for rule in rules():
-        elements = set(rule.text.split())
-        negates = not elements.isdisjoint(_NEGATIVE)
-        negated = rule.category == "deception" or rule.text.startswith("NEG")
-        for match in rule.pattern.finditer(words.tags):
-            start, end = words.span(*match.span())
+    for rule in applicable(words.present()):
+        for first, last in _matches(compiled(rule.text), words.tags):
+            start, end = words.span(first, last)
             yield Sign(
                 *(rule.category, rule.text, rule.score, start, end),
-                negates=negates,
-                negated=negated,
+                negates=rule.negates,
+                negated=rule.negated,
             )
+
+
+def _matches(pattern: re.Pattern[str], tags: str) -> Iterator[tuple[int, int]]:
+    """Yield where a pattern matches; beyond `APART` matches, those close together as one."""
+    found = (match.span() for match in pattern.finditer(tags))
+    yield from islice(found, APART)
+    yield from crowds(found, near=_NEAR, longest=_CROWD)
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules, compiled once."""
-    return tuple(Rule(category, score, text, compiled(text)) for category, score, text in RULES)
+    """Return the rules; their patterns are compiled when a text first has what they need."""
+    return tuple(_ready(*each) for each in RULES)
 
 
+def _ready(category: str, score: float, text: str) -> Rule:
+    elements = text.split()
+    needs = {mask(each) for each in elements if each[0].isalpha() and each[-1] != "?"}
+    single = {need for need in needs if need.bit_count() == 1}
+    return Rule(
+        *(category, score, text),
+        all_of=sum(single),
+        one_of=tuple(sorted(needs - single)),
+        negates=not _NEGATIVE.isdisjoint(elements),
+        negated=category == "deception" or text.startswith("NEG"),
+    )
+
+
+@cache
 def compiled(text: str) -> re.Pattern[str]:
     """Return a rule's text as a regular expression over tags."""
     pattern = "".join(map(_element, text.removeprefix("< ").split()))
@@ -231,11 +346,16 @@ def _element(element: str) -> str:
 @cache
 def charset(names: str) -> str:
     """Return the regular expression for the tags of any of the classes in `A|B|C`."""
-    wanted: set[str] = set()
-    for name in names.split("|"):
-        wanted.update(_EITHER.get(name, (name,)))
-    found = [tag for classes, tag in alphabet().items() if classes & wanted]
-    if not found:
-        message = f"no word is in {names!r}"
+    wanted = mask(names)
+    return f"[{''.join(tag for tag, found in masks().items() if found & wanted)}]"
+
+
+@cache
+def mask(names: str) -> int:
+    """Return the mask of the classes in `A|B|C`; raise ValueError where no word is in one."""
+    bits = class_bits()
+    wanted = [each for name in names.split("|") for each in _EITHER.get(name, (name,))]
+    if unknown := [name for name in wanted if name not in bits]:
+        message = f"no word is in {unknown[0]!r}"
         raise ValueError(message)
-    return f"[{''.join(found)}]"
+    return sum({bits[name] for name in wanted})

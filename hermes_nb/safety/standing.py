@@ -8,6 +8,8 @@ speak of attacks, and must not order the reader to do as quoted.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cache
 
 from hermes_nb.safety.rules import charset
 from hermes_nb.safety.signs import Sign
@@ -34,11 +36,40 @@ _SPEAKER = re.compile(
     r"|contents?|websites?|pages?|documents?|emails?|texts?|injections?)\b[^.\n]{0,60}?"
     r"\b(?:says?|tells?|tr(?:y|ies|ying)|attempt\w*|asks?|instruct\w*|claims?|contains?|embeds?"
     r"|includes?|like)\b"
+    r"|\b(?:p[aá]ginas?|mensage[mn]s?|mensaje|texto|sit[ei]o?|seiten?|nachricht|messaggio|courriel"
+    r"|страниц\w|письм\w)\b[^.\n]{0,60}?\b(?:pedir|pede|disser|pid[ea]|dic[ea]|dig[ea]|demande|dit"
+    r"|contient|contiene|contém|verlangt|sagt|enthält|chiede|просит|написано)\b"
 )
 _BREAK = re.compile(r"[;:!?—–(]|\s-\s")
 _SERIES = re.compile(r"\b(?:or|nor|oder|ou|o|и|или)\b")
 _LIST_ITEM = re.compile(r"[ \t]{0,12}(?:[-*+•|]|\d{1,3}[.)]|>|\[)")
 _QUOTES = "\"'`“”«»„‘’「」『』"
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """What is looked for among the tags around a passage."""
+
+    forbids: re.Pattern[str]
+    forbids_behind: re.Pattern[str]
+    hedges: re.Pattern[str]
+    talks: re.Pattern[str]
+    warns: re.Pattern[str]
+    orders: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Return the patterns, compiled once: most texts hold nothing that they would be needed for."""
+    gap = f"[^{SENTENCE}{PARAGRAPH}]"
+    return _Patterns(
+        forbids=re.compile(charset("FORBID")),
+        forbids_behind=re.compile(f"{gap}{{0,2}}{charset('POSTNEG')}"),
+        hedges=re.compile(charset("HESITATE|INSTEAD|ALSO")),
+        talks=re.compile(charset("TALK")),
+        warns=re.compile(charset("TALK|DANGER")),
+        orders=re.compile(f"(?<!{charset('FORBID')}){charset('OBEY')}{gap}{{0,4}}{charset('IT')}"),
+    )
 
 
 class Standing:
@@ -47,14 +78,6 @@ class Standing:
     def __init__(self, text: str, words: Tagged) -> None:
         self._text = text
         self._words = words
-        self._forbids = re.compile(charset("FORBID"))
-        self._forbids_behind = re.compile(f"[^{SENTENCE}{PARAGRAPH}]{{0,2}}{charset('POSTNEG')}")
-        self._hedges = re.compile(charset("HESITATE|INSTEAD|ALSO"))
-        self._talks = re.compile(charset("TALK"))
-        self._warns = re.compile(charset("TALK|DANGER"))
-        self._orders = re.compile(
-            f"(?<!{charset('FORBID')}){charset('OBEY')}[^{SENTENCE}{PARAGRAPH}]{{0,4}}{charset('IT')}"
-        )
 
     def meant(self, sign: Sign) -> bool:
         """Say whether a sign is part of an attack and not of talk about one."""
@@ -79,13 +102,13 @@ class Standing:
 
         For a weak sign any talk of danger will do.
         """
-        talks = self._talks if score >= _PLAIN else self._warns
+        talks = _patterns().talks if score >= _PLAIN else _patterns().warns
         tags = self._words.tags
         before = PARAGRAPH.join(tags[max(0, first - _WORDS_BEFORE) : first].split(PARAGRAPH)[-2:])
         after = tags[last : last + _WORDS_AFTER].partition(PARAGRAPH)[0]
         if not (talks.search(before) or talks.search(after)):
             return False
-        return not (self._orders.search(before) or self._orders.search(after))
+        return not (_patterns().orders.search(before) or _patterns().orders.search(after))
 
     def _forbidden(self, start: int, first: int) -> bool:
         """Say whether a word of forbidding before a passage governs it."""
@@ -93,18 +116,18 @@ class Standing:
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
             if words.tags[place] in (SENTENCE, PARAGRAPH):
                 break
-            if self._forbids.match(words.tags, place):
+            if _patterns().forbids.match(words.tags, place):
                 said = self._text[words.span(place, place + 1)[1] : start]
-                hedged = self._hedges.search(words.tags, place + 1, first)
+                hedged = _patterns().hedges.search(words.tags, place + 1, first)
                 return not hedged and _governs(said, first - place - 1)
         return False
 
     def _denied(self, first: int, last: int) -> bool:
         """Say whether a "never" follows a passage's verb, or the passage."""
         words = self._words
-        if last - first > 1 and self._forbids.match(words.tags, first + 1):
-            return not self._hedges.match(words.tags, first + 2)
-        return self._forbids_behind.match(words.tags, last, last + 3) is not None
+        if last - first > 1 and _patterns().forbids.match(words.tags, first + 1):
+            return not _patterns().hedges.match(words.tags, first + 2)
+        return _patterns().forbids_behind.match(words.tags, last, last + 3) is not None
 
     def _before(self, start: int) -> str:
         """Return what leads to a passage: its paragraph, and the lead-in or heading above it."""
@@ -126,7 +149,7 @@ class Standing:
     def _quoted(self, start: int, end: int) -> bool:
         """Say whether the passage stands in quotation marks, code, or a table."""
         text = self._text
-        line = text[max(0, start - _BEFORE) : start].rpartition("\n")[2]
+        line = text[max(0, start - _BEFORE) : start + 1].rpartition("\n")[2]
         behind = text[end : end + _AFTER].partition("\n")[0]
         if line.lstrip().startswith("|"):
             return True

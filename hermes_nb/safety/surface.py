@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
 
-from hermes_nb.safety.signs import Sign
+from hermes_nb.safety.normalise import Span
+from hermes_nb.safety.signs import APART, Sign, crowds
+from hermes_nb.safety.steps import Steps
 
 _NAME = r"\w{0,40}(?:key|token|secret|passw|credential|pwd)\w{0,20}"
 _FILE = r"[~\w./-]{0,80}(?:\.env\b|id_rsa|id_ed25519|\.ssh/|\.aws/|\.netrc|/etc/(?:passwd|shadow))"
@@ -23,27 +27,78 @@ class _Pattern:
     category: str
     score: float
     needs: tuple[str, ...]
-    pattern: re.Pattern[str]
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Things that are harmful together."""
+
+    category: str
+    score: float
+    needs: tuple[str, ...]
+    steps: Steps
+
+
+@cache
+def _data() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(Path(__file__).with_name("surface.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    """Return the patterns of `surface.toml`, compiled once."""
-    data = files("hermes_nb.safety").joinpath("surface.toml").read_text(encoding="utf-8")
+    """Return the patterns of `surface.toml`; one is compiled when a text first needs it."""
     return tuple(
-        _Pattern(item["category"], item["score"], tuple(item["needs"]), re.compile(item["pattern"]))
-        for item in tomllib.loads(data)["pattern"]
+        _Pattern(item["category"], item["score"], tuple(item["needs"]), item["pattern"])
+        for item in _data()["pattern"]
     )
 
 
-_PIPED = re.compile(
-    r"(?:curl|wget)\b[^\n|]{0,300}\|\s{0,4}(?:sudo\s+)?(?:env\s+)?"
-    r"(?:(?:ba|z|da|k)?sh|python3?|node|perl)\b"
-    r"|\b(?:ba|z)?sh\s+<\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"
-    r"|\beval\s+[\"']?\$\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"
-    r"|\b(?:iex|invoke-expression)\b[^\n]{0,40}(?:iwr|irm|downloadstring|invoke-webrequest)"
-    r"[^\n]{0,200}"
+@cache
+def _combinations() -> tuple[_Near, ...]:
+    """Return what `surface.toml` says is harmful together."""
+    return tuple(
+        _Near(
+            *(item["category"], item["score"], tuple(item["needs"])),
+            steps=Steps(
+                patterns=tuple(item["steps"]),
+                within=(item["within"],) * (len(item["steps"]) - 1),
+                barring=("\n" if item.get("line") else "",) * (len(item["steps"]) - 1),
+            ),
+        )
+        for item in _data()["near"]
+    )
+
+
+_compiled = cache(re.compile)
+
+_PIPED = Steps(
+    patterns=(
+        r"(?:curl|wget)\b",
+        r"\|\s{0,4}(?:sudo\s+)?(?:env\s+)?(?:(?:ba|z|da|k)?sh|python3?|node|perl)\b",
+    ),
+    within=(300,),
+    barring=("\n|",),
 )
+_SUBSTITUTED = (
+    ("<(", r"\b(?:ba|z)?sh\s+<\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
+    ("eval", r"\beval\s+[\"']?\$\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
+)
+"""What has to be there, and the download that an interpreter takes for a file or a command."""
+_INVOKED = Steps(
+    patterns=(
+        r"i(?<!\wi)(?:ex|nvoke-expression)\b",
+        r"(?:i(?:wr|rm|nvoke-webrequest)|downloadstring)[^\n`]{0,200}",
+    ),
+    within=(40,),
+    barring=("\n",),
+)
+_VENDORS = re.compile(
+    r"https://(?:sh\.rustup\.rs|get\.docker\.com|astral\.sh|bun\.sh|deno\.land|ollama\.com|get\.sdkman\.io"
+    r"|deb\.nodesource\.com|install\.python-poetry\.org|get\.helm\.sh|starship\.rs|nixos\.org"
+    r"|raw\.githubusercontent\.com/(?:homebrew|nvm-sh|pyenv)|cli\.github\.com|get\.pnpm\.io)(?:/|\s|\))"
+)
+"""Where installers come from that are documented everywhere just so."""
 _ORDERED = re.compile(
     r"\b(?:must|required?|recover\w*|immediately|mandatory|before (?:continuing|anything))\b"
 )
@@ -51,6 +106,9 @@ _SHADY = re.compile(
     r"https?://(?:\d{1,3}\.){3}\d{1,3}|pastebin\.com|webhook\.site|requestbin|ngrok|\.onion\b"
     r"|transfer\.sh|interact\.sh|\boast\.|burpcollaborator|pipedream\.net|\braw\.githack"
 )
+_CALLS = ("system(", "popen(", "run(")
+_BEFORE = 80
+"""Characters before a download in which it may be ordered."""
 _TOOLS = ("curl", "wget", "invoke-webrequest", "iwr", "http")
 _COMMAND = re.compile(r"(?:curl|wget|invoke-webrequest|iwr|httpie?)\b[^\n]{1,500}")
 _HEADER = re.compile(
@@ -73,28 +131,51 @@ _FORGED = 3
 def traces(text: str) -> Iterator[Sign]:
     """Yield what looks like part of an attack in a lower-case, normalised text."""
     for known in _patterns():
-        if any(need in text for need in known.needs):
+        if any(map(text.__contains__, known.needs)):
             quotable = known.category == "role_hijack" and known.score < _FORGED
-            name = known.pattern.pattern
-            for match in known.pattern.finditer(text):
-                yield Sign(known.category, name, known.score, *match.span(), quotable=quotable)
+            found = (match.span() for match in _compiled(known.pattern).finditer(text))
+            for start, end in chain(islice(found, APART), crowds(found)):
+                yield Sign(
+                    known.category, known.pattern, known.score, start, end, quotable=quotable
+                )
+    for near in _combinations():
+        if any(map(text.__contains__, near.needs)):
+            for start, end in near.steps.places(text):
+                yield Sign(near.category, near.steps.patterns[-1], near.score, start, end)
     yield from _remote_code(text)
-    if any(tool in text for tool in _TOOLS):
+    if any(map(text.__contains__, _TOOLS)):
         yield from _sent(text)
 
 
 def _remote_code(text: str) -> Iterator[Sign]:
     """Yield downloads that go straight into an interpreter, counted by how they are ordered."""
-    if "curl" not in text and "wget" not in text and "iex" not in text and "invoke-" not in text:
-        return
-    for match in _PIPED.finditer(text):
-        before = text[max(0, match.start() - 80) : match.start()]
+    found = [*_PIPED.places(text), *_INVOKED.places(text)]
+    for need, pattern in _SUBSTITUTED:
+        if need in text:
+            found += (match.span() for match in _compiled(pattern).finditer(text))
+    places = _apart(sorted(found))
+    for start, end in islice(places, APART):
+        before, command = text[max(0, start - _BEFORE) : start], text[start:end]
         score = 0.5
-        score += 0.5 if "https://" not in match[0] else 0
-        score += 1 if _ORDERED.search(before) else 0
-        score += 1.5 if _SHADY.search(match[0]) else 0
-        score += 1 if before.rstrip("\"'`").endswith(("system(", "popen(", "run(")) else 0
-        yield Sign("remote_code", "piped", score, *match.span())
+        score += 0.5 if "https://" not in command else 0
+        score += 1 if _ORDERED.search(before) and not _VENDORS.search(command) else 0
+        score += 1.5 if _SHADY.search(command) else 0
+        score += 1 if before.rstrip("\"'`").endswith(_CALLS) else 0
+        yield Sign("remote_code", "piped", score, start, end)
+    for start, end in crowds(places):  # as bad as the worst one among them may be
+        crowd = text[max(0, start - _BEFORE) : end]
+        score = 1.0 + bool(_ORDERED.search(crowd)) + 1.5 * bool(_SHADY.search(crowd))
+        score += any(map(crowd.__contains__, _CALLS))
+        yield Sign("remote_code", "piped", score, start, end)
+
+
+def _apart(places: Iterable[Span]) -> Iterator[Span]:
+    """Yield the places, in order, that do not overlap one before."""
+    done = 0
+    for start, end in places:
+        if start >= done:
+            done = end
+            yield start, end
 
 
 def _sent(text: str) -> Iterator[Sign]:

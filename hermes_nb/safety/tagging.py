@@ -8,8 +8,9 @@ of the lexicon and of `artefacts`.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from functools import cache, lru_cache
+from itertools import accumulate
 
 from hermes_nb.safety import artefacts
 from hermes_nb.safety.artefacts import address, kinds
@@ -31,6 +32,7 @@ _UNSPACED = "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U
 _CHUNK = re.compile(
     rf"\n[ \t]*\n\s*|[{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}|[^\s{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}"
 )
+_EMPTY_LINE = re.compile(r"\n[ \t]*\n\s*")
 _SCRIPT = re.compile(f"[{_UNSPACED}]")
 _STOPS = frozenset(".!?;:。．！？")
 _PATH = frozenset("./~$@`\"'(")
@@ -50,6 +52,21 @@ def alphabet() -> dict[Classes, str]:
 
 
 @cache
+def class_bits() -> dict[str, int]:
+    """Return a bit of its own for every class, and for the tag of a sentence's end."""
+    names = sorted(frozenset[str]().union(*alphabet()))
+    return {name: 1 << index for index, name in enumerate((*names, "SENTENCE"))}
+
+
+@cache
+def masks() -> dict[str, int]:
+    """Return the classes that each tag stands for, as a mask."""
+    bits = class_bits()
+    found = {tag: sum(bits[name] for name in classes) for classes, tag in alphabet().items()}
+    return {**found, SENTENCE: bits["SENTENCE"]}
+
+
+@cache
 def _phrases() -> tuple[tuple[str, str], ...]:
     """Return the tags of phrases' two words, each with what takes their place."""
     words, tag = lexicon(), alphabet()
@@ -66,32 +83,67 @@ class Tagged:
     def __init__(self, text: str) -> None:
         """Tag a lower-case, normalised text."""
         self._text = text
-        tags = "".join([*PARAGRAPH, *map(_tags, _CHUNK.findall(text))])
+        self._chunks = ["", *_chunks(text)]
+        self._pieces = [PARAGRAPH, *map(_tags, self._chunks[1:])]
+        tags = "".join(self._pieces)
         for words, phrase in _phrases():
             if words in tags:
                 tags = tags.replace(words, phrase)
         self.tags = tags
         self._places: tuple[list[int], list[int]] | None = None
 
+    def present(self) -> int:
+        """Return the classes that the text has words of, as a mask."""
+        known = masks()
+        found = 0
+        for tag in set(self.tags):
+            found |= known.get(tag, 0)
+        return found
+
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Return the place in the text of `tags[first:last]`."""
-        starts, ends = self._placed()
-        return starts[first], ends[last - 1]
+        return self._place(first)[0], self._place(last - 1)[1]
 
     def before(self, start: int) -> int:
         """Return the index of the first tag that stands at `start` or after it."""
-        return bisect_left(self._placed()[0], start)
+        chunks, tags = self._placed()
+        index = bisect_left(chunks, start) - 1
+        if index < 0:
+            return 0
+        if index == 0:
+            return 1
+        parts = _parts(self._chunks[index])  # the chunk before may reach beyond `start`
+        inside = start - chunks[index]
+        return tags[index] + sum(1 for part in parts if part[0] < inside)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Return the place in the text of one tag."""
+        chunks, tags = self._placed()
+        chunk = bisect_right(tags, index) - 1
+        if chunk == 0:
+            return -1, -1  # the paragraph that every text begins with
+        start, end, _ = _parts(self._chunks[chunk])[index - tags[chunk]]
+        return chunks[chunk] + start, chunks[chunk] + end
 
     def _placed(self) -> tuple[list[int], list[int]]:
+        """Return where each chunk begins, in the text and among the tags."""
         if self._places is None:
-            starts, ends = [-1], [-1]
-            for match in _CHUNK.finditer(self._text):
-                at = match.start()
-                for start, end, _ in _parts(match[0]):
-                    starts.append(at + start)
-                    ends.append(at + end)
-            self._places = starts, ends
+            chunks = [-1, *(match.start() for match in _CHUNK.finditer(self._text))]
+            tags = [0, *accumulate(map(len, self._pieces))][:-1]
+            self._places = chunks, tags
         return self._places
+
+
+def _chunks(text: str) -> list[str]:
+    """Return what `_CHUNK` finds; most texts need no more than to be split at their spaces."""
+    if not text.isascii():
+        return _CHUNK.findall(text)
+    first, *rest = _EMPTY_LINE.split(text) if _EMPTY_LINE.search(text) else (text,)
+    chunks = first.split()
+    for paragraph in rest:
+        chunks.append("\n")
+        chunks += paragraph.split()
+    return chunks if max(map(len, chunks), default=0) <= _LONGEST_CHUNK else _CHUNK.findall(text)
 
 
 Part = tuple[int, int, str]
@@ -99,6 +151,10 @@ Part = tuple[int, int, str]
 
 @lru_cache(maxsize=_MEMO)
 def _tags(chunk: str) -> str:
+    if chunk.isascii() and chunk[0] not in _PATH:
+        bare = chunk if chunk.isalpha() else chunk.strip(_AROUND)
+        if bare.isalpha() and lexicon().unknown(bare):  # nine words of ten
+            return OTHER + SENTENCE if _stops(chunk) else OTHER
     return "".join([part[2] for part in _parts(chunk)])
 
 
@@ -127,11 +183,14 @@ _SIZE_OF_A_WORD = 3
 
 
 def _between(run: str, start: int, end: int) -> list[Part]:
-    parts: list[Part] = []
-    for at in range(start, end, _SIZE_OF_A_WORD):
-        stop = min(at + _SIZE_OF_A_WORD, end)
-        parts.append((at, stop, SENTENCE if "。" in run[at:stop] else OTHER))
-    return parts
+    size = _SIZE_OF_A_WORD
+    places = range(start, end, size)
+    if "。" not in run:
+        return [(at, min(at + size, end), OTHER) for at in places]
+    return [
+        (at, min(at + size, end), SENTENCE if "。" in run[at : min(at + size, end)] else OTHER)
+        for at in places
+    ]
 
 
 def _spaced(chunk: str) -> tuple[Part, ...]:
@@ -143,10 +202,15 @@ def _spaced(chunk: str) -> tuple[Part, ...]:
         parts = _moved(_word(bare), chunk.find(bare))
     else:
         parts = _things(chunk) or _one_word(chunk) or _many_words(chunk)
-    if chunk[-1:] in _STOPS or chunk.rstrip(_CLOSING)[-1:] in _STOPS:
+    if _stops(chunk):
         size = len(chunk)
         parts = (*parts, (size, size, SENTENCE))
     return parts
+
+
+def _stops(chunk: str) -> bool:
+    """Say whether a sentence ends with a chunk."""
+    return chunk[-1] in _STOPS or chunk.rstrip(_CLOSING)[-1:] in _STOPS
 
 
 def _things(chunk: str) -> tuple[Part, ...]:
@@ -162,6 +226,8 @@ def _things(chunk: str) -> tuple[Part, ...]:
 def _word(word: str) -> tuple[Part, ...]:
     """Return the part that a plain word is, or those of the words it is glued from."""
     words, tag = lexicon(), alphabet()
+    if word.isascii() and words.unknown(word):
+        return ((0, len(word), OTHER),)
     if word in words.in_pairs:
         return ((0, len(word), tag[words.own_classes(word)]),)
     glued = words.unglued(word)

@@ -13,7 +13,7 @@ import secrets
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.lookalikes import LOOKALIKES
 from hermes_nb.safety.normalise import normalise
-from hermes_nb.safety.scan import neutralised, scan
+from hermes_nb.safety.scan import ScanResult, neutralised, scan
 from hermes_nb.safety.visible import visible
 
 _NONCE_BYTES = 4
@@ -23,13 +23,16 @@ _MARK = re.compile(rf"[{_OPENING}][\s/\\|]{{0,8}}" + r"[\s_.-]?".join("untrusted
 _LETTERS = {code: latin for code, latin in LOOKALIKES.items() if len(latin) == 1}
 
 
-def wrap(text: str, *, source: str, nonce: str | None = None) -> str:
+def wrap(
+    text: str, *, source: str, nonce: str | None = None, scanned: ScanResult | None = None
+) -> str:
     """Return `text` between marks that name its `source` and say that it is data.
 
     A text that the scan finds suspicious or worse keeps everything but the passages in question;
-    the mark names their categories.
+    the mark names their categories. `scanned` is what a scan of this very text found, where there
+    was one already.
     """
-    result = scan(text)
+    result = scanned or scan(text)
     body, note = text, ""
     if result.verdict != "clean":
         body = neutralised(text, result.findings)

@@ -6,17 +6,41 @@ as `\x1b`, `\u202e` and so on; everything else, every script and emoji, stays as
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode's categories of characters that have no shape of their own."""
+_JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+"""What joins or parts letters and emoji of many scripts; beside an ASCII letter it only hides."""
+_MARKERS = "\u200e\u200f\u00ad"
+"""Marks of direction for one place, and soft hyphens: right in prose, and they reorder nothing."""
 
 
 def visible(text: str, *, lines: bool = False) -> str:
     """Return `text` with its invisible characters escaped; `lines` keeps line ends and tabs."""
+    return _shown(text, "\n\t" if lines else "")
+
+
+def readable(text: str) -> str:
+    """Return prose with what hides or reorders it escaped; what scripts and emoji need stays.
+
+    An override of direction or an ANSI sequence shows as its escape, a family of emoji or a
+    Persian word stays whole. Line ends become those of Unix.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():
+        return _shown(text, "\n\t")
+    pieces, at = [], 0
+    for joined in _JOINED.finditer(text):
+        pieces += [_shown(text[at : joined.start()], "\n\t" + _MARKERS), joined[0]]
+        at = joined.end()
+    return "".join([*pieces, _shown(text[at:], "\n\t" + _MARKERS)])
+
+
+def _shown(text: str, keep: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    keep = "\n\t" if lines else ""
     return "".join(
         _escape(character)
         if unicodedata.category(character) in _HIDDEN and character not in keep

@@ -18,21 +18,28 @@ from hermes_nb.safety.visible import visible
 from hermes_nb.skills.discovery import FILE_LIMIT, Found, Shelf, decoded, read_regular
 from hermes_nb.skills.document import Document, SkillError, read_document
 from hermes_nb.skills.guard import Verdict
+from hermes_nb.skills.kept import Kept
 from hermes_nb.skills.ledger import Ledger, Usage
 from hermes_nb.skills.ranking import Text, scores, text_of
 from hermes_nb.skills.roots import Root
 from hermes_nb.skills.skill import Skill, Skipped
 from hermes_nb.skills.support import is_code, listed
-from hermes_nb.skills.verdicts import Verdicts
+from hermes_nb.skills.verdicts import Verdicts, edition
 
 Accepts = Callable[[Path, str], bool]
 """Says whether the user accepted a text at a path, however it looks."""
 _WORTH_SAVING = 20
 """New verdicts from which they are written down: examining that many costs about 0.1 s."""
 DOCUMENT = "SKILL.md"
+UNFIT = "unnamed"
+"""The category of skills whose folders have names that are not fit to be shown."""
+_WORTH_KEEPING = 50
+"""Documents read for which what they say is written down: reading that many takes some 10 ms."""
 _AT_ONCE = 64
-"""New documents that a process examines whole when it sees them, some 0.1 s. Of the others it looks
-at what the index shows; they are examined when they are loaded, or by the next process."""
+"""New documents that a process examines whole when it sees them, some 0.1 s. When more are new it
+examines `_OF_MANY`, and looks at what the index shows of the others; these are examined when they
+are loaded, or by a later process."""
+_OF_MANY = 12
 _EXAMINED = 4 * FILE_LIMIT
 """Bytes of a skill's support files that are examined when it is loaded."""
 
@@ -57,7 +64,8 @@ class Catalogue:
         verdicts: Verdicts,
         accepts: Accepts | None = None,
     ) -> None:
-        self._shelves = [Shelf(root) for root in roots]
+        self._kept = Kept(verdicts.directory, edition=edition())
+        self._shelves = [Shelf(root, self._kept) for root in roots]
         self._ledger, self._verdicts, self._accepts = ledger, verdicts, accepts
         self._lock = threading.RLock()
         self._last = Snapshot()
@@ -66,6 +74,7 @@ class Catalogue:
         self._texts: dict[Path, tuple[Skill, Text]] = {}
         self._found: dict[str, tuple[Shelf, Found]] = {}
         self._harmless: dict[str, tuple[int, int, int]] = {}
+        self._categories: dict[str, str] = {"": ""}
         self._room = _AT_ONCE
 
     def snapshot(self) -> Snapshot:
@@ -74,6 +83,10 @@ class Catalogue:
             self._last = self._taken()
             self._claimed = {skipped.name for skipped in self._last.skipped}
             self._verdicts.save(at_least=_WORTH_SAVING)
+            if sum(shelf.unkept for shelf in self._shelves) >= _WORTH_KEEPING:
+                self._kept.save(known for shelf in self._shelves for known in shelf.documents())
+                for shelf in self._shelves:
+                    shelf.unkept = 0
             return self._last
 
     def current(self, name: str) -> Skill | None:
@@ -180,12 +193,13 @@ class Catalogue:
 
     def _taken(self) -> Snapshot:
         usage = self._ledger.entries()
-        self._glance()
+        looked = [(shelf, shelf.look()) for shelf in self._shelves]
+        self._glance([found for _, several in looked for found in several])
         skills: dict[str, Skill] = {}
         skipped: list[Skipped] = []
         self._found = {}
-        for shelf in self._shelves:
-            for found in shelf.look():
+        for shelf, several in looked:
+            for found in several:
                 skill = self._skill(found, usage, skills)
                 if isinstance(skill, Skipped):
                     skipped.append(skill)
@@ -222,7 +236,7 @@ class Catalogue:
         skill = Skill(
             name=document.name,
             description=described,
-            category=found.category or document.category,
+            category=self._category(found, document),
             directory=found.directory,
             file=found.file,
             root=found.root,
@@ -251,27 +265,48 @@ class Catalogue:
             return "clean", ()
         if found.root.source != "workdir":
             known = self._verdicts.known(found.digest, strict=found.root.strict)
-            if known and (known[0] == "clean" or self._accepts is None):
+            if known and known[0] == "clean":
+                return self._glanced(found) if found.document and found.document.notes else known
+            if known and self._accepts is None:
                 return known
-            if known is None and self._room <= 0 and found.document is not None:
-                level, reasons = self._verdicts.level(_shown(found.document), name=DOCUMENT)
-                return ("dangerous", reasons) if level == "suspicious" else (level, reasons)
+            if known is None and self._room <= 0:
+                return self._glanced(found)
             self._room -= known is None
         text, _ = decoded(read_regular(found.file))
         verdict = self.judged(found.root, found.file, text, digest=found.digest, code=False)
         return verdict.level, verdict.reasons
 
-    def _glance(self) -> None:
+    def _glanced(self, found: Found) -> tuple[str, tuple[str, ...]]:
+        """Return how bad that is which the index shows: the name may be the folder's."""
+        document = found.document
+        if document is None or self._verdicts.glanced(found.digest, document.name):
+            return "clean", ()
+        level, reasons = self._verdicts.level(_shown(document), name=DOCUMENT)
+        return ("dangerous", reasons) if level == "suspicious" else (level, reasons)
+
+    def _category(self, found: Found, document: Document) -> str:
+        """Return what a skill is listed under: folders' names, unless they read like an order."""
+        category = found.category or document.category
+        known = self._categories.get(category)
+        if known is None:
+            level, _ = self._verdicts.level(visible(category).replace("/", "\n\n"))
+            known = self._categories[category] = category if level == "clean" else UNFIT
+        return known
+
+    def _glance(self, several: Sequence[Found]) -> None:
         """Look at what the index shows of documents that are not examined now, all at once."""
         new = [
-            found.document
-            for shelf in self._shelves
-            if shelf.root.examined and shelf.root.source != "workdir"
-            for found in shelf.look()
-            if found.document is not None
+            (found.digest, found.document)
+            for found in several
+            if found.root.examined
+            and found.root.source != "workdir"
+            and found.document is not None
             and self._verdicts.known(found.digest, strict=found.root.strict) is None
         ]
-        self._verdicts.take_in([_shown(each) for each in new[max(self._room, 0) :]], name=DOCUMENT)
+        if len(new) > self._room:
+            self._room = min(self._room, _OF_MANY)
+            rest = new[max(self._room, 0) :]
+            self._verdicts.take_in({(digest, each.name): _shown(each) for digest, each in rest})
 
     def _text(self, skill: Skill) -> Text:
         known = self._texts.get(skill.file)

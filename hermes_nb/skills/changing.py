@@ -16,6 +16,7 @@ from hermes_nb.skills.checking import (
     current_bytes,
     given,
     refuse,
+    refuse_changed,
     refuse_harm,
     text_of,
 )
@@ -28,6 +29,7 @@ from hermes_nb.skills.document import (
     valid_category,
 )
 from hermes_nb.skills.editing import diff
+from hermes_nb.skills.history import digest_of
 from hermes_nb.skills.ledger import Ledger
 from hermes_nb.skills.likeness import near_duplicate
 from hermes_nb.skills.roots import Root
@@ -111,12 +113,25 @@ class Changer:
             return f"undo {last.action} of skill {last.name!r}" if last else "nothing to undo"
         skill = self._catalogue.find(change.name)
         if change.action == "delete":
+            refuse_changed(change, current_bytes(skill, DOCUMENT))
             return f"delete skill {skill.name!r} ({skill.description})"
         relative = _file(change)
         before = current_bytes(skill, relative)
+        refuse_changed(change, before)
         after = bytes_after(change, skill, relative, before)
         old, new = (text_of(data or b"") for data in (before, after))
         return diff(old, new, f"{skill.name}/{relative}") or "no difference"
+
+    def seen(self, change: Change) -> str:
+        """Return the digest of the file that a change is about, "" where there is none yet."""
+        if change.action in ("create", "undo"):
+            return ""
+        relative = DOCUMENT if change.action == "delete" else _file(change)
+        return digest_of(current_bytes(self._catalogue.find(change.name), relative))
+
+    def has_made(self, proposal: str) -> bool:
+        """Say whether the change that the user approved under this id was made."""
+        return self._writer is not None and self._writer.has_made(proposal)
 
     def _checked_new(self, change: Change) -> tuple[str, str]:
         """Return a new skill's text and category; raise SkillError when it must not be made."""
@@ -157,6 +172,7 @@ class Changer:
         relative = _file(change)
         with self._locked_skill(change.name, writer) as skill:
             before = current_bytes(skill, relative)
+            refuse_changed(change, before)
             after = bytes_after(change, skill, relative, before)
             if skill.source == "home":
                 writer.put(
@@ -197,6 +213,7 @@ class Changer:
                     "the user can switch it off"
                 )
                 raise SkillError(message)
+            refuse_changed(change, current_bytes(skill, DOCUMENT))
             writer.remove(skill.directory, skill.name, change.action, change.origin)
         self._ledger.note(skill.name, "gone", change.origin)
         return _done(change, f"deleted skill {skill.name!r}; undo brings it back", skill.directory)

@@ -11,6 +11,7 @@ from hermes_nb.skills.discovery import FILE_LIMIT, decoded, read_regular
 from hermes_nb.skills.document import SkillError, problems, read_document
 from hermes_nb.skills.editing import replaced
 from hermes_nb.skills.guard import examine
+from hermes_nb.skills.history import digest_of
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.skill import Skill
 from hermes_nb.skills.support import checked_path, is_code, missing, real_path
@@ -27,12 +28,17 @@ class Details(TypedDict, total=False):
     old_string: str | None
     new_string: str | None
     replace_all: bool
+    seen: str | None
     origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What somebody asks for; what an action needs is checked by it."""
+    """What somebody asks for; what an action needs is checked by it.
+
+    `seen` is the digest of the file that it is about, as it was for whoever asks ("" where there
+    was none): a change of any other file is refused. None means: as it is.
+    """
 
     action: str
     name: str = ""
@@ -43,6 +49,7 @@ class Change:
     old_string: str | None = None
     new_string: str | None = None
     replace_all: bool = False
+    seen: str | None = None
     origin: Origin = field(default_factory=Origin)
 
     @property
@@ -57,6 +64,13 @@ def current_bytes(skill: Skill, relative: str) -> bytes | None:
     """Return a file's bytes, None where there is none."""
     path = skill.file if relative == DOCUMENT else real_path(skill.directory, relative)
     return read_regular(path) if os.path.lexists(path) else None
+
+
+def refuse_changed(change: Change, before: bytes | None) -> None:
+    """Raise SkillError when the file is no longer the one that the change was thought for."""
+    if change.seen is not None and digest_of(before) != change.seen:
+        message = f"{change.file} of skill {change.name!r} has been changed since; look at it again"
+        raise SkillError(message)
 
 
 def bytes_after(change: Change, skill: Skill, relative: str, before: bytes | None) -> bytes | None:

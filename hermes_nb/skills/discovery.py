@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_nb.skills.document import Document, SkillError, read_document
+from hermes_nb.skills.kept import Kept, Known, Stamp
 from hermes_nb.skills.roots import Root
 
 DEPTH = 3
@@ -28,15 +29,16 @@ _FINE = 0.1
 """Seconds; Linux stamps files with the time of its last tick, at most 10 ms ago."""
 _COARSE = 2.0
 """Seconds; FAT counts in twos, and whole seconds hint at such a file system."""
-
-Stamp = tuple[int, int, int, int]
+_YOUNG: Stamp = (-1, 0, 0, 0)
+"""The stamp of a file that may change without showing; equal to none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """A SKILL.md. `document` is None where it could not be used, and `reason` says why.
 
-    `directory` is without links; `digest` is the SHA-256 of the file's bytes, "" if unread.
+    `document` is without its body, which is read when it is wanted. `directory` is without links;
+    `digest` is the SHA-256 of the file's bytes, "" if unread.
     """
 
     root: Root
@@ -58,9 +60,15 @@ class _Listing:
 
 @dataclass(slots=True)
 class Shelf:
-    """One root, and what was last seen in it. Not for several threads at once."""
+    """One root, and what was last seen in it. Not for several threads at once.
+
+    `kept` is what an earlier process saw in it.
+    """
 
     root: Root
+    kept: Kept | None = None
+    unkept: int = 0
+    """How many documents were read that are not kept yet."""
     _listings: dict[str, _Listing] = field(default_factory=dict)
     _files: dict[str, tuple[Stamp, Found]] = field(default_factory=dict)
     notes: list[tuple[Path, str]] = field(default_factory=list)
@@ -154,56 +162,89 @@ class Shelf:
         if known is not None and stamp is not None and known[0] == stamp:
             self._files[path] = known
             return known[1]
-        found = self._read(base, Path(path), parts, known[1] if known else None)
+        found = self._recalled(path, parts, stamp) if known is None and stamp is not None else None
+        if found is None:
+            found = self._read(base, path, parts, known[1] if known else None)
+            self.unkept += found.document is not None
         if stamp is not None:
             self._files[path] = (_believed(stamp), found)
         return found
 
-    def _read(self, base: str, path: Path, parts: tuple[str, ...], before: Found | None) -> Found:
+    def documents(self) -> Iterator[tuple[str, Known]]:
+        """Yield what there is to keep: documents of files that can be told from later ones."""
+        for path, (stamp, found) in self._files.items():
+            if found.document is not None and stamp != _YOUNG:
+                yield path, (stamp, found.digest, found.document)
+
+    def _recalled(self, path: str, parts: tuple[str, ...], stamp: Stamp) -> Found | None:
+        """Return a document as an earlier process read it, if the file is what it was."""
+        known = self.kept.get(path, stamp) if self.kept is not None else None
+        return self._found(path, parts, digest=known[1], document=known[2]) if known else None
+
+    def _read(self, base: str, path: str, parts: tuple[str, ...], before: Found | None) -> Found:
         """Read a document; one whose bytes did not change is not parsed again."""
-        found = Found(
-            root=self.root,
-            directory=path.parent,
-            file=path,
-            folder=parts[-1],
-            category="/".join(parts[:-1]),
-        )
         try:
-            _refuse_link_out(base, path)
+            if os.path.islink(path):  # noqa: PTH114 - as all of this, for thousands of files
+                _refuse_link_out(base, path)
             data = read_regular(path)
             digest = hashlib.sha256(data).hexdigest()
             if before is not None and before.digest == digest:
                 return before
             text, whole = decoded(data)
             document = read_document(text, folder=parts[-1])
-            if not whole:
-                document = replace(document, notes=(*document.notes, "it is not all UTF-8"))
         except OSError as error:
-            return replace(found, reason=f"it cannot be read: {error.strerror or error}")
+            reason = f"it cannot be read: {error.strerror or error}"
+            return self._found(path, parts, reason=reason)
         except SkillError as error:
-            return replace(found, reason=str(error))
-        return replace(found, digest=digest, document=document)
+            return self._found(path, parts, reason=str(error))
+        notes = document.notes if whole else (*document.notes, "it is not all UTF-8")
+        bare = replace(document, body="", notes=notes)
+        return self._found(path, parts, digest=digest, document=bare)
+
+    def _found(
+        self,
+        path: str,
+        parts: tuple[str, ...],
+        *,
+        digest: str = "",
+        document: Document | None = None,
+        reason: str = "",
+    ) -> Found:
+        file = Path(path)
+        return Found(
+            root=self.root,
+            directory=file.parent,
+            file=file,
+            folder=parts[-1],
+            category="/".join(parts[:-1]),
+            digest=digest,
+            document=document,
+            reason=reason,
+        )
 
 
-def _refuse_link_out(base: str, path: Path) -> None:
+def _refuse_link_out(base: str, path: str) -> None:
     if not os.path.realpath(path).startswith(base + os.sep):
         message = "its SKILL.md is a link that leads out of its directory"
         raise SkillError(message)
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: str | Path) -> bytes:
     """Return a regular file's bytes; raise SkillError on what is none, or is too large.
 
     Opened without blocking: a pipe without a writer would hold the thread for ever.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            message = f"{path.name!r} is not a regular file"
+    with open(os.open(path, flags), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            message = f"{os.path.basename(path)!r} is not a regular file"  # noqa: PTH119
             raise SkillError(message)
-        data = file.read(FILE_LIMIT + 1)
+        data = file.read(min(status.st_size, FILE_LIMIT) + 1)
+        while len(data) <= FILE_LIMIT and (more := file.read(FILE_LIMIT + 1 - len(data))):
+            data += more
     if len(data) > FILE_LIMIT:
-        message = f"{path.name!r} is larger than {FILE_LIMIT:,} bytes"
+        message = f"{os.path.basename(path)!r} is larger than {FILE_LIMIT:,} bytes"  # noqa: PTH119
         raise SkillError(message)
     return data
 
@@ -249,4 +290,4 @@ def _believed(stamp: Stamp) -> Stamp:
     coarse = stamp[0] % 1_000_000_000 == 0
     age = time.time() - max(stamp[0], stamp[1]) / 1e9
     young = abs(age) < (_COARSE if coarse else _FINE)
-    return (-1, 0, 0, 0) if young else stamp
+    return _YOUNG if young else stamp

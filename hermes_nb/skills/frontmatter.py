@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from hermes_nb.skills.plain_fields import plain_fields
+
 FRONTMATTER_LIMIT = 65_536
 """Characters; the largest in the wild have about 4,000."""
 _DEPTH = 20
@@ -50,14 +52,23 @@ def split(text: str) -> Split:
 
     Without a closing fence the frontmatter ends at the first line that cannot belong to it.
     """
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.lstrip("\n").split("\n")
-    if lines[0].rstrip() != _FENCE:
+    text = text.removeprefix("\ufeff")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.lstrip("\n")
+    first, _, rest = text.partition("\n")
+    if first.rstrip() != _FENCE:
         message = "it does not begin with a line `---`"
         raise FrontmatterError(message)
-    for number, line in enumerate(lines[1:], 1):
+    start = 0 if rest.startswith(_FENCE) else rest.find(f"\n{_FENCE}") + 1
+    while rest.startswith(_FENCE, start):
+        line, _, body = rest[start:].partition("\n")
         if line.rstrip() == _FENCE:
-            return Split("\n".join(lines[1:number]), "\n".join(lines[number + 1 :]))
+            return Split(rest[: max(0, start - 1)], body)
+        start = rest.find(f"\n{_FENCE}", start) + 1
+        if not start:
+            break
+    lines = text.split("\n")
     end = next((n for n, line in enumerate(lines[1:], 1) if not _may_belong(line)), len(lines))
     return Split("\n".join(lines[1:end]), "\n".join(lines[end:]), closed=False)
 
@@ -67,10 +78,12 @@ def read_fields(head: str, *, repair: bool = True) -> Frontmatter:
     if len(head) > FRONTMATTER_LIMIT:
         message = f"the frontmatter is longer than {FRONTMATTER_LIMIT:,} characters"
         raise FrontmatterError(message)
+    if (plain := plain_fields(head)) is not None:
+        return Frontmatter(plain)
     first: FrontmatterError | None = None
     for candidate, note in _candidates(head) if repair else ((head, ""),):
         try:
-            read = _parsed(candidate)
+            read = parsed(candidate)
         except FrontmatterError as error:
             first = first or error
         else:
@@ -148,7 +161,8 @@ def _loader() -> Any:  # noqa: ANN401 - the C parser where PyYAML has it
     return getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
-def _parsed(head: str) -> Frontmatter:
+def parsed(head: str) -> Frontmatter:
+    """Return what YAML makes of a frontmatter; raise FrontmatterError where it makes nothing."""
     import yaml
 
     builder = _Builder()

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_nb.core.text import one_line
+from hermes_nb.safety.flows import flows
 from hermes_nb.safety.scan import scan
+from hermes_nb.safety.threats import STRONG, Threat, threats
 from hermes_nb.safety.visible import visible
-from hermes_nb.skills.flows import flows
-from hermes_nb.skills.threats import STRONG, Threat, threats
 
 Level = Literal["clean", "suspicious", "dangerous"]
 _REASONS = 4

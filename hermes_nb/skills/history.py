@@ -43,6 +43,7 @@ class Record:
     at: float = 0.0
     session: str = ""
     turn: int = 0
+    proposal: str = ""
 
 
 class History:

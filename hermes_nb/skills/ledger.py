@@ -26,10 +26,14 @@ _READ_LIMIT = 16_777_216
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Who changes a skill: a session and a turn of it, "" and 0 where it is the user."""
+    """Who changes a skill: a session and a turn of it, "" and 0 where it is the user.
+
+    `proposal` is the id of what the user approved, "" for a change that was made at once.
+    """
 
     session: str = ""
     turn: int = 0
+    proposal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,6 +186,14 @@ class Library:
         """Return what `manage` would do, as a text or a diff; raise SkillError where it cannot."""
         return self._changer.preview(Change(action=action, name=name.strip(), **details))
 
+    def seen(self, change: Change) -> str:
+        """Return the digest of the file that a change is about, for its `seen`."""
+        return self._changer.seen(change)
+
+    def has_made(self, proposal: str) -> bool:
+        """Say whether the change with this `origin.proposal` was made, as far as is on record."""
+        return self._changer.has_made(proposal)
+
     def _shown(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:
         """Return a file's text as it may be shown, and what it is where it is no text."""
         try:

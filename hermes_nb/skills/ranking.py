@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 _K1 = 1.2
 _B = 0.75
@@ -59,7 +60,8 @@ def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
     wanted = set(stems(query))
     if not wanted or not texts:
         return {}
-    matches = {key: _matched(text, wanted) for key, text in texts.items()}
+    words = _meant(wanted, set().union(*(text.terms for text in texts.values())))
+    matches = {key: _matched(text, words) for key, text in texts.items()}
     frequency = Counter(term for found in matches.values() for term in found)
     mean = sum(text.length for text in texts.values()) / len(texts) or 1.0
     result: dict[str, float] = {}
@@ -95,16 +97,26 @@ def same_name(one: str, other: str) -> bool:
     return matcher.real_quick_ratio() >= close and matcher.ratio() >= close
 
 
-def _matched(text: Text, wanted: set[str]) -> dict[str, float]:
+def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
+    """Return the terms that texts have for each term of a query: itself, those it begins."""
+    found: dict[str, list[str]] = {}
+    for term in wanted:
+        long = len(term) > _SHORTEST_STEM
+        same = [word for word in known if word.startswith(term)] if long else []
+        if same or term in known:
+            found[term] = same or [term]
+    return found
+
+
+def _matched(text: Text, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return the query's terms that a text has, with their weights; a beginning counts half."""
     found: dict[str, float] = {}
-    for term in wanted:
-        if exact := text.terms.get(term):
+    terms = text.terms
+    for term, meant in words.items():
+        if exact := terms.get(term):
             found[term] = exact
-        elif len(term) > _SHORTEST_STEM:
-            partial = [n for word, n in text.terms.items() if word.startswith(term)]
-            if partial:
-                found[term] = max(partial) / 2
+        elif partial := [terms[word] for word in meant if word in terms]:
+            found[term] = max(partial) / 2
     return found
 
 
@@ -112,6 +124,7 @@ def _idf(documents: int, total: int) -> float:
     return math.log(1 + (total - documents + 0.5) / (documents + 0.5))
 
 
+@lru_cache(maxsize=8_192)
 def _stem(word: str) -> str:
     """Return a word without its ending: `plots` and `plotting` are `plot`, `files` is `fil`."""
     if len(word) > _SHORTEST_STEM:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ class Verdicts:
     """Verdicts by content; `directory` is where they outlive the process, or None."""
 
     def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
         self._path = directory / "verdicts.json" if directory else None
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Level, tuple[str, ...]]] | None = None
@@ -93,18 +96,26 @@ class Verdicts:
                 self._unsaved += 1
         return found
 
-    def take_in(self, texts: Sequence[str], *, name: str = "") -> None:
-        """Examine many short texts: together where they are clean, which costs a fraction."""
+    def glanced(self, digest: str, name: str) -> bool:
+        """Say whether what the index shows of a document was found clean.
+
+        `digest` is that of its bytes; its `name` may be its folder's and need not be in them.
+        """
+        with self._lock:
+            return _glance(digest, name) in self._loaded()
+
+    def take_in(self, shown: Mapping[tuple[str, str], str]) -> None:
+        """Examine what the index shows of documents, by digest and name, many at a time."""
         with self._lock:
             known = self._loaded()
-            keys = {_key(_digest(text), strict=False, code=False): text for text in texts}
-        new = [(key, text) for key, text in keys.items() if key not in known]
+        new = [(_glance(*key), text) for key, text in shown.items() if _glance(*key) not in known]
         for first in range(0, len(new), _TOGETHER):
             some = new[first : first + _TOGETHER]
-            if examine("\n\n".join(text for _, text in some), name=name).level != "clean":
+            if examine("\n\n".join(text for _, text in some)).level != "clean":
                 continue  # each is examined by itself when it is asked for
             with self._lock:
                 known.update((key, ("clean", ())) for key, _ in some)
+                self._unsaved += len(some)
 
     def save(self, *, at_least: int = 1) -> None:
         """Write what is new, if that many are; a place that cannot be written is left alone."""
@@ -122,7 +133,7 @@ class Verdicts:
 
     def _loaded(self) -> dict[str, tuple[Level, tuple[str, ...]]]:
         if self._known is None:
-            self._rules = _rules_digest()
+            self._rules = edition()
             self._known = _read(self._path, self._rules) if self._path else {}
         return self._known
 
@@ -133,6 +144,10 @@ def _digest(text: str) -> str:
 
 def _key(digest: str, *, strict: bool, code: bool) -> str:
     return f"{digest}{'s' if strict else ''}{'c' if code else ''}"
+
+
+def _glance(digest: str, name: str) -> str:
+    return f"{digest}g{name}"
 
 
 def _read(path: Path, rules: str) -> dict[str, tuple[Level, tuple[str, ...]]]:
@@ -151,12 +166,20 @@ def _read(path: Path, rules: str) -> dict[str, tuple[Level, tuple[str, ...]]]:
     return known
 
 
-def _rules_digest() -> str:
-    """Return a digest of everything that a verdict depends on: the code and the rules."""
+@cache
+def edition() -> str:
+    """Return a digest of everything that a verdict depends on: the code and the rules.
+
+    By name, size and time of each file, as Python tells whether a module has to be compiled again.
+    """
     digest = hashlib.sha256()
     for package in (safety, skills):
         for folder in package.__path__:
-            for path in sorted(Path(folder).iterdir()):
-                if path.suffix in (".py", ".toml", ".json", ".txt"):
-                    digest.update(path.name.encode() + path.read_bytes())
+            with os.scandir(folder) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    if entry.name.endswith((".py", ".toml")):
+                        status = entry.stat()
+                        digest.update(
+                            f"{entry.name} {status.st_size} {status.st_mtime_ns}\n".encode()
+                        )
     return digest.hexdigest()

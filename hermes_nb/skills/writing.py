@@ -133,6 +133,24 @@ class Writer:
         message = f"there is no change{of} to undo"
         raise SkillError(message)
 
+    def has_made(self, proposal: str) -> bool:
+        """Say whether the change of a proposal was made, and not only written down to be made.
+
+        A process that is killed leaves the record without the change: then the file still is what
+        it was before, now or when the next change of it began.
+        """
+        found_later: dict[tuple[str, str], str] = {}
+        for record in self.history.records():
+            key = (record.place, record.file or DOCUMENT)
+            if record.proposal == proposal:
+                if record.kind == "removed":
+                    return self.history.folder(record).exists()
+                path = self.root / record.place / key[1]
+                now = digest_of(read_regular(path) if path.exists() else None)
+                return found_later.get(key, now) != record.before
+            found_later[key] = record.before
+        return False
+
     def _undone(self, record: Record) -> bool:
         """Undo a change; return False where it never happened."""
         directory = self.root / record.place
@@ -186,6 +204,7 @@ class Writer:
             at=round(time.time(), 3),
             session=origin.session,
             turn=origin.turn,
+            proposal=origin.proposal,
         )
 
     def _refuse_links(self, path: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.patching import patched
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.listing import listing
-from hermes_nb.tools.patching import patched
 from hermes_nb.tools.reading import Lines, numbered
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.search import search

@@ -2,7 +2,7 @@
 
 What cells and commands print, what a server answers and what lies outside the working directory is
 always marked. Every other result is looked through, and marked as soon as it reads like an attack;
-from then on the turn counts as tainted.
+from then on the turn counts as tainted. A refusal is our own text, and stays as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hermes_nb.core.errors import ToolDenied
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.scan import scan
 from hermes_nb.safety.untrusted import wrap
@@ -37,14 +38,15 @@ def marked(toolset: Toolset, taint: Callable[[str], None]) -> Toolset:
             source = _origin(tool, context.call.arguments)
             if len(text) <= SHORT and "\n" not in text:
                 return text
-            if scan(text, name=tool.name).verdict != "clean":
+            scanned = scan(text, name=tool.name)
+            if scanned.verdict != "clean":
                 source = source or f"a result of {tool.name}"
                 taint(f"{source} that may give orders")
             elif source and (tool.toolset in TAINTING or tool.origin is not None):
                 taint(source)
-            return wrap(text, source=source) if source else text
+            return wrap(text, source=source, scanned=scanned) if source else text
 
-        return replace(tool, run=passing(tool.run, look))
+        return replace(tool, run=passing(tool.run, look, apart=ToolDenied))
 
     return toolset.map(mark)
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Unpack
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.checking import Details
+from hermes_nb.skills.document import DESCRIPTION_LIMIT
+from hermes_nb.skills.frontmatter import FrontmatterError, split
 from hermes_nb.skills.index import GENERAL
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.skill import Skill, View
+from hermes_nb.skills.skill import Outcome, Skill, View
 from hermes_nb.tools.schema import tool
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
@@ -27,9 +29,26 @@ LISTED = 100
 DESCRIPTION = 160
 
 
-def skills(library: Library, *, session: Callable[[], str] = lambda: "") -> Toolset:
-    """Return the tools for a library; `session()` is what changes are attributed to."""
-    return Toolset([_skills_list(library), _skill_view(library), _skill_manage(library, session)])
+class Managing(Protocol):
+    """What makes changes: the library itself, or what stands in for it."""
+
+    def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> Outcome:
+        """Change a skill."""
+        ...
+
+
+def skills(
+    library: Library,
+    *,
+    session: Callable[[], str] = lambda: "",
+    changes: Managing | None = None,
+) -> Toolset:
+    """Return the tools for a library; `session()` is what changes are attributed to.
+
+    `changes` makes them, by default the library.
+    """
+    manage = _skill_manage(library, changes or library, session)
+    return Toolset([_skills_list(library), _skill_view(library), manage])
 
 
 def _skills_list(library: Library) -> Tool:
@@ -61,17 +80,18 @@ def _skill_view(library: Library) -> Tool:
         """Load a skill's instructions, or one of its files; follow them if they fit the task.
 
         Args:
-            file_path: e.g. references/api.md
+            file_path: e.g. references/api.md; SKILL.md is shown with its frontmatter, to patch that
         """
         view = library.view(name, file_path or None)
-        if not file_path:
-            library.used(view.skill.name)
-        return f"{_heading(view)}\n\n{view.text or view.about}"
+        if file_path:
+            return f"{_heading(view)}\n\n{view.text or view.about}"
+        library.used(view.skill.name)
+        return f"{_heading(view)}\n[{_about(view.skill)}]\n\n{_body(view.text)}"
 
     return skill_view
 
 
-def _skill_manage(library: Library, session: Callable[[], str]) -> Tool:
+def _skill_manage(library: Library, changes: Managing, session: Callable[[], str]) -> Tool:
     def gist(arguments: Mapping[str, Any]) -> str:
         parts = (str(arguments.get(key) or "") for key in ("action", "name", "file_path"))
         return visible(" ".join(part for part in parts if part))
@@ -103,7 +123,7 @@ def _skill_manage(library: Library, session: Callable[[], str]) -> Tool:
             file_path: below references/, templates/, scripts/, assets/; patch defaults to SKILL.md
             old_string: exact text to patch, unique unless replace_all
         """
-        outcome = library.manage(
+        outcome = changes.manage(
             action,
             name,
             content=content,
@@ -132,6 +152,18 @@ def _preview(library: Library) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
         return await asyncio.to_thread(library.preview, action, name, **details)
 
     return preview
+
+
+def _about(skill: Skill) -> str:
+    return visible(one_line(skill.description, DESCRIPTION_LIMIT))
+
+
+def _body(text: str) -> str:
+    """Return a document without its frontmatter, of which the model has all it needs."""
+    try:
+        return split(text).body.strip("\n")
+    except FrontmatterError:  # what stood there may have been masked
+        return text
 
 
 def _heading(view: View) -> str:

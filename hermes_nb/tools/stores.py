@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict
 
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.condense import Condenser
-from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.history import Change, Origin
-from hermes_nb.memory.notefile import Unusable
-from hermes_nb.memory.operations import Action, Refusal
-from hermes_nb.memory.outcome import Outcome
+from hermes_nb.memory.curation.history import Change, Origin
+from hermes_nb.memory.curation.notefile import Unusable
+from hermes_nb.memory.curation.operations import Action, Refusal
+from hermes_nb.memory.curation.outcome import Outcome
 from hermes_nb.memory.quoting import browsed, scrolled, told
 from hermes_nb.memory.recall import Recall, Sort
 from hermes_nb.safety.visible import visible
@@ -32,8 +31,26 @@ class Step(TypedDict):
     old_text: NotRequired[str]
 
 
+class Notes(Protocol):
+    """What the tool writes to: the curated memory, or what stands in for it."""
+
+    def apply(
+        self,
+        target: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        origin: Origin | None = None,
+    ) -> Outcome:
+        """Apply a batch, all of it or nothing."""
+        ...
+
+    def preview(self, target: str, operations: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
+        """Return what `apply` would do now; raise Refusal, Unusable, OSError."""
+        ...
+
+
 def memory_tools(
-    memory: CuratedMemory,
+    memory: Notes,
     *,
     where: Where = lambda context: Origin(turn=context.turn),
     write_approval: bool = False,
@@ -67,7 +84,7 @@ def session_tools(
     return Toolset([_session_search(recall, current, condenser)])
 
 
-def _memory(memory: CuratedMemory, where: Where, on_written: Callable[[Outcome], None]) -> Tool:
+def _memory(memory: Notes, where: Where, on_written: Callable[[Outcome], None]) -> Tool:
     # Exclusive: of two calls in one reply, the first may make room for the second.
     @tool(
         name="memory",
@@ -170,7 +187,7 @@ def _steps(
     return [{"action": action, "content": content, "old_text": old_text}]
 
 
-def _preview(memory: CuratedMemory, arguments: Mapping[str, Any]) -> str:
+def _preview(memory: Notes, arguments: Mapping[str, Any]) -> str:
     """Return what a call would change, as the user approves it."""
     target = str(arguments.get("target", "memory"))
     steps = _steps(

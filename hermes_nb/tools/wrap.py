@@ -119,19 +119,30 @@ def _refusal(tool: Tool, why: str) -> str:
     return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
 
 
-def passing(run: Run, cut: Callable[[ToolContext, str], str]) -> Run:
-    """Return `run` with what it returns or raises passed through `cut`, async if it was."""
+def passing(
+    run: Run, cut: Callable[[ToolContext, str], str], *, apart: type[ToolError] | None = None
+) -> Run:
+    """Return `run` with what it returns or raises passed through `cut`, async if it was.
+
+    Errors of the kind `apart` stay as they are.
+    """
 
     def shorter(context: ToolContext, result: object) -> object:
         if isinstance(result, ToolOutput):
             return replace(result, text=cut(context, result.text))
         return cut(context, result) if isinstance(result, str) else result
 
+    def told(context: ToolContext, error: ToolError) -> ToolError:
+        if apart is not None and isinstance(error, apart):
+            return error
+        text = cut(context, str(error))
+        return error if text == str(error) else type(error)(text)
+
     async def awaited(context: ToolContext, result: Awaitable[object]) -> object:
         try:
             return shorter(context, await result)
         except ToolError as error:
-            raise _shorter_error(error, cut(context, str(error))) from error
+            raise told(context, error) from error
 
     async def run_async(context: ToolContext, arguments: Arguments) -> object:
         return await awaited(context, run(context, arguments))
@@ -140,14 +151,10 @@ def passing(run: Run, cut: Callable[[ToolContext, str], str]) -> Run:
         try:
             result = run(context, arguments)
         except ToolError as error:
-            raise _shorter_error(error, cut(context, str(error))) from error
+            raise told(context, error) from error
         return awaited(context, result) if inspect.isawaitable(result) else shorter(context, result)
 
     return run_async if inspect.iscoroutinefunction(run) else run_plain
-
-
-def _shorter_error(error: ToolError, text: str) -> ToolError:
-    return error if text == str(error) else type(error)(text)
 
 
 def _spilled(spill: Path | None, context: ToolContext, text: str) -> str:

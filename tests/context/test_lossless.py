@@ -24,7 +24,7 @@ from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import ToolOutput
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.tools.context_tools import context_tools
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.context.conversations import check_valid, conversations, stored, work
@@ -61,6 +61,14 @@ def talk(turns: int, start: int = 0):
 
 
 @given(messages=conversations(12))
+@example(
+    messages=[
+        Message.user("go"),
+        Message.assistant(calls=[ToolCall(id="1", name="t")]),
+        Message.tool(ToolCall(id="1", name="t"), "[shortened] the"),
+        Message.assistant("so"),
+    ]
+)
 @settings(max_examples=25)
 def test_every_message_can_be_read_word_for_word(messages):
     store, session = stored(messages)
@@ -69,8 +77,9 @@ def test_every_message_can_be_read_word_for_word(messages):
     tables = [m for m in made.messages if is_references(m)]
     shown = "".join(expand(engine, each.id) for each in read_references(tables))
     for message in made.messages:
-        if message.role == "tool" and is_shortened(message.text):
-            shown += expand(engine, re.search(r"context_expand\('(s\d+)'\)", message.text)[1])
+        way_back = re.search(r"context_expand\('(s\d+)'\)", message.text)
+        if message.role == "tool" and is_shortened(message.text) and way_back:
+            shown += expand(engine, way_back[1])
     kept = "".join(map(everything, made.messages))
     cut = "left out" in kept
     for row in store.rows(session):

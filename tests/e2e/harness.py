@@ -152,6 +152,7 @@ class Notebook:
     page: Page
     name: str
     log: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
     @classmethod
     def open(
@@ -163,11 +164,18 @@ class Notebook:
         *,
         size: tuple[int, int] = (1200, 900),
         kernel: str = "python3",
+        script: str = "",
     ) -> Notebook:
-        """Write a notebook and open it; a cell is a code cell's source, or a whole cell."""
+        """Write a notebook and open it; a cell is a code cell's source, or a whole cell.
+
+        `script` runs in the page before anything else does. `asked` has the addresses of all that
+        the page requested.
+        """
         write(server.root / name, cells, kernel=kernel)
         context = browser.new_context(viewport={"width": size[0], "height": size[1]})
         notebook = cls(server, context.new_page(), name)
+        notebook.page.add_init_script(script)
+        notebook.page.on("request", lambda request: notebook.asked.append(request.url))
         notebook.page.on("console", lambda m: notebook.log.append(f"{m.type}: {m.text}"[:400]))
         notebook.page.on("pageerror", lambda e: notebook.log.append(f"pageerror: {e}"[:400]))
         notebook.show(name)
@@ -268,11 +276,9 @@ class Notebook:
             assert time.monotonic() < end, f"not within {timeout} s; the page said: {self.log[-5:]}"
             self.page.wait_for_timeout(50)
 
-    def shot(self, name: str) -> None:
-        """Keep a picture of the page."""
-        folder = REPOSITORY / "artifacts"
-        folder.mkdir(exist_ok=True)
-        self.page.screenshot(path=folder / f"{name}.png")
+    def shot(self, name: str, part: str = "") -> None:
+        """Keep a picture of the page, or of a part of it."""
+        picture(self.page, name, part)
 
     def close(self) -> None:
         """Close the tab and end its kernels."""
@@ -280,6 +286,15 @@ class Notebook:
         for session in self.server.request("/api/sessions"):
             if Path(session["path"]).name == Path(self.name).name:
                 self.server.request(f"/api/sessions/{session['id']}", "DELETE")
+
+
+def picture(page: Page, name: str, part: str = "") -> None:
+    """Keep a picture of what a page shows; one for the guide goes there when it is asked for."""
+    for_guide = name.startswith("guide-") and os.environ.get("HERMES_NB_GUIDE_IMAGES")
+    folder = REPOSITORY / "docs" / "images" if for_guide else REPOSITORY / "artifacts"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name.removeprefix('guide-') if for_guide else name}.png"
+    (page.locator(part) if part else page).screenshot(path=path)
 
 
 def write(path: Path, cells: Sequence[str | Mapping[str, Any]], *, kernel: str = "python3") -> None:

@@ -73,6 +73,7 @@ def filled(path: Path, *, sessions: int = 3, messages: int = 40) -> list[str]:
         for i in range(messages):
             long = "carpenter " * (1_000 if i % 10 == 5 else 10)
             store.append(ids[-1], Message.user(f"{number}.{i} the walrus said {long}"))
+    store.search("walrus")  # makes the index that some of the faults are about
     store.close()
     return ids
 

@@ -68,7 +68,7 @@ def test_03_kill_during_skill_write(tmp_path):
         # The next writer finds no lock held, and sweeps what was left half done.
         head = f"---\nname: after{round_}\ndescription: Comes after.\n---\n"
         assert library.manage("create", f"after{round_}", content=head + "# A\n")
-        for skill in library.list():
+        for skill in [*library.list(f"w{round_}"), library.get(f"after{round_}")]:
             outcome = library.manage(
                 "write_file", skill.name, file_path="assets/a", file_content="z"
             )

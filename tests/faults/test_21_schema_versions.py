@@ -10,8 +10,8 @@ from hermes_nb.app.recorder import Recorder
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
-from hermes_nb.memory import migrations
 from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.memory.store import migrations
 
 from tests.faults.stores import filled, is_intact, killed, run_python
 

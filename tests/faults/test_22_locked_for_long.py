@@ -9,8 +9,8 @@ import pytest
 from hermes_nb.app.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
-from hermes_nb.memory import database
 from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.memory.store import database
 
 
 def play(path):

@@ -154,7 +154,7 @@ def test_providers_are_found_by_name(home, monkeypatch):
     assert open_provider("nothing", home, warn=warnings.append) is None
     assert "known: notes, installed" in warnings.pop()
     assert open_provider("notes", home, warn=warnings.append) is None
-    assert "notes_directory" in warnings.pop()
+    assert "memory.notes.directory" in warnings.pop()
 
     broken = True
     assert open_provider("installed", home, warn=warnings.append) is None
@@ -171,7 +171,7 @@ def notes(tmp_path, home):
         encoding="utf-8",
     )
     (directory / "deep" / "er" / "bread.md").write_text("Sourdough needs salt.", encoding="utf-8")
-    return NotesProvider.from_settings(home, {"notes_directory": str(directory)})
+    return NotesProvider.from_settings(home, {"directory": str(directory)})
 
 
 def test_notes_are_recalled_with_their_file_names(notes, home):

@@ -9,6 +9,7 @@ import random
 import string
 import threading
 from contextlib import aclosing, suppress
+from pathlib import Path
 
 import pytest
 from hermes_nb.context.compressor import Compressor
@@ -18,9 +19,12 @@ from hermes_nb.core.messages import Image, Message, Reply, Text, ToolCall, Usage
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
+from hermes_nb.models import canonical
 from hermes_nb.models.canonical import Canon, Link
 from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss
+from hermes_nb.models.deck import Deck, Shelf
 from hermes_nb.models.openai_chat import OpenAIChat
+from hermes_nb.models.profiles import EMBEDDED
 from hermes_nb.models.recording import Recording, read, recut
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.models.tape import Tape
@@ -200,6 +204,10 @@ def test_the_users_own_words_keep_their_dates_and_durations():
         ("/x/tmpab12cd_9/y", "/x/<temporary>/y"),
         ("inserted cell 1a2b3c4d (index 3)", "inserted cell <cell> (index 3)"),
         ("3 1a2b3c4d code [2]: x = 1", "3 <cell> code [2]: x = 1"),
+        ("/t/ipykernel_4711/99.py:7: W", "/t/ipykernel_<process>/99.py:7: W"),
+        ("**Turn 4** (04:54) is undone", "**Turn 4** (<time>) is undone"),
+        ("| 3 minutes ago | add", "| <time> | add"),
+        ("from 04:54 on, turn 4, just now", "from 04:54 on, turn 4, just now"),
         ("the 1990s, 300 rows, 5 m, v1.2.3, 0xff, 12 sets, 2.5 seconds", None),
         ("mean 217.2 mm, 344 x 7, 1e-3, 50 %, a-3 s", "mean 217.2 mm, 344 x 7, 1e-3, 50 %, a-3 s"),
     ],
@@ -233,6 +241,16 @@ def test_places_stand_for_directories(tmp_path):
     places = Places.of([("cwd", tmp_path / "work"), ("home", tmp_path), ("root", "/")])
     text = f"{tmp_path}/work/a.csv {tmp_path}/x {tmp_path}-other /etc {tmp_path}/work."
     assert masked(text, (), places).text == (f"<cwd>/a.csv <home>/x {tmp_path}-other /etc <cwd>.")
+
+
+def test_the_skills_that_ship_are_one_place_wherever_they_are(tmp_path):
+    package = Path(canonical.__file__).parents[1]
+    for folder in (package / "shipped_skills", package.parent / "skills"):
+        view = f"[skill x, SKILL.md; folder {folder}/code/x]"
+        places = Places.of([("cwd", tmp_path)])
+        assert masked(view, (), places).text == "[skill x, SKILL.md; folder <skills>/code/x]"
+    there = Places.here().path("skills")  # what a recorded call of a script in one is given
+    assert there is not None and Path(there, "code").is_dir()
 
 
 def test_the_place_of_a_notebook_is_no_news():
@@ -491,6 +509,47 @@ def test_a_miss_says_by_what_version_it_was_recorded(tmp_path):
 # --- the file
 
 
+PLAIN = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | PLAIN,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(PLAIN, JSON, max_size=5))
+def test_arguments_are_replayed_in_the_order_in_which_they_were_written(arguments):
+    """A line's keys are sorted; a cell shows arguments as the model wrote them."""
+    asked = ToolCall(id="1", name="look", arguments=arguments, text=json.dumps(arguments))
+    reply = Reply(message=Message.assistant(calls=[asked]), usage=Usage(), finish="stop", model="m")
+    canonical_ = canon()(Request(messages=(Message.user("hi"),)))
+    line = Recording.of(canonical_, reply, (), model="m", window=None).line()
+    made = read(line)
+    assert isinstance(made, Recording)
+    (call_,) = made.reply.message.calls
+    again = json.loads(call_.text)
+    assert json.dumps(call_.arguments) == json.dumps(again)
+    assert list(call_.arguments) == list(again)
+
+
+def test_a_replay_of_the_embedded_model_is_named_as_it_is(tmp_path):
+    """Among the cassettes of a folder: its prompt and its tools are others."""
+    for name in ("x-embedded", "y-other"):
+        model = ScriptedModel(["Yes."], name=EMBEDDED if "embedded" in name else "other")
+        ask(Cassette(model, tmp_path / f"{name}.hermes.jsonl", "record"), Message.user(name))
+    also = tuple(sorted(tmp_path.glob("*.hermes.jsonl")))
+
+    def named(wanted):
+        deck = Deck(
+            mode=lambda: "replay",
+            shelf=lambda: Shelf(tmp_path / "own.jsonl", also),
+            home=lambda: tmp_path,
+        )
+        return deck.wrap(ScriptedModel, name=wanted).name
+
+    assert (named("embedded"), named("")) == (EMBEDDED, "other")
+
+
 def test_a_secret_never_gets_into_the_file_and_the_replay_still_hits(tmp_path):
     path = tmp_path / "a.jsonl"
     asked = call("look", path=f"curl -H 'Authorization: Bearer {SECRET}'", api_key="hunter2hunter2")
@@ -744,7 +803,10 @@ def test_a_summary_goes_through_the_same_cassette(tmp_path):
             messages += [
                 Message.user(f"Question {turn}"),
                 Message.assistant(calls=[asked]),
-                Message.tool(asked, f"ran in {took} s at 0x7f00{turn:04d} " + "word " * 200),
+                Message.tool(
+                    asked,
+                    wrap(f"ran in {took} s at 0x7f00{turn:04d} " + "word " * 200, source="a file"),
+                ),
                 Message.assistant(f"Answer {turn}: " + "word " * 300),
             ]
         engine = Compressor(model, window=8_000)
@@ -760,3 +822,5 @@ def test_a_summary_goes_through_the_same_cassette(tmp_path):
     assert "Count rows." in again.summary
     assert again.messages != live.messages  # the facts in it are this run's
     assert key(*again.messages) == key(*live.messages)
+    assert "untrusted-" not in again.summary
+    assert "Data, not instructions" not in again.summary

@@ -8,10 +8,13 @@ import json
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.models.profiles import Profile, profile_for
-from hermes_nb.models.wire import PICTURES, STOPPED, Conversation
+from hermes_nb.models.wire import PICTURES, STOPPED, UNSEEN, Conversation
 
 CALL = ToolCall(id="call_1", name="look", arguments={"a": 1}, text='{"a":  1}')
 OTHER = ToolCall(id="call_2", name="look", arguments={})
+
+
+SEEING = Profile(vision=True)
 
 
 def wire(*messages, profile=None):
@@ -60,7 +63,7 @@ def test_no_message_is_empty():
 
 def test_a_users_pictures_are_data_uris():
     message = Message.user("what is this", images=[Image("QUJD", "image/jpeg")])
-    assert wire(message)[0]["content"] == [
+    assert wire(message, profile=SEEING)[0]["content"] == [
         {"type": "text", "text": "what is this"},
         {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,QUJD"}},
     ]
@@ -72,14 +75,28 @@ def test_a_tools_pictures_follow_its_batch():
         Message.tool(CALL, "one", images=[Image("QQ==")]),
         Message.tool(OTHER, "two", images=[Image("Qg==")]),
         Message.assistant("I see"),
+        profile=SEEING,
     )
     assert [item["role"] for item in out] == ["assistant", "tool", "tool", "user", "assistant"]
     assert out[3]["content"][0] == {"type": "text", "text": PICTURES}
     assert len(out[3]["content"]) == 3
 
 
-def test_a_prefix_never_changes_and_is_made_once():
-    conversation = Conversation(Profile())
+def test_a_model_without_eyes_is_told_what_was_left_out():
+    out = wire(
+        Message.user("what is this", images=[Image("QUJD")]),
+        Message.assistant("", calls=[CALL]),
+        Message.tool(CALL, "one", images=[Image("QQ=="), Image("Qg==")]),
+        Message.assistant("I see"),
+    )
+    assert out[0]["content"] == "what is this\n" + UNSEEN.format(count="1 picture")
+    assert out[3] == {"role": "user", "content": f"{PICTURES} {UNSEEN.format(count='2 pictures')}"}
+    assert "base64" not in json.dumps(out)
+
+
+@pytest.mark.parametrize("profile", [SEEING, Profile()])
+def test_a_prefix_never_changes_and_is_made_once(profile):
+    conversation = Conversation(profile)
     messages = [Message.system("s")]
     before = conversation.items(messages)
     for n in range(5):

@@ -13,6 +13,7 @@ from hermes_nb.testing import NotebookDiffers, cassette_for, run_notebook
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.kernels import kernel
 from tests.loopback import Loopback, stream, text_chunks, tool_chunks
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -167,3 +168,50 @@ def test_the_command_records_shows_and_prunes(folder, monkeypatch):
     assert "Hi." in shown[6]
     assert "0 recordings" in shown[7]
     assert (folder / "mine.jsonl").exists()
+
+
+REVIEWED = """
+import time
+from IPython.core.getipython import get_ipython
+reviews = get_ipython().magics_manager.registry["HermesMagics"].resident.reviews
+reviews.wait(60)
+"""
+
+
+def test_a_review_is_recorded_and_replayed(folder):
+    """It runs in a thread and a conversation of its own, and on the same cassette."""
+    saved = {"action": "add", "target": "user", "content": "Answers in German, please."}
+    replies = (
+        stream(text_chunks("First.")),
+        stream(text_chunks("Second.")),
+        stream(tool_chunks(("memory", saved))),
+        stream(text_chunks("Saved one thing.")),
+        stream(text_chunks("Third.")),
+    )
+
+    def story(mode, **more):
+        home = folder / f"home-{mode}"
+        env = {
+            **os.environ,
+            "HERMES_HOME": str(home),
+            "HERMES_NB_MEMORY_NUDGE_INTERVAL": "2",
+            "HERMES_NB_CASSETTE": mode,
+            "HERMES_NB_CASSETTE_FILE": str(folder / "n.hermes.jsonl"),
+            **more,
+        }
+        with kernel(env, cwd=str(folder)) as running:
+            running.run(LOAD)
+            shown = []
+            for prompt in ("one", "two", "three"):
+                cell = running.run(f"%hermes {prompt}", allow_stdin=True)
+                assert cell.status == "ok", cell
+                shown.append(cell.markdown)
+                running.run(REVIEWED)
+        assert "Learned since: memory: add user: Answers in German" in shown[-1]
+        assert (home / "memories" / "USER.md").read_text(encoding="utf-8").startswith("Answers")
+        return shown
+
+    with Loopback(*replies) as server:
+        story("record", HERMES_NB_BASE_URL=server.url, HERMES_NB_MODEL="loopback-model")
+        assert len(server.bodies) == 5
+    story("replay")

@@ -421,7 +421,7 @@ def test_the_commands_show_safe_markdown(story, tmp_path, monkeypatch):
         assert "+++ <i>`.txt" in shown
         text = await undo_command(resident, "1")
         assert "**Turn 1**" in text and "is undone" in text
-        assert "- ``<i>`.txt`` removed" in text
+        assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text
         assert "&lt;b&gt;" in text and "<b>" not in text
         assert "`%hermes undo --force` overwrites" in text
         assert "terminal was used" in text

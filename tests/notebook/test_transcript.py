@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hermes_nb.core.events import (
     MessageAdded,
@@ -16,9 +18,15 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.notebook.folding import fitted
 from hermes_nb.notebook.transcript import Transcript, amount
+from hermes_nb.notebook.view import bundle
+from hermes_nb.safety.markup import safe_markdown
+from hermes_nb.safety.untrusted import wrap
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.safety.test_markup import obeyed
+from tests.safety.test_markup import RENDERERS, obeyed
 
 CALL = ToolCall(id="1", name="terminal", arguments={"command": "pytest -q"})
 
@@ -130,19 +138,91 @@ def test_secrets_and_hidden_characters_are_not_shown():
         assert "\u202e" not in shown
 
 
-def test_a_long_turn_stays_small():
+LONG_TEXT = "A word in between with $5, $6 and <b>. " * 400
+SHAPES = {
+    "code": {"code": "x = 1\n" * 400},
+    "many": {f"argument {n}": "y" * 3_000 for n in range(40)},
+    "signs": {"command": "$<\x00😀" * 2_000},
+    "name": {"path": "p/" * 5_000},
+}
+
+
+def of_calls(count, arguments, *, answer="Done.", said=""):
+    """Return the transcript of a turn with so many calls."""
     events = []
-    for n in range(500):
-        call = ToolCall(id=str(n), name="run_python", arguments={"code": f"x = {n}\n" * 400})
+    for n in range(count):
+        call = ToolCall(id=str(n), name="run_python", arguments=arguments)
         events += [
-            MessageAdded(Message.assistant("", calls=[call])),
+            MessageAdded(Message.assistant(said, calls=[call])),
             ToolStarted(call),
-            ToolFinished(call, "ok", 0.1),
-            MessageAdded(Message.tool(call, "y" * 50_000)),
+            ToolFinished(call, "error" if n % 10 == 0 else "ok", 0.1),
+            MessageAdded(Message.tool(call, "y😀" * 20_000)),
         ]
-    transcript = folded(*events, MessageAdded(Message.assistant("Done.")), TurnEnded("answered"))
-    assert len(transcript.running()) < 10_000
-    assert len(transcript.finished()) < 200_000
+    return folded(*events, MessageAdded(Message.assistant(answer)), TurnEnded("answered"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("count", "said"), [(500, ""), (1_500, ""), (500, LONG_TEXT)], ids=["500", "1500", "talking"]
+)
+def test_a_long_turn_is_saved_small(count, shape, said):
+    transcript = of_calls(count, SHAPES[shape], said=said, answer="Word $1 <b> $2. " * 4_000)
+    saved = bundle(transcript, running=False)
+    assert len(json.dumps(saved, ensure_ascii=False).encode()) < 200_000
+    assert len(transcript.running()) < 10_000 + len(safe_markdown(transcript.answer))
+    shown, whole = saved["text/markdown"], transcript.finished()
+    # Counted, as pytest would compare texts of this size for minutes.
+    assert shown.count(f"{count} tool calls, {count // 10} failed</summary>") == 1
+    assert shown.count("earlier calls:") == (count > 1_000) or count == 500
+    assert shown.count("<details>") == shown.count("</details>") == 1
+    assert shown.count("`%hermes last` shows all of them") == 1
+    assert whole.count("Word") == 4_000
+
+
+def test_an_answer_of_ordinary_length_is_kept_whole():
+    answer = "\n\n".join(f"Paragraph {n} of a report." for n in range(1_500))
+    saved = bundle(of_calls(500, SHAPES["code"], answer=answer), running=False)
+    assert all(text.count(answer) == 1 for text in saved.values())
+    assert sum(len(text.encode()) for text in saved.values()) < 200_000
+
+
+@given(st.text(max_size=400), st.integers(1, 300))
+def test_a_text_fits_into_its_room(text, room):
+    assert len(fitted(text, room).encode(errors="replace")) <= room + 200
+
+
+def test_code_that_is_still_being_written_leaves_the_rest_outside():
+    transcript = folded(TextDelta("Look:\n```python\nx = 1\ny ="))
+    page = RENDERERS[0](transcript.running())
+    assert "y =\n</code></pre>" in page
+    assert "running" in page.split("</pre>")[1]
+
+
+def test_the_marks_that_a_model_reads_are_not_shown():
+    said = wrap("ZeroDivisionError: division by zero", source="what code shows")
+    transcript = folded(
+        MessageAdded(Message.assistant("", calls=[CALL])),
+        ToolStarted(CALL),
+        ToolFinished(CALL, "denied", 0.1),
+        MessageAdded(Message.tool(CALL, said)),
+        TurnEnded("answered"),
+    )
+    shown = transcript.finished()
+    assert "```text\nZeroDivisionError: division by zero\n```" in shown
+    assert "1 tool call, 1 denied" in shown
+
+
+def test_reasoning_is_folded_in_the_end():
+    transcript = folded(
+        ReasoningDelta("first <b>this</b>, "),
+        ReasoningDelta("then that"),
+        MessageAdded(Message.assistant("Answer")),
+        TurnEnded("answered"),
+    )
+    shown = transcript.finished()
+    assert "<details><summary>reasoning</summary>\n\nfirst" in shown
+    assert "then that\n\n</details>" in shown
+    assert "then that" not in transcript.plain()
 
 
 def test_amounts_read_well():

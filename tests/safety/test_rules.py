@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
+
 import pytest
-from hermes_nb.safety.lexicon import lexicon
-from hermes_nb.safety.rules import RULES, charset, compiled, rules, signs
+from hermes_nb.safety.lexicon import languages, lexicon
+from hermes_nb.safety.normalise import fold
+from hermes_nb.safety.rules import RULES, applicable, charset, compiled, rules, signs
 from hermes_nb.safety.standing import Standing
 from hermes_nb.safety.tagging import Tagged, alphabet
 from hypothesis import given
@@ -96,3 +100,62 @@ def test_where_a_passage_stands_decides(text, meant):
     words = Tagged(text)
     standing = Standing(text, words)
     assert any(standing.meant(sign) for sign in signs(words)) is meant
+
+
+THINGS = {
+    "URL": ["https://a.example/b"],
+    "EMAIL": ["a@b.example"],
+    "FILE": ["~/.ssh/id_rsa", "/etc/passwd"],
+    "WEAKFILE": [".env", "credentials.json"],
+    "AGENTFILE": ["agents.md", "~/.bashrc"],
+    "VARIABLE": ["$api_key"],
+    "BADHOST": ["evil.example.com"],
+    "SECRETS": ["password", "$api_key", "os.environ"],
+    "SENTENCE": [":"],
+}
+FILLERS = ("the", "of", "for", "now", "weather.", ";", "\n\n", "and")
+
+
+@cache
+def vocabulary():
+    """Return words of every class, in all languages."""
+    found = {name: list(words) for name, words in THINGS.items()}
+    lines = files("hermes_nb.safety").joinpath("lexicon.toml").read_text(encoding="utf-8")
+    for classes in languages(lines).values():
+        for name, words in classes.items():
+            plain = (fold(word).lower().rstrip("*").replace("_", " ") for word in words.split())
+            found.setdefault(name, []).extend(plain)
+    return found
+
+
+@st.composite
+def sentences(draw):
+    """Return words such as rules ask for, in their order, with others between or one missing."""
+    words = []
+    for _, _, text in draw(st.lists(st.sampled_from(RULES), min_size=1, max_size=4)):
+        for element in text.split():
+            names = element.strip("!?").split("|")
+            if names[0][0].isalpha() and draw(st.integers(0, 15)):
+                words.append(draw(st.sampled_from(vocabulary()[draw(st.sampled_from(names))])))
+            if not draw(st.integers(0, 3)):
+                words.append(draw(st.sampled_from(FILLERS)))
+        words.append(draw(st.sampled_from((".", "", "\n\n"))))
+    return " ".join(words)
+
+
+@given(sentences())
+def test_no_rule_is_left_out_that_would_match(text):
+    words = Tagged(text)
+    tried = {rule.text for rule in applicable(words.present())}
+    for rule in rules():
+        if rule.text not in tried:
+            assert not compiled(rule.text).search(words.tags), rule.text
+
+
+def test_every_rule_is_tried_on_the_words_it_asks_for():
+    words = {name: found[0] for name, found in vocabulary().items()}
+    for rule in rules():
+        elements = [each for each in rule.text.split() if each[0].isalpha() and each[-1] != "?"]
+        tagged = Tagged(" ".join(words[element.split("|")[0]] for element in elements))
+        assert compiled(rule.text).search(tagged.tags)
+        assert rule in applicable(tagged.present())

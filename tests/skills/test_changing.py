@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.skills import history
+from hermes_nb.skills.checking import Change
 from hermes_nb.skills.document import DOCUMENT_LIMIT, SkillError, problems
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.library import Library
@@ -121,7 +122,7 @@ def test_patch(library, home):
     ("old", "new", "why"),
     [
         ("absent", "x", "is not there"),
-        ("Draw the axis.", "x", "nearest line is '2. Draw the axes.'"),
+        ("Draw the axis.", "x", "The nearest passage"),
         ("", "x", "is empty"),
         (".", ".", "are the same"),
         (".", "!", "5 times"),
@@ -140,6 +141,49 @@ def test_what_is_not_patched(library, home, old, new, why):
     assert not outcome.applied
     assert why in outcome.message
     assert tree(home) == {"draw/SKILL.md": text("draw")}
+
+
+@pytest.mark.parametrize(
+    ("action", "details"),
+    [
+        ("edit", {"content": text("draw", body="# Other\n\nDo it so.\n")}),
+        ("patch", {"old_string": "axes", "new_string": "lines"}),
+        ("write_file", {"file_path": "references/a.md", "file_content": "mine"}),
+        ("remove_file", {"file_path": "references/a.md"}),
+        ("delete", {}),
+    ],
+)
+def test_what_was_thought_for_another_text_is_refused(library, home, action, details):
+    put(home, "draw", files={"references/a.md": "old"})
+    change = Change(action=action, name="draw", **details)
+    seen = library.seen(change)
+    assert len(seen) == 64
+    relative = details.get("file_path") or "SKILL.md"
+    path = home / "draw" / relative
+    before = path.read_text()
+    path.write_text(before + "\nMore.\n")
+    outcome = library.manage(action, "draw", seen=seen, **details)
+    assert not outcome.applied
+    assert "has been changed since" in outcome.message
+    with pytest.raises(SkillError, match="changed since"):
+        library.preview(action, "draw", seen=seen, **details)
+    path.write_text(before)
+    assert library.manage(action, "draw", seen=seen, **details).applied
+
+
+def test_a_change_is_found_by_what_was_approved(library, home):
+    put(home, "draw")
+    origin = Origin(session="s", proposal="p1")
+    assert not library.has_made("p1")
+    assert library.manage(
+        "patch", "draw", old_string="axes", new_string="lines", origin=origin
+    ).applied
+    assert library.has_made("p1")
+    assert library.manage("patch", "draw", old_string="lines", new_string="dots").applied
+    assert library.has_made("p1")
+    assert library.manage("undo", "draw").applied
+    assert library.manage("undo", "draw").applied
+    assert not library.has_made("p1")
 
 
 def test_all_places_are_patched_when_asked(library, home):

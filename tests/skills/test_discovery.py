@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 from hermes_nb.skills import discovery
@@ -76,13 +77,13 @@ def test_a_change_is_seen_and_only_what_changed_is_read_again(root, shelf, monke
     read = []
     original = discovery.read_regular
     monkeypatch.setattr(
-        discovery, "read_regular", lambda path: (read.append(path.parent.name), original(path))[1]
+        discovery, "read_regular", lambda path: (read.append(path), original(path))[1]
     )
     assert [found.document.name for found in shelf.look()] == ["one", "two"]
     assert read == []
     (folder / "SKILL.md").write_text(text("one", "Another one."), encoding="utf-8")
     assert shelf.look()[0].document.description == "Another one."
-    assert read == ["one"]
+    assert [Path(path).parent.name for path in read] == ["one"]
 
 
 def test_changes_in_the_same_tick_are_seen(root, shelf):

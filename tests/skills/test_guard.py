@@ -3,9 +3,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from hermes_nb.skills.flows import flows
+from hermes_nb.safety.flows import flows
+from hermes_nb.safety.threats import threats
 from hermes_nb.skills.guard import examine
-from hermes_nb.skills.threats import threats
 from hypothesis import given
 from hypothesis import strategies as st
 

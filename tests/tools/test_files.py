@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.patching import patched
 from hermes_nb.tools.files import files
-from hermes_nb.tools.patching import patched
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -80,13 +80,34 @@ def test_view(tools, root, library):
     assert head.splitlines() == [
         f"[skill draw, SKILL.md; folder {root / 'draw'}]",
         "[files: references/a.md, assets/b.png]",
+        "[Draws a chart from a table.]",
     ]
-    assert body == text("draw")
+    assert body == "# How\n\n1. Load the table.\n2. Draw the axes."
     assert run(view, name="draw", file_path="references/a.md").endswith("\n\n# A")
     assert "binary, 5 bytes" in run(view, name="draw", file_path="assets/b.png")
     assert library.usage()["draw"].uses == 1
     with pytest.raises(ToolError, match="nearest: draw"):
         run(view, name="drwa")
+
+
+def test_the_frontmatter_can_be_read_and_patched(tools, root):
+    put(root, "draw")
+    raw = run(tools.get("skill_view"), name="draw", file_path="SKILL.md")
+    assert raw.endswith(text("draw"))
+    old = "description: Draws a chart from a table."
+    assert old in raw
+    assert old not in run(tools.get("skill_view"), name="draw")
+    manage = tools.get("skill_manage")
+    new = "description: Draws a chart, never a pie."
+    run(manage, action="patch", name="draw", old_string=old, new_string=new)
+    assert "[Draws a chart, never a pie.]" in run(tools.get("skill_view"), name="draw")
+
+
+@pytest.mark.parametrize("head", ["---\r\nname: draw\r\n{}---\r\n", "\ufeff---\nname: draw\n{}"])
+def test_an_odd_frontmatter_is_left_out_as_well(tools, root, head):
+    put(root, "draw", head.format("description: Draws.\n") + "\n# How\n")
+    shown = run(tools.get("skill_view"), name="draw")
+    assert shown.endswith("[Draws.]\n\n# How")
 
 
 def test_manage_says_what_happened(tools, library):
@@ -131,7 +152,7 @@ def test_an_agent_learns_and_uses_a_skill(make_agent, tools, library):
     take_turn(agent)
     results = [message.text for message in agent.messages if message.role == "tool"]
     assert results[0] == "created skill 'draw'"
-    assert text("draw").strip() in results[1]
+    assert results[1].endswith("# How\n\n1. Load the table.\n2. Draw the axes.")
     assert library.usage()["draw"].uses == 1
 
 

@@ -15,8 +15,9 @@ from hermes_nb.core.events import (
     ToolFinished,
     TurnStarted,
 )
+from hermes_nb.learning.proposals import MemoryWrite, Proposal
 from hermes_nb.memory.curated import FILES, Outcome
-from hermes_nb.memory.history import Change, Record
+from hermes_nb.memory.curation.history import Change, Record
 from hermes_nb.notebook.knowledge_commands import BY_HAND
 from hermes_nb.notebook.panels.acting import Refused
 from hermes_nb.notebook.panels.charts import meter
@@ -30,6 +31,7 @@ from hermes_nb.notebook.panels.recollection import (
 )
 from hermes_nb.notebook.panels.style import caution, dim, heading, paragraphs, shown
 from hermes_nb.notebook.panels.tab import Place
+from hermes_nb.notebook.panels.waiting import Queue, Waiting, single
 from hermes_nb.notebook.wording import ago
 from hermes_nb.safety.redact import redact
 
@@ -47,6 +49,8 @@ class MemoryTab:
         self._place = place
         self._known: Knowledge = place.resident.knowledge
         self._now: Recollection | None = None
+        self._queue = Queue()
+        self._waiting = Waiting(place, "memory", moved=self.redraw, edit=self._reword)
         self._editing: Entry | None = None
         kit = place.kit
         self._text = kit.area("The entry's text")
@@ -64,18 +68,19 @@ class MemoryTab:
         self._recent = Listing[Record](kit, self._change, moved=self.redraw)
         self.widget = kit.box(
             self._learned,
+            self._waiting.widget,
             *(section.widget for section in self._sections.values()),
             self._recent_head,
             self._recent.widget,
         )
 
-    def read(self) -> Recollection:
-        """Return both memories."""
-        return recollect(self._known)
+    def read(self) -> tuple[Recollection, Queue]:
+        """Return both memories, and what waits to be written to them."""
+        return recollect(self._known), self._waiting.read()
 
-    def show(self, found: Recollection) -> None:
+    def show(self, found: tuple[Recollection, Queue]) -> None:
         """Show them; an entry that is being edited stays in its editor."""
-        self._now = found
+        self._now, self._queue = found
         self._draw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
@@ -109,6 +114,12 @@ class MemoryTab:
         """Open the editor for a new entry."""
         self._edit(Entry(target=target))
 
+    def _reword(self, proposal: Proposal) -> None:
+        """Open the editor with what waits for approval."""
+        step, write_ = single(proposal), proposal.write
+        if step is not None and isinstance(write_, MemoryWrite):
+            self._edit(Entry(target=write_.target, text=step.content, proposal=proposal.number))
+
     def _change(self, record: Record) -> Line:
         change = record.changes[0] if record.changes else Change(action="")
         more = f" and {len(record.changes) - 1} more" if len(record.changes) > 1 else ""
@@ -136,6 +147,11 @@ class MemoryTab:
         if entry is None:
             message = "nothing is being edited"
             raise Refused(message)
+        if entry.proposal:
+            approvals = self._place.resident.workshop.approvals
+            said = await self._waiting.decided(lambda: approvals.approve(entry.proposal, text=text))
+            self._editing = None
+            return said
         step = {"action": "replace", "old_text": entry.text, "content": text}
         if not entry.text or not self._is_there(entry):
             step = {"action": "add", "content": text}
@@ -181,9 +197,12 @@ class MemoryTab:
         if now is None:
             return
         hint = ""
-        if editing is not None and editing.text and not self._is_there(editing):
+        if editing is not None and editing.proposal:
+            hint = f"Save approves of {editing.proposal} in these words."
+        elif editing is not None and editing.text and not self._is_there(editing):
             hint = "This entry was changed or removed meanwhile; Save adds what you typed."
         write(self._hint, hint)
+        self._waiting.show(self._queue)
         for target, section in self._sections.items():
             mine = editing if editing is not None and editing.target == target else None
             section.show(now, mine, self._editor)

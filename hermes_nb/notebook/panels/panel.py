@@ -57,7 +57,7 @@ class Panel:
         self._said = kit.markup()
         self._asked = kit.markup()
         self._tabs = kit.tab([tab.widget for tab in self.tabs], [tab.title for tab in self.tabs])
-        self._tabs.observe(lambda _: self.refresh(), names="selected_index")
+        self._tabs.observe(self._turned, names="selected_index")
         style = kit.markup(STYLE, "hermes-style")
         self.widget: Any = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
         self.widget._view_count = 0  # noqa: SLF001 - so that pages count; it has no other name
@@ -169,6 +169,11 @@ class Panel:
         role = "alert" if bad else "status"
         safe = html.escape(visible(one_line(text, 300)))
         write(self._said, f'<div role="{role}">{safe}</div>' if text else "")
+
+    def _turned(self, _: object) -> None:
+        """Show the tab that was turned to; what a click in another one did is over."""
+        self._actions.call(lambda: self._say("", False))  # noqa: FBT003 - acting.Say
+        self.refresh()
 
     def _viewed(self, change: Any) -> None:  # noqa: ANN401 - traitlets' Bunch
         """Take note of how many views pages have: the last one goes when the user closes it."""

@@ -12,8 +12,12 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import ipywidgets as widgets
+import traitlets
 from ipywidgets.widgets.widget_description import DescriptionStyle
 from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
+
+from hermes_nb.notebook.panels.style import STYLE
+from hermes_nb.safety.fragments import clean_html
 
 Item = TypeVar("Item")
 PAGE = 20
@@ -46,6 +50,15 @@ class Line:
     acts: tuple[Act, ...] = ()
 
 
+class Markup(widgets.HTML):
+    """HTML of ours, cleaned once more whenever it is set."""
+
+    @traitlets.validate("value")
+    def _cleaned(self, proposal: Any) -> str:  # noqa: ANN401 - traitlets' Bunch
+        value = str(proposal["value"])
+        return value if value == STYLE else clean_html(value)
+
+
 class Kit:
     """Makes widgets, and closes all of them in the end.
 
@@ -59,7 +72,7 @@ class Kit:
 
     def markup(self, value: str = "", *classes: str) -> Any:  # noqa: ANN401 - untyped library
         """Return a widget that shows HTML; whoever makes `value` has escaped what is foreign."""
-        return self._widget(widgets.HTML, HTMLStyle, *classes, value=value)
+        return self._widget(Markup, HTMLStyle, *classes, value=value)
 
     def box(self, *children: Any, line: bool = False, css: str = "") -> Any:  # noqa: ANN401
         """Return widgets below one another or, with `line`, beside one another."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.learning.review import SOURCE
 from hermes_nb.memory.curated import FILES
-from hermes_nb.memory.history import Record, undone
-from hermes_nb.memory.notefile import Unusable
-from hermes_nb.memory.shown import Fill
+from hermes_nb.memory.curation.history import Record, undone
+from hermes_nb.memory.curation.notefile import Unusable
+from hermes_nb.memory.curation.shown import Fill
 from hermes_nb.notebook.panels.style import shown
 from hermes_nb.notebook.wording import ago
 from hermes_nb.safety.scan import scan
@@ -27,7 +27,8 @@ class Entry:
     """An entry of a memory file; `record` is the write that made it, `reviewed` if a review did.
 
     `number` tells entries apart that are the same. `planted` is one that prompts leave out. One
-    with an empty text is yet to be written.
+    with an empty text is yet to be written, one with a `proposal` waits for approval under that
+    number.
     """
 
     target: str
@@ -36,6 +37,7 @@ class Entry:
     record: Record | None = None
     reviewed: str = ""
     planted: bool = False
+    proposal: int = 0
 
     @property
     def key(self) -> str:
@@ -54,7 +56,9 @@ class Recollection:
 
     def holds(self, entry: Entry) -> bool:
         """Say whether an entry still stands as it was, whatever else became known of it."""
-        return any(each.key == entry.key for each in self.entries[entry.target])
+        return not entry.proposal and any(
+            each.key == entry.key for each in self.entries[entry.target]
+        )
 
 
 def recollect(known: Knowledge) -> Recollection:

@@ -23,6 +23,7 @@ from hermes_nb.notebook.panels.style import (
     two,
 )
 from hermes_nb.notebook.panels.tab import Place
+from hermes_nb.notebook.panels.waiting import Queue, Waiting
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.skill import Outcome, Skill, Skipped
@@ -39,6 +40,8 @@ class SkillsTab:
         self._place = place
         self._known: Knowledge = place.resident.knowledge
         self._now = Shelves()
+        self._queue = Queue()
+        self._waiting = Waiting(place, "skills", moved=self.redraw)
         self._open: Skill | Skipped | None = None
         kit = place.kit
         self._query = kit.field("Search skills")
@@ -54,6 +57,7 @@ class SkillsTab:
         self._undo = Push(kit, "hermes-link")
         self._undoing = kit.box()
         self.widget = kit.box(
+            self._waiting.widget,
             kit.box(self._query, self._category, line=True),
             self._undoing,
             self._skills.widget,
@@ -61,13 +65,14 @@ class SkillsTab:
             self._skipped.widget,
         )
 
-    def read(self) -> Shelves:
-        """Return what fits the search."""
-        return look(self._known, self._query.value[:QUERY], self._category.value or "")
+    def read(self) -> tuple[Shelves, Queue]:
+        """Return what fits the search, and what waits to be changed."""
+        found = look(self._known, self._query.value[:QUERY], self._category.value or "")
+        return found, self._waiting.read()
 
-    def show(self, found: Shelves) -> None:
+    def show(self, found: tuple[Shelves, Queue]) -> None:
         """Show it."""
-        self._now = found
+        self._now, self._queue = found
         self._draw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
@@ -94,6 +99,7 @@ class SkillsTab:
 
     def _draw(self) -> None:
         now = self._now
+        self._waiting.show(self._queue)
         write(self._query, f"Search {now.total:,} skills", "placeholder")
         counts = ((f"{shown_name(name)} ({count})", name) for name, count in now.categories)
         options = ((EVERY, ""), *counts)

@@ -38,7 +38,8 @@ def profile_code(source: str, namespace: Mapping[str, Any], *, memory: bool = Fa
     table = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
     start = next((n for n, line in enumerate(table) if "ncalls" in line), 0)
     peak = _peak_memory(code, dict(namespace)) if memory else None
-    head = f"{wall:.3f} s, of it {cpu:.3f} s computing"
+    calls = stats.total_calls
+    head = f"{wall:.3f} s, of it {cpu:.3f} s computing, {calls:,} function calls"
     if peak is not None:
         head += f"; peak of new memory {peak / 1e6:.1f} MB"
     return "\n".join([head, *table[start:]])

@@ -23,4 +23,5 @@ def versions() -> str:
             if distribution.lower().replace("-", "_") not in TOOLS:
                 found[distribution] = importlib.metadata.version(distribution)
     python = ".".join(map(str, sys.version_info[:3]))
-    return "\n".join([f"# Python {python}", *(f"{k}=={found[k]}" for k in sorted(found, key=str.lower))])
+    pinned = (f"{name}=={found[name]}" for name in sorted(found, key=str.lower))
+    return "\n".join([f"# Python {python}", *pinned])

@@ -1,0 +1,194 @@
+"""The command line: parse the words, hand over, and turn what happens into an exit code.
+
+Nothing but `argparse` is imported before it is known what is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from hermes_nb.cli.ending import FAILED, OK, STOPPED, USAGE, UsageProblem
+
+CODES = "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, 130 stopped"
+MODES = ("record", "replay", "auto", "off")
+APPROVALS = ("ask", "edits", "all", "never")
+FORMATS = ("markdown", "notebook", "jsonl")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what it cannot say is no reason to break
+            stream.reconfigure(errors="backslashreplace")
+    arguments = parser().parse_args(argv)
+    from hermes_nb.core.errors import HermesError
+
+    before = signal.signal(signal.SIGTERM, _stop)
+
+    try:
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where a reader that is gone is no surprise
+    except HermesError as error:
+        from hermes_nb.safety.redact import redact
+
+        print(f"jupyter hermes: {redact(str(error))}", file=sys.stderr)
+        return USAGE if isinstance(error, UsageProblem) else FAILED
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return STOPPED
+    except BrokenPipeError:  # `… | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    else:
+        return code
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(*_: object) -> None:
+    """End as Ctrl-C does, with everything that was started."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="jupyter hermes", description="Hermes, the agent in the Jupyter kernel.", epilog=CODES
+    )
+    top.add_argument("--version", action=_Version, help="show the version and exit")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, about in (
+        ("enable", "have %%hermes work without %load_ext"),
+        ("disable", "take that back"),
+    ):
+        _enabling(_command(commands, name, about, f"enabling:{name}_command"))
+    doctor = _command(commands, "doctor", "check what Hermes needs", "checking:run")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    _sessions(_command(commands, "sessions", "list past sessions", "sessions:list_command"))
+    _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
+    _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "running:run"))
+    return top
+
+
+def _command(
+    commands: Any,  # noqa: ANN401 - argparse has no public name for it
+    name: str,
+    about: str,
+    runs: str,
+) -> argparse.ArgumentParser:
+    """Add a command that is run by `module:function` of this package, imported when it is."""
+    shown = about.replace("%", "%%")
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=shown, description=f"{shown[0].upper()}{shown[1:]}.", epilog=CODES
+    )
+    made.set_defaults(run=_lazy(runs))
+    return made
+
+
+def _lazy(runs: str) -> Callable[[argparse.Namespace], int]:
+    module, _, function = runs.partition(":")
+
+    def run(arguments: argparse.Namespace) -> int:
+        return int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
+
+    return run
+
+
+def _enabling(made: argparse.ArgumentParser) -> None:
+    where = made.add_mutually_exclusive_group()
+    for level, about in (
+        ("user", "for your kernels, in whatever environment"),
+        ("sys-prefix", "for this environment's kernels"),
+        ("system", "for everybody on this machine"),
+    ):
+        where.add_argument(
+            f"--{level}", dest="level", action="store_const", const=level, help=about
+        )
+    where.add_argument("--kernelspec", metavar="NAME", help="for the kernels of one kernelspec")
+
+
+def _sessions(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--search", metavar="QUERY", help="find what was said instead")
+    made.add_argument(
+        "--limit", type=_count, default=20, metavar="N", help="at most N (default 20)"
+    )
+    made.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _export(made: argparse.ArgumentParser) -> None:
+    made.add_argument("session", metavar="SESSION", help="an id, its beginning, or a title")
+    made.add_argument("--format", choices=FORMATS, default="markdown")
+    made.add_argument(
+        "-o", "--output", metavar="FILE", default="-", help="where to; - is standard output"
+    )
+
+
+def _run(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "what", metavar="NOTEBOOK|PROMPT", help="FILE.ipynb, a prompt, or - for stdin"
+    )
+    made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
+    made.add_argument("--model", metavar="NAME", help="the model to ask")
+    made.add_argument(
+        "--max-requests", type=_count, metavar="N", help="model requests allowed in a turn"
+    )
+    made.add_argument("--cassette", choices=MODES, help="record or replay what models say")
+    notebook = made.add_argument_group("a notebook")
+    notebook.add_argument(
+        "--output", metavar="FILE", help="write it there as it ran; without, nothing is written"
+    )
+    notebook.add_argument(
+        "--timeout", type=_seconds, metavar="S", help="seconds a cell may take (default: any)"
+    )
+    notebook.add_argument(
+        "-p", "--parameter", nargs=2, action="append", default=[], dest="parameters",
+        metavar=("NAME", "VALUE"), help="set a variable behind the cell tagged `parameters`",
+    )  # fmt: skip
+    prompt = made.add_argument_group("a prompt")
+    prompt.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
+    prompt.add_argument("--json", action="store_true", help="print events as JSON lines")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError
+    return number
+
+
+_count.__name__, _seconds.__name__ = "number above 0", "number of seconds above 0"
+
+
+class _Version(argparse.Action):
+    """Prints the version, imported when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:  # noqa: ANN401 - argparse's
+        super().__init__(option_strings, dest, nargs=0, **options)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        _values: object,
+        _option: str | None = None,
+    ) -> None:
+        import hermes_nb
+
+        print(f"hermes_nb {hermes_nb.__version__}")
+        parser.exit()

@@ -1,0 +1,128 @@
+"""`jupyter hermes run NOTEBOOK`: all cells in a fresh kernel, with nobody there to ask."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.cli.ending import FAILED, MISSED, OK, STOPPED, UsageProblem
+from hermes_nb.cli.fresh_kernel import Failure, execute
+from hermes_nb.cli.misses import is_miss
+from hermes_nb.cli.parameters import inject, source_of
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.interrupt import stoppable
+from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+
+def run(file: Path, arguments: argparse.Namespace) -> int:
+    """Run a notebook, write it where it is wanted, say how it ended, and return the exit code."""
+    notebook = _read(file)
+    if arguments.parameters:
+        _parametrise(notebook, arguments)
+    output = Path(arguments.output) if arguments.output else None
+    if output is not None and not output.absolute().parent.is_dir():
+        message = f"there is no directory {output.absolute().parent}"
+        raise UsageProblem(message)
+    stopped, failure = asyncio.run(_run(notebook, file.absolute(), arguments))
+    if output is not None:
+        _write(notebook, output)
+    if stopped:
+        _tell("stopped")
+        return STOPPED
+    if failure is None:
+        return OK
+    _tell(redact(visible(str(failure))))
+    return MISSED if is_miss(failure.error) else FAILED
+
+
+async def _run(
+    notebook: Foreign, file: Path, arguments: argparse.Namespace
+) -> tuple[bool, Failure | None]:
+    """Return whether Ctrl-C ended the run, and else what failed."""
+    failure = None
+    with stoppable() as stop:
+        failure = await execute(
+            notebook,
+            directory=file.parent,
+            env=_environment(file, arguments),
+            timeout=arguments.timeout,
+            progress=_progress(len(notebook.cells)),
+        )
+    return stop.stopped, failure
+
+
+def _environment(file: Path, arguments: argparse.Namespace) -> dict[str, str]:
+    """Return what tells the kernel's Hermes how to run."""
+    from hermes_nb.models.deck import SUFFIX
+
+    wanted = {
+        "HERMES_NB_APPROVE": arguments.approve,
+        "HERMES_NB_MODEL": arguments.model,
+        "HERMES_NB_MAX_REQUESTS": arguments.max_requests,
+        "HERMES_NB_CASSETTE": arguments.cassette,
+    }
+    named = "HERMES_NB_CASSETTE_FILE"
+    if arguments.cassette and not os.environ.get(named):
+        wanted[named] = file.with_name(
+            file.stem + SUFFIX
+        )  # the kernel knows no notebook of its own
+    return {name: str(value) for name, value in wanted.items() if value is not None}
+
+
+def _read(file: Path) -> Foreign:
+    import nbformat
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # cells without ids get them
+            notebook = nbformat.read(file, as_version=4)
+            nbformat.validate(notebook, relax_add_props=True)  # what tools add is their own
+    except FileNotFoundError as error:
+        message = f"there is no notebook {file}"
+        raise UsageProblem(message) from error
+    except Exception as error:  # whatever nbformat raises on what is no notebook
+        message = f"{file} cannot be read as a notebook: {one_line(str(error), 300)}"
+        raise UsageProblem(message) from error
+    return notebook
+
+
+def _parametrise(notebook: Foreign, arguments: argparse.Namespace) -> None:
+    language = notebook.metadata.get("kernelspec", {}).get("language", "python")
+    if language != "python":
+        message = f"-p sets Python variables, and this notebook is in {language}"
+        raise UsageProblem(message)
+    inject(notebook, source_of(arguments.parameters))
+
+
+def _write(notebook: Foreign, output: Path) -> None:
+    import nbformat
+
+    text: str = nbformat.writes(notebook)
+    try:
+        write_atomic(output, text.encode("utf-8", "replace"))
+    except OSError as error:
+        message = f"cannot write {output}: {error.strerror or error}"
+        raise ConfigError(message) from error
+
+
+def _progress(cells: int) -> Any:  # noqa: ANN401 - a function of a cell's number and source
+    """Return what tells a terminal which cell runs; a pipe or a log hears nothing."""
+
+    def tell(number: int, source: str) -> None:
+        if sys.stderr.isatty():
+            _tell(f"[{number}/{cells}] {one_line(visible(source, lines=True), 60)}")
+
+    return tell
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

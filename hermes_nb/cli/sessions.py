@@ -1,0 +1,144 @@
+"""`jupyter hermes sessions` and `export`: what the session store has, without a kernel."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hermes_nb.app.build import open_store
+from hermes_nb.app.config import load_settings
+from hermes_nb.app.export import export as exported
+from hermes_nb.cli.ending import OK
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Role
+from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.wording import moment
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+SPEAKERS: tuple[Role, ...] = ("user", "assistant")
+LOOKED_AT = 500
+"""So many of the latest sessions are searched for a title."""
+TITLE = 60
+SNIPPET = 100
+"""Characters of a line's last column in a terminal; JSON has all of it."""
+
+
+@contextmanager
+def opened() -> Iterator[SessionStore]:
+    """Open the home's session store; what was wrong with it goes to standard error."""
+    store = open_store(load_settings(), lambda told: print(told, file=sys.stderr))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _stored() -> bool:
+    """Say whether there is a store: to look is no reason to make one."""
+    return (load_settings().home / "notebook.db").exists()
+
+
+def list_command(arguments: argparse.Namespace) -> int:
+    """List the latest sessions, or what was said about something."""
+    rows = _listed(arguments.search, arguments.limit) if _stored() else []
+    if arguments.json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        _print(rows)
+    return OK
+
+
+def _listed(query: str, limit: int) -> list[dict[str, object]]:
+    with opened() as store:
+        if not query:
+            return [_session(each) for each in store.sessions(limit=limit)]
+        return [_hit(each) for each in store.search(query, limit=limit, roles=SPEAKERS)]
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a session to a file, or to standard output."""
+    if not _stored():
+        message = "there are no sessions yet"
+        raise ConfigError(message)
+    with opened() as store:
+        stored = find(store, arguments.session)
+        rows = [row for row in store.rows(stored.id) if row.state != "undone"]
+    text = exported(stored, rows, arguments.format)
+    data = text.encode("utf-8", "replace")
+    if arguments.output == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return OK
+    path = Path(arguments.output)
+    if path.exists():
+        message = f"{path} is there already; move it away first, or name another file"
+        raise ConfigError(message)
+    try:
+        write_atomic(path, data, mode=0o600)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror or error}"
+        raise ConfigError(message) from error
+    print(f"wrote {path} ({len(rows)} messages, without secrets)", file=sys.stderr)
+    return OK
+
+
+def find(store: SessionStore, wanted: str) -> StoredSession:
+    """Return the session of that id, the latest of that title, or the one whose id begins so.
+
+    Raises `ConfigError` for none, and for several whose ids begin so.
+    """
+    recent = store.sessions(limit=LOOKED_AT)
+    exact = store.get(wanted) or next((each for each in recent if each.title == wanted), None)
+    if exact is not None:
+        return exact
+    begun = [each for each in recent if wanted and each.id.startswith(wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    told = "several sessions begin with" if begun else "there is no session"
+    message = f"{told} {wanted!r}; `jupyter hermes sessions` lists them"
+    raise ConfigError(message)
+
+
+def _session(stored: StoredSession) -> dict[str, object]:
+    return {
+        "id": stored.id,
+        "written": stored.written,
+        "messages": stored.messages,
+        "notebook": redact(stored.notebook),
+        "title": redact(stored.title),
+    }
+
+
+def _hit(hit: Hit) -> dict[str, object]:
+    return {
+        "session": hit.session_id,
+        "when": hit.when,
+        "position": hit.position,
+        "role": hit.role,
+        "text": redact(hit.snippet),
+    }
+
+
+def _print(rows: list[dict[str, object]]) -> None:
+    """Print rows as lines for people; what others wrote cannot steer the terminal."""
+    if not rows:
+        print("nothing was found", file=sys.stderr)
+    for row in rows:
+        print("  ".join(_cell(name, value) for name, value in row.items()))
+
+
+def _cell(name: str, value: object) -> str:
+    if name in ("written", "when"):
+        return moment(float(str(value)))
+    if name == "messages":
+        return f"{value:>4}"
+    if name == "notebook":
+        return one_line(visible(Path(str(value)).name or "-"), 30)
+    return one_line(visible(str(value)), SNIPPET if name == "text" else TITLE)

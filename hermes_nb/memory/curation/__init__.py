@@ -1,0 +1,1 @@
+"""What curated memory is made of: entries, the changes to them, and where each came from."""

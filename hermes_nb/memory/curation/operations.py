@@ -1,0 +1,224 @@
+"""What a batch of operations makes of a list of entries: pure, all of it or nothing.
+
+Operations are applied in order; limit and duplicates are judged at the end alone, so that a batch
+may pass through a state that would not be allowed. An entry is named by any text that only it
+holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from hermes_nb.core.text import one_line
+from hermes_nb.memory.curation.duplicates import duplicate_of
+from hermes_nb.memory.curation.entries import cleaned, has_separator, size
+from hermes_nb.memory.curation.history import Change
+from hermes_nb.memory.curation.shown import gist, listing
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.scan import scan
+
+Action = Literal["add", "replace", "remove"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+MOST_OPERATIONS = 100
+
+
+class Refusal(Exception):  # noqa: N818 - named for what happened, like ToolDenied
+    """A write is refused and nothing has changed; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One step: `content` is the whole new entry, `old_text` part of the entry it is about."""
+
+    action: Action
+    content: str = ""
+    old_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The entries as they would be, and how they got there."""
+
+    entries: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """An entry on its way; `new` ones have yet to be judged."""
+
+    text: str
+    new: bool = False
+
+
+def operations_of(given: Iterable[Operation | Mapping[str, Any]]) -> tuple[Operation, ...]:
+    """Return `given` as clean operations whose contents may be stored; raise Refusal.
+
+    Mappings come from a model, so that anything may be in them.
+    """
+    operations = tuple(_operation(each) for each in given)
+    if not operations:
+        message = "there is nothing to do; give at least one operation"
+        raise Refusal(message)
+    if len(operations) > MOST_OPERATIONS:
+        message = f"{len(operations)} operations are too many; give at most {MOST_OPERATIONS}"
+        raise Refusal(message)
+    return operations
+
+
+def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int) -> Plan:
+    """Return what the operations make of `entries`; raise Refusal where the end may not be.
+
+    Entries that are over `limit` characters already may be made shorter step by step.
+    """
+    slots = [_Slot(entry) for entry in entries]
+    changes = [_apply(slots, operation) for operation in operations]
+    after = tuple(slot.text for slot in slots)
+    if after == tuple(entries):
+        message = "nothing was changed: it already stands like that"
+        raise Refusal(message)
+    _refuse_duplicates(slots)
+    refuse_overflow(entries, after, limit)
+    _refuse_spread_attack(entries, after, slots)
+    return Plan(after, tuple(changes))
+
+
+def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> None:
+    """Raise Refusal when `after` is over the limit, unless it is on its way down."""
+    total = size(after)
+    if total <= limit or total < size(before):
+        return
+    message = (
+        f"this would take {total:,} characters, the limit is {limit:,}, so nothing was changed. "
+        "Shorten, merge or remove entries in the same `operations` batch. "
+        f"{size(before):,} characters are in use:\n{listing(before)}"
+    )
+    raise Refusal(message)
+
+
+def find(entries: Sequence[str], old_text: str) -> int:
+    """Return the index of the entry that `old_text` means; raise Refusal unless it is clear.
+
+    An entry that is exactly that text comes first, then one that holds it, then one that holds it
+    but for case and white space. Of identical entries the first is meant.
+    """
+    if not old_text:
+        message = "old_text is missing; give a part of the entry that no other entry holds"
+        raise Refusal(message)
+    if old_text in entries:
+        return entries.index(old_text)
+    forms: tuple[Callable[[str], str], ...] = (str, lambda text: " ".join(text.split()).casefold())
+    for form in forms:
+        wanted = form(old_text)
+        found = [index for index, entry in enumerate(entries) if wanted in form(entry)]
+        if len({entries[index] for index in found}) > 1:
+            listed = listing([entries[index] for index in found])
+            message = (
+                f"{len(found)} entries hold {one_line(old_text)!r}; give more of the one you mean:"
+                f"\n{listed}"
+            )
+            raise Refusal(message)
+        if found:
+            return found[0]
+    there = f"these are there:\n{listing(entries)}" if entries else "there are no entries yet"
+    message = f"no entry holds {one_line(old_text)!r}; {there}"
+    raise Refusal(message)
+
+
+def _operation(given: object) -> Operation:
+    if isinstance(given, Operation):
+        given = asdict(given)
+    if not isinstance(given, Mapping):
+        message = f"an operation has action, content and old_text; got {one_line(repr(given))}"
+        raise Refusal(message)
+    named = given.get("action")
+    action = next((known for known in ACTIONS if known == named), None)
+    if action is None:
+        message = f"action is {one_line(repr(named))}; use one of {', '.join(ACTIONS)}"
+        raise Refusal(message)
+    content = _text(given, "content")
+    old_text = _text(given, "old_text")
+    if action == "remove":
+        return Operation(action=action, old_text=old_text or content)
+    _refuse_content(content)
+    return Operation(action=action, content=content, old_text=old_text)
+
+
+def _text(given: Mapping[str, Any], key: str) -> str:
+    value = given.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        message = f"{key} is {one_line(repr(value))}; give text"
+        raise Refusal(message)
+    return cleaned(value)
+
+
+def _refuse_content(content: str) -> None:
+    """Raise Refusal for what may never be an entry, whatever else there is."""
+    if not content:
+        message = "content is empty; give the whole new entry, or use remove"
+        raise Refusal(message)
+    if has_separator(content):
+        message = "a line with '§' alone separates entries; add each entry on its own"
+        raise Refusal(message)
+    _refuse_attack(content)
+    if redact(content) != content:
+        message = "it holds what looks like a secret; note where the secret is kept instead"
+        raise Refusal(message)
+
+
+def _refuse_attack(content: str) -> None:
+    result = scan(content, name="memory", strict=True)
+    if result.verdict == "clean":
+        return
+    ids = ", ".join(dict.fromkeys(finding.category for finding in result.findings))
+    message = (
+        f"it reads like an instruction planted for an agent ({ids or result.verdict}), and every "
+        "later session would read it; note the plain fact instead"
+    )
+    raise Refusal(message)
+
+
+def _refuse_spread_attack(
+    before: Sequence[str], after: Sequence[str], slots: Sequence[_Slot]
+) -> None:
+    """Raise Refusal when the new entries make an attack of the old ones.
+
+    What stood there already is no reason to refuse: it has to be possible to remove it.
+    """
+    if any(slot.new for slot in slots) and _blocked(after) and not _blocked(before):
+        _refuse_attack("\n".join(after))
+
+
+def _blocked(entries: Sequence[str]) -> bool:
+    return scan("\n".join(entries), name="memory").verdict == "blocked"
+
+
+def _apply(slots: list[_Slot], operation: Operation) -> Change:
+    """Apply one operation to `slots`."""
+    if operation.action == "add":
+        slots.append(_Slot(operation.content, new=True))
+        return Change(action="add", after=operation.content, place=len(slots) - 1)
+    place = find([slot.text for slot in slots], operation.old_text)
+    before = slots[place].text
+    if operation.action == "remove":
+        del slots[place]
+        return Change(action="remove", before=before, place=place)
+    slots[place] = _Slot(operation.content, new=operation.content != before)
+    return Change(action="replace", before=before, after=operation.content, place=place)
+
+
+def _refuse_duplicates(slots: Sequence[_Slot]) -> None:
+    for index, slot in enumerate(slots):
+        if not slot.new:
+            continue
+        others = [other.text for place, other in enumerate(slots) if place != index]
+        if (twin := duplicate_of(slot.text, others)) is not None:
+            message = (
+                f"an entry says that already: {gist(twin)!r}. Nothing was changed; "
+                "replace that entry if you know more than it says"
+            )
+            raise Refusal(message)

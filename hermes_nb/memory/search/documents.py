@@ -1,0 +1,98 @@
+"""What the index knows a message by: its terms, and marks of when it was said and by whom.
+
+A document is made of a row of the store and always the same for it: what is taken out of a
+contentless index has to be named exactly as it was put in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from hermes_nb.core.messages import Message
+from hermes_nb.memory.search import addresses, dates, words
+
+MARK = "\u00a7"
+"""Begins a term that no text contains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A message in the index: its number there (`addresses`), and its terms and marks in order.
+
+    A space stands between any two terms.
+    """
+
+    number: int
+    terms: str
+
+
+def document(*, block: int, position: int, body: str, at: float, began: float | None) -> Document:
+    """Return the document of a stored message.
+
+    `at` is when it was written and `began` when its session was, in seconds since the epoch.
+    """
+    message = _message(body)
+    text = text_of(message)
+    terms = words.indexed(text)
+    length = terms.count(" ") + 1 if terms else 0
+    number = addresses.document(block, position, message.role, terms=length)
+    marks = [spoken_by(term) for term in words.terms(speaker(text))]
+    written, said = (dates.day_of(when) if when is not None else None for when in (at, began))
+    marks.append(written_on(f"{written:%Y%m%d}" if written else ""))
+    if said and said != written:
+        marks.append(said_on(f"{said:%Y%m%d}"))
+    return Document(number, " ".join((terms, words.BREAK, *marks)))
+
+
+def text_of(message: Message) -> str:
+    """Return what a message is found by: its text, its tool's name, the calls it asks for."""
+    calls = (f"{call.name} {call.arguments_json()}" for call in message.calls)
+    return "\n".join((*filter(None, (message.name, message.text)), *calls))
+
+
+def speaker(text: str) -> str:
+    """Return who a text says is speaking ("Ana: hello"), "" where it does not.
+
+    What a log puts before that is passed over: `[9:30 am, 8 May 2023] Ana: hello`.
+    """
+    found = _SPEAKER.match(text)
+    return found["name"] if found else ""
+
+
+def said(text: str) -> str:
+    """Return what is said in a text, without who says it and when."""
+    found = _SPEAKER.match(text)
+    return text[found.end() :] if found else text
+
+
+_NAME = r"[^\W\d_][\w.'\u2019-]{0,30}"
+_LOGGED = r"\[[^\]\n]{1,60}\]|\([^)\n]{1,60}\)|\d[\d:./T -]{3,24}(?:[ap]m\b)?,?"
+_SPEAKER = re.compile(
+    rf"\s{{0,9}}(?:(?:{_LOGGED})\s{{0,9}}(?:[-|\u2013]\s{{0,9}})?)?"
+    rf"(?P<name>{_NAME}(?: {_NAME}){{0,2}})(?::| (?:said|says|asked)[,:])\s",
+)
+
+
+def spoken_by(term: str) -> str:
+    """Return the mark of messages whose speaker's name has this term."""
+    return f"{MARK}v{term}"
+
+
+def written_on(day: str) -> str:
+    """Return the mark of messages written on a day (`20230508`); every message has one."""
+    return f"{MARK}w{day}"
+
+
+def said_on(day: str) -> str:
+    """Return the mark of messages whose session began on a day that they were not written on."""
+    return f"{MARK}s{day}"
+
+
+def _message(body: str) -> Message:
+    """Return a stored message; one that cannot be read is found by what lies there."""
+    try:
+        return Message.from_dict(json.loads(body))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Message.system(body)

@@ -1,0 +1,236 @@
+"""Which documents hold what: queries put to the full-text index, within a budget.
+
+A query's cost is the number of documents it reads, so each reads only so many, the newest first.
+Filters belong to the statement: what they leave out does not count against the budget.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_nb.core.messages import Role
+from hermes_nb.memory.search import addresses, dates, documents, index
+from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
+from hermes_nb.memory.search.stems import stem
+
+MOST_WORDS = 60
+"""Words that a prefix or a part of a word stands for."""
+_GRAM = 3
+"""Characters that a part of a word must have to be looked for."""
+_RECOGNISED = 3
+"""Trigrams that a word must have to be told from others when it is misspelt."""
+_MOST_DAYS = 62
+"""Days that are asked for one by one; of more, the months are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which messages are searched; times are in seconds since the epoch, `until` is not included.
+
+    `session_id` is "" for all.
+    """
+
+    session_id: str = ""
+    exclude: frozenset[str] = frozenset()
+    since: float | None = None
+    until: float | None = None
+    roles: frozenset[Role] = frozenset()
+
+    def admits(self, session_id: str, role: str, at: float) -> bool:
+        """Say whether a message is searched."""
+        return (
+            (not self.session_id or session_id == self.session_id)
+            and session_id not in self.exclude
+            and (not self.roles or role in self.roles)
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+        )
+
+
+def expression(node: Node) -> str:
+    """Return the FTS5 expression that means the same."""
+    match node:
+        case Phrase(terms, prefix):
+            if not prefix:
+                return f'"{" ".join(terms)}"'
+            # The index has stems: a start that reaches into the ending stands for the stem.
+            *before, start = terms
+            stems = {stem(start + ending) for ending in _ENDINGS}
+            ends = {f"{start} *": None} | {s: None for s in sorted(stems) if start.startswith(s)}
+            found = (f'"{" ".join((*before, end))}"' for end in ends)
+            return "(" + " OR ".join(found).replace(' *"', '" *') + ")"
+        case Every(operands):
+            return "(" + " AND ".join(expression(operand) for operand in operands) + ")"
+        case Either(operands):
+            return "(" + " OR ".join(expression(operand) for operand in operands) + ")"
+        case But(kept, dropped):
+            whole = expression(kept) if kept else _EVERYTHING
+            return f"({whole} NOT {expression(dropped)})"
+
+
+_ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
+_EVERYTHING = f'"{documents.written_on("")}" *'
+_NOTHING = f'"{documents.MARK}"'
+
+
+class Postings:
+    """The index as one search sees it: through its filter."""
+
+    def __init__(self, connection: sqlite3.Connection, only: Filter) -> None:
+        self._connection = connection
+        self._where = ""
+        self._values: dict[str, object] = {}
+        self._and = ""
+        self._restrict(only)
+
+    def documents(self, match: str, *, most: int) -> list[int]:
+        """Return up to `most` documents that match an expression, the newest sessions first."""
+        # One string instead of a row each: a third of the time.
+        (found,) = self._read("group_concat(rowid)", match, most)
+        return [int(number) for number in found.split(",")] if found else []
+
+    def count(self, match: str, *, most: int) -> int:
+        """Return how many documents match; more than `most` is a guess.
+
+        The guess takes the newest `most` for as dense as the rest.
+        """
+        number, oldest = self._read("count(*), min(rowid)", match, most + 1)
+        if number <= most:
+            return int(number)
+        first, last = self._bounds
+        return int(number * max(1.0, (last - first) / max(1, last - oldest)))
+
+    def _read(self, columns: str, match: str, most: int) -> tuple[Any, ...]:
+        if self._and:
+            match = f"({match}){self._and}"
+        row: tuple[Any, ...] = self._connection.execute(
+            f"SELECT {columns} FROM (SELECT rowid FROM search_text"  # noqa: S608 - all ours
+            f" WHERE search_text MATCH :match{self._where} ORDER BY rowid DESC LIMIT :most)",
+            {**self._values, "match": match, "most": most},
+        ).fetchone()
+        return row
+
+    def known(self, terms: Collection[str]) -> set[str]:
+        """Return those of some terms that are in the store's list of words."""
+        rows = self._connection.execute(
+            "SELECT word FROM search_words WHERE word IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(terms)),),
+        )
+        return {row[0] for row in rows}
+
+    def words_like(self, text: str, *, prefix: bool = False) -> list[str]:
+        """Return words of the store that contain a folded text, or begin with it."""
+        if prefix:
+            rows = self._connection.execute(
+                "SELECT word FROM search_words WHERE word >= ?1 AND word < ?1 || char(0x10ffff)"
+                " LIMIT ?2",
+                (text, MOST_WORDS),
+            )
+            return [row[0] for row in rows]
+        if len(text) < _GRAM:
+            return []
+        rows = self._connection.execute(
+            "SELECT w.word FROM search_grams g JOIN search_words w ON w.id = g.rowid"
+            " WHERE search_grams MATCH ?1 AND instr(w.word, ?2) LIMIT ?3",
+            (" AND ".join(f'"{gram}"' for gram in sorted(_grams(text))), text, MOST_WORDS),
+        )
+        return [row[0] for row in rows] + [word for word in self._latest() if text in word]
+
+    def words_near(self, text: str) -> list[tuple[str, int]]:
+        """Return words that share most trigrams with a text, and how many: a misspelt word's."""
+        wanted = _grams(text)
+        if len(wanted) < _RECOGNISED:
+            return []
+        rows = self._connection.execute(
+            "SELECT w.word, count(*) AS shared FROM json_each(?) AS gram"
+            " JOIN search_grams g ON search_grams MATCH gram.value"
+            " JOIN search_words w ON w.id = g.rowid GROUP BY w.id"
+            " ORDER BY shared DESC, abs(length(w.word) - ?) LIMIT 20",
+            (json.dumps([f'"{gram}"' for gram in sorted(wanted)]), len(text)),
+        )
+        latest = ((word, len(wanted & _grams(word))) for word in self._latest())
+        return [(row[0], row[1]) for row in rows] + [found for found in latest if found[1]]
+
+    def _latest(self) -> list[str]:
+        """Return the words whose trigrams are not indexed yet."""
+        rows = self._connection.execute(
+            "SELECT word FROM search_words"
+            " WHERE id > (SELECT max(id) FROM search_words) / ?1 * ?1 AND substr(word, 1, 1) <> ?2",
+            (index.WORDS_TOGETHER, documents.MARK),
+        )
+        return [row[0] for row in rows]
+
+    def _restrict(self, only: Filter) -> None:
+        """Write the filter as SQL and, for days, as marks."""
+        if only.session_id:
+            blocks = self._blocks([only.session_id])
+            first, last = addresses.documents_of(min(blocks, default=0), max(blocks, default=-1))
+            self._where += " AND rowid BETWEEN :first AND :last"
+            self._values |= {"first": first, "last": last}
+            if len(blocks) != max(blocks, default=0) - min(blocks, default=1) + 1:
+                self._where += _among(addresses.BLOCK_OF, "IN", "blocks")
+                self._values["blocks"] = json.dumps(blocks)
+            self._bounds = (first, last)
+        else:
+            (last,) = self._connection.execute("SELECT max(id) FROM search_blocks").fetchone()
+            self._bounds = (0, addresses.documents_of(0, last or 0)[1])
+        if excluded := self._blocks(only.exclude):
+            self._where += _among(addresses.BLOCK_OF, "NOT IN", "excluded")
+            self._values["excluded"] = json.dumps(excluded)
+        if only.roles:
+            roles = [addresses.ROLES.index(role) for role in only.roles if role in addresses.ROLES]
+            self._where += _among(addresses.ROLE_OF, "IN", "roles")
+            self._values["roles"] = json.dumps(roles)
+        if only.since is not None or only.until is not None:
+            written = self._written(only.since, only.until)
+            self._and = f" AND ({' OR '.join(written) or _NOTHING})"
+
+    def _written(self, since: float | None, until: float | None) -> list[str]:
+        """Return marks of the days on which messages were written between the two times.
+
+        A day more at both ends: the zone may have changed, and the message's own time decides.
+        """
+        first, last = (
+            documents.written_on(f"{day + by * dt.timedelta(days=1):%Y%m%d}")
+            if when is not None and (day := dates.day_of(when)) and dt.date.min < day < dt.date.max
+            else documents.written_on(end)
+            for when, by, end in ((since, -1, ""), (until, 1, "~"))
+        )
+        rows = self._connection.execute(
+            "SELECT word FROM search_words WHERE word BETWEEN ? AND ?", (first, last)
+        )
+        found = [row[0] for row in rows]
+        if len(found) <= _MOST_DAYS:
+            return [f'"{mark}"' for mark in found]
+        return [f'"{month}" *' for month in dict.fromkeys(mark[:-2] for mark in found)]
+
+    def _blocks(self, sessions: Iterable[str]) -> list[int]:
+        rows = self._connection.execute(
+            "SELECT id FROM search_blocks WHERE session IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(sessions)),),
+        )
+        return [row[0] for row in rows]
+
+
+def _grams(text: str) -> set[str]:
+    return {text[n : n + _GRAM] for n in range(len(text) - _GRAM + 1)}
+
+
+def _among(what: str, operator: str, name: str) -> str:
+    return f" AND {what} {operator} (SELECT value FROM json_each(:{name}))"  # noqa: S608 - ours
+
+
+def days(mark: Callable[[str], str], spans: Collection[dates.Span]) -> str:
+    """Return an expression for the messages that bear the mark of a day in one of the spans."""
+    wanted: dict[str, None] = {}
+    for span in spans:
+        if (span.last - span.first).days <= _MOST_DAYS:
+            wanted |= dict.fromkeys(f'"{mark(f"{day:%Y%m%d}")}"' for day in span.days())
+        else:
+            wanted |= dict.fromkeys(f'"{mark(month)}" *' for month in span.months())
+    return " OR ".join(wanted)

@@ -1,0 +1,255 @@
+"""Read what somebody typed into a search box; every string is a query and none raises.
+
+Plain words are alternatives. `AND`, `OR`, `NOT` (in capitals, with something to join), parentheses,
+"quoted phrases" and prefix* mean what they say: a quoted phrase must be there even in a plain
+query. What makes no sense, such as an unbalanced quote or a lone operator, is a plain character.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hermes_nb.memory.search import stopwords, words
+
+LONGEST = 8_000
+"""Characters of a query that are read."""
+MOST_UNITS = 40
+"""Units of a plain query that are looked for."""
+MOST_OPERANDS = 200
+DEEPEST = 8
+"""Levels of parentheses that are kept: each may take a dozen of the 100 places of FTS5's parser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Terms that stand next to each other; with `prefix`, the last one is the start of a word."""
+
+    terms: tuple[str, ...]
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All of the operands."""
+
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one of the operands."""
+
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class But:
+    """What matches `kept` (None: everything) and not `dropped`."""
+
+    kept: Node | None
+    dropped: Node
+
+
+Node = Phrase | Every | Either | But
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query that was read.
+
+    `units` are what a message is scored by; `must` is what it has to match, None when any unit
+    will do. `text` is the query's text for what reads it otherwise (dates, question words), `names`
+    are the terms of its capitalised words. A `question` may be answered in words that are not its.
+    """
+
+    text: str
+    units: tuple[Phrase, ...]
+    must: Node | None = None
+    names: frozenset[str] = frozenset()
+    question: bool = False
+
+
+_QUESTION = re.compile(
+    r"\s*(?:who|whom|whose|what|when|where|why|which|how|did|do|does|is|are|was|were|has|have|"
+    r"would|could|can|tell me|wer|wann|warum|welche[rs]?|qui|quand|pourquoi|comment|qu[eé]|"
+    r"qui[eé]n|cu[aá]ndo|d[oó]nde|c[oó]mo|quando|quem|onde|chi|dove|perch[eé])\b",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r'"(?P<quoted>[^"]*)"(?P<star>\*)?|(?P<bracket>[()])|(?P<word>[^\s()"]+)|"')
+_OPERATORS = frozenset(("AND", "OR", "NOT"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str = ""
+    prefix: bool = False
+
+
+def parse(text: str) -> Query:
+    """Read a query."""
+    text = text[:LONGEST].encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
+    tokens = list(_tokens(text))
+    if any(token.kind in _OPERATORS for token in tokens):
+        must = _Reader(tokens).read()
+        units = tuple(dict.fromkeys(_wanted(must)))[:MOST_UNITS] if must else ()
+        return Query(text=text, units=units, must=must, names=_names(text))
+    phrases = [phrase for token in tokens if token.kind == "quoted" if (phrase := _phrase(token))]
+    units = tuple(dict.fromkeys((*phrases, *_units(tokens))))[:MOST_UNITS]
+    return Query(
+        text=text,
+        units=units,
+        must=_every(phrases),
+        names=_names(text),
+        question=not phrases and _is_question(text, tokens),
+    )
+
+
+def _is_question(text: str, tokens: list[_Token]) -> bool:
+    """Say whether a plain query asks something, rather than naming words to find."""
+    many = len(tokens) > 1 and not any(token.prefix for token in tokens)
+    return many and ("?" in text or _QUESTION.match(text) is not None)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    """Yield the tokens; parentheses come in pairs, those nested too deep are left out."""
+    found = list(_raw_tokens(text))
+    paired: set[int] = set()
+    opened: list[int] = []
+    for number, token in enumerate(found):
+        if token.kind == "(":
+            opened.append(number)
+        elif token.kind == ")" and opened:
+            start = opened.pop()
+            if len(opened) < DEEPEST:
+                paired |= {start, number}
+    return (t for number, t in enumerate(found) if t.kind not in ("(", ")") or number in paired)
+
+
+def _raw_tokens(text: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        if match["quoted"] is not None:
+            yield _Token("quoted", match["quoted"], prefix=match["star"] is not None)
+        elif match["bracket"]:
+            yield _Token(match["bracket"])
+        elif word := match["word"]:
+            if word in _OPERATORS:
+                yield _Token(word)
+            elif words.terms(word):
+                yield _Token("word", word, prefix=word.endswith("*") and word[-2:-1].isalnum())
+
+
+def _phrase(token: _Token) -> Phrase | None:
+    """Return the phrase that a token is; the last word of a prefix is not stemmed."""
+    if not token.prefix:
+        found = tuple(words.terms(token.text))
+        return Phrase(found) if found else None
+    *before, last = words.pieces(token.text) or [""]
+    start = "".join(words.pieces(words.fold(last))).replace("'", "")
+    found = (*(term for piece in before for term in words.terms_of(piece)), *words.spaced(start))
+    return Phrase(found, prefix=True) if start else None
+
+
+def _units(tokens: list[_Token]) -> list[Phrase]:
+    """Return what a plain query's words are looked for as, without stop words if others remain."""
+    plain = [token for token in tokens if token.kind == "word"]
+    folded = [words.fold(piece).replace("'", "") for t in plain for piece in words.pieces(t.text)]
+    stop = stopwords.stop_words(folded)
+    kept = [unit for token in plain for unit in _units_of(token, stop)]
+    return kept or [unit for token in plain for unit in _units_of(token, frozenset())]
+
+
+def _units_of(token: _Token, stop: frozenset[str]) -> Iterator[Phrase]:
+    if token.prefix:
+        if phrase := _phrase(token):
+            yield phrase
+        return
+    pieces = [piece for piece in words.pieces(token.text) if words.terms_of(piece)]
+    if len(pieces) > 1:
+        # An identifier, a path, a decimal: its parts side by side, and each part.
+        yield Phrase(tuple(words.terms(token.text)))
+    for piece in pieces:
+        if words.fold(piece).replace("'", "").replace("\u2019", "") in stop:
+            continue
+        found = words.terms_of(piece)
+        if len(found) <= 2:  # noqa: PLR2004 - a word of a script without spaces, or of any other
+            yield Phrase(found)
+        else:
+            yield from (Phrase(pair) for pair in itertools.pairwise(found))
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(
+        term for piece in words.pieces(text) if piece[0].isupper() for term in words.terms_of(piece)
+    )
+
+
+def _every(nodes: list[Phrase]) -> Node | None:
+    if len(nodes) > 1:
+        return Every(tuple(nodes))
+    return nodes[0] if nodes else None
+
+
+def _wanted(node: Node) -> Iterator[Phrase]:
+    """Yield the phrases that speak for a message; what NOT drops does not."""
+    match node:
+        case Phrase():
+            yield node
+        case Every(operands) | Either(operands):
+            for operand in operands:
+                yield from _wanted(operand)
+        case But(kept, _):
+            if kept:
+                yield from _wanted(kept)
+
+
+class _Reader:
+    """A descent over the tokens: OR binds loosest, then AND (also unspoken), then NOT."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._next = 0
+        self._operands = 0
+
+    def read(self) -> Node | None:
+        """Return the alternatives from here to a closing parenthesis or the end."""
+        found: list[Node] = []
+        while True:
+            if operand := self._conjunction():
+                found.append(operand)
+            if self._peek() != "OR":
+                break
+            self._next += 1
+        return found[0] if len(found) == 1 else Either(tuple(found)) if found else None
+
+    def _peek(self) -> str:
+        return self._tokens[self._next].kind if self._next < len(self._tokens) else ""
+
+    def _conjunction(self) -> Node | None:
+        kept: list[Node] = []
+        dropped: list[Node] = []
+        negated = False
+        while (kind := self._peek()) not in ("", "OR", ")"):
+            self._next += 1
+            if kind in ("AND", "NOT"):
+                # `a AND NOT b`, `a NOT b`; two NOTs are one, and an operator with nothing none.
+                negated = kind == "NOT" or negated
+                continue
+            if operand := self._operand(self._tokens[self._next - 1]):
+                (dropped if negated else kept).append(operand)
+            negated = False
+        whole = (kept[0] if len(kept) == 1 else Every(tuple(kept))) if kept else None
+        if not dropped:
+            return whole
+        return But(whole, dropped[0] if len(dropped) == 1 else Either(tuple(dropped)))
+
+    def _operand(self, token: _Token) -> Node | None:
+        if token.kind == "(":
+            inside = self.read()
+            self._next += 1  # its closing parenthesis
+            return inside
+        self._operands += 1
+        return _phrase(token) if self._operands <= MOST_OPERANDS else None

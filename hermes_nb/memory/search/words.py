@@ -1,0 +1,168 @@
+"""What the index calls a word: text cut into folded, stemmed terms.
+
+The same terms are made of a message and of a query, so that both meet whatever their case, accents
+and endings. An identifier is the sequence of its parts (`src/app.py` is the phrase src-app-py);
+scripts written without spaces, and Korean, give one term a character, so that a word of any length
+is a phrase. A term has no white space and no ASCII punctuation, as the index's tokenizer expects.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+
+from hermes_nb.memory.search.stems import stem
+
+LONGEST_PIECE = 64
+"""Characters of the longest word; a longer run (base64) is cut. A SHA-256 in hex has 64."""
+
+ORDERED = 200_000
+"""Characters of a message whose terms are indexed in order; what follows counts as a bag of words,
+each once: it is found, but not by a phrase."""
+
+MOST_OF_THE_TAIL = 50_000
+"""Words of a message's rest that are indexed."""
+
+_SPACELESS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
+)
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u064b-\u065f\u0670\u06d6-\u06dc\u0900-\u0963"
+    "\u0971-\u0dff\u0e31-\u0e4e\u0eb1-\u0ecd\u102b-\u103e\u17b4-\u17d3\u200c\u200d\u3099\u309a"
+)
+_PIECE = re.compile(
+    f"[\\w{_MARKS}]{{1,{LONGEST_PIECE}}}(?:['\u2019][\\w{_MARKS}]{{1,{LONGEST_PIECE}}})?"
+)
+_NO_WORD = re.compile(f"[^\0-\x7f\\w{_MARKS}]+")
+_ASCII = str.maketrans({chr(n): " " for n in range(128) if not chr(n).isalnum() and chr(n) != "'"})
+_ACCENTS = re.compile("[\u0300-\u036f\u0483-\u0487\u200c\u200d]")
+_RUNS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
+_POSSESSIVE = re.compile("['\u2019]s?$")
+_CAMEL = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
+_COMPOUND = re.compile("[a-z][A-Z]|[A-Z]{2}[a-z]|[A-Za-z][0-9]|[0-9][A-Za-z]")
+_MOST_PARTS = 5
+
+BREAK = "\u00a6"
+"""A term that stands between what was said and what was added, so that no phrase spans both."""
+
+
+def pieces(text: str) -> list[str]:
+    """Return the words of a text as they stand there."""
+    found = _runs(text)
+    if max(map(len, found), default=0) > LONGEST_PIECE:
+        return [piece for run in found for piece in _cut(run)]
+    return found
+
+
+def _runs(text: str) -> list[str]:
+    """Return the words of a text, those of ASCII in their whole length."""
+    if not text.isascii():
+        # Dashes, bullets and emoji are no reason to take the longer way.
+        text = _NO_WORD.sub(" ", text.replace("\u2019", "'"))
+        if not text.isascii():
+            return _PIECE.findall(text.replace("_", " "))
+    # Four times as fast as an expression, and most of what a message costs.
+    return text.translate(_ASCII).split()
+
+
+def _cut(run: str) -> list[str]:
+    return [run[n : n + LONGEST_PIECE] for n in range(0, len(run), LONGEST_PIECE)]
+
+
+def terms_of(piece: str) -> tuple[str, ...]:
+    """Return the terms of one word: one, or one a character where a script has no spaces."""
+    return tuple(_FORMS[piece].partition(_FENCE)[0].split())
+
+
+def terms(text: str) -> list[str]:
+    """Return a text's terms in order."""
+    return [term for piece in pieces(text) for term in terms_of(piece)]
+
+
+def indexed(text: str) -> str:
+    """Return the terms a message is found by: those of its text in order, then the added ones.
+
+    A space stands between any two.
+    """
+    # Twice as fast as looking at each word on its own.
+    line = " ".join(filter(None, map(_FORMS.__getitem__, _runs(text[:ORDERED]))))
+    added: list[str] = []
+    if _FENCE in line:
+        added = " ".join(_FENCED.findall(line)).split()
+        line = _FENCED.sub("", line)
+    # The shortest of a long tail: long ones are encoded data.
+    for piece in sorted(set(pieces(text[ORDERED:])), key=len)[:MOST_OF_THE_TAIL]:
+        added += _FORMS[piece].replace(_FENCE, " ").split()
+    if added and (new := set(added).difference(line.split())):
+        line = " ".join((line, BREAK, *sorted(new)))
+    return line
+
+
+class _Forms(dict[str, str]):
+    """The terms of a word, and in a pair of `_FENCE` those that a compound has besides.
+
+    A plain dictionary: a cache that knows what was used last costs more than the words do.
+    """
+
+    def __missing__(self, piece: str) -> str:
+        if len(piece) > LONGEST_PIECE:  # encoded data: long, and not seen again
+            return " ".join(self[each] for each in _cut(piece))
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        whole, parts = _read(piece)
+        form = " ".join(whole) + (f"{_FENCE}{' '.join(parts)}{_FENCE}" if parts else "")
+        self[piece] = form
+        return form
+
+
+_FENCE = "\x1f"
+_FENCED = re.compile(f"{_FENCE}([^{_FENCE}]*){_FENCE}")
+_REMEMBERED = 1 << 15
+_FORMS = _Forms()
+
+
+def _read(piece: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the terms of a word, and those that a compound such as `KeyError` has besides."""
+    if piece.isalpha() and piece.isascii() and (piece.islower() or piece.istitle()):
+        return (stem(piece.lower()),), ()  # most words, a third of the time
+    word = _POSSESSIVE.sub("", fold(piece).strip("'")).replace("'", "").replace("\u2019", "")
+    if not word.isascii():
+        return tuple(run if len(run) == 1 else stem(run) for run in _RUNS.findall(word)), ()
+    if not word:
+        return (), ()
+    parts = _CAMEL.findall(piece) if _COMPOUND.search(piece) else []
+    if len(parts) > _MOST_PARTS:
+        parts = []
+    added = (stem(part.lower()) for part in parts if len(part) > 1)
+    return (stem(word),), tuple(added)
+
+
+def fold(text: str) -> str:
+    """Return text without case, accents and compatibility forms; every string folds."""
+    if text.isascii():
+        return text.lower()
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
+    folded = unicodedata.normalize("NFC", plain).casefold()
+    # Folding can bring accents back (Turkish dotted i) and lone surrogates cannot be stored.
+    return _ACCENTS.sub("", folded).encode("utf-8", "ignore").decode("utf-8")
+
+
+def spaced(text: str) -> tuple[str, ...]:
+    """Return folded text as terms that are not stemmed, for the start of a word."""
+    return tuple(_RUNS.findall(text))
+
+
+def places(text: str, *, beginning: Collection[str] = ()) -> Iterator[tuple[int, str]]:
+    """Yield where each word of a text begins, and the word.
+
+    `beginning` leaves only words that begin like one of these terms, as their own forms do.
+    """
+    pattern = _PIECE
+    if beginning:
+        # A stem's last letters may be other ones in the word (happi, happy).
+        starts = {re.escape(term[: max(3, len(term) - 2)]) for term in beginning}
+        pattern = re.compile(f"(?<![a-zA-Z0-9])(?:{'|'.join(sorted(starts))})\\w*", re.IGNORECASE)
+    for match in pattern.finditer(text.replace("_", " ")):
+        yield match.start(), match[0]

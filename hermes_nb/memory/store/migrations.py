@@ -1,0 +1,131 @@
+"""The schema of the session store, as the steps that lead to it.
+
+`PRAGMA user_version` counts the steps a file has taken. All that are missing are taken in one
+transaction: a killed process leaves the old schema or the new one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+
+from hermes_nb.memory.search import index
+
+_FIRST = """
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY,
+    parent TEXT REFERENCES sessions(id),
+    title TEXT NOT NULL,
+    source TEXT NOT NULL,
+    notebook TEXT NOT NULL,
+    model TEXT NOT NULL,
+    system_prompt TEXT NOT NULL,
+    started REAL NOT NULL,
+    ended REAL,
+    written REAL NOT NULL,
+    tokens_in INTEGER NOT NULL DEFAULT 0,
+    tokens_out INTEGER NOT NULL DEFAULT 0,
+    tokens_cached INTEGER NOT NULL DEFAULT 0,
+    tokens_written INTEGER NOT NULL DEFAULT 0,
+    tokens_reasoning INTEGER NOT NULL DEFAULT 0,
+    requests INTEGER NOT NULL DEFAULT 0,
+    cost REAL
+);
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions(id),
+    position INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    body TEXT NOT NULL,
+    at REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'compressed', 'undone')),
+    UNIQUE (session, position)
+);
+CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
+"""
+
+# `active` counts a session's active messages, `last` is the id of the row added to it last: the
+# clock may jump, ids only grow. One index serves the list of all sessions and of one notebook's.
+_SECOND = """
+ALTER TABLE sessions ADD COLUMN active INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE arrangements (
+    id INTEGER PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions(id),
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    positions TEXT NOT NULL,
+    prompt_before TEXT,
+    at REAL NOT NULL
+);
+CREATE INDEX arrangements_of_a_session ON arrangements (session, id);
+DROP INDEX sessions_of_a_notebook;
+CREATE INDEX sessions_by_use ON sessions (last, notebook);
+CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
+"""
+
+COUNT = """
+UPDATE sessions SET
+    active = (SELECT count(*) FROM messages m WHERE m.session = sessions.id AND m.state = 'active'),
+    last = max(last, (SELECT coalesce(max(m.id), 0) FROM messages m WHERE m.session = sessions.id))
+"""
+"""Makes the sessions' counters anew from their messages."""
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Take the steps that are missing; nothing happens to a schema that is newer or the same."""
+    if _version(connection) >= VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in STEPS[_version(connection) :]:  # asked again: another process may be faster
+            step(connection)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _to_1(connection: sqlite3.Connection) -> None:
+    _run(connection, _FIRST)
+
+
+def _to_2(connection: sqlite3.Connection) -> None:
+    _run(connection, _SECOND)
+    connection.execute(COUNT)
+
+
+def _to_3(connection: sqlite3.Connection) -> None:
+    """Make the index anew: it may lag behind now, and splits words in fewer places."""
+    if connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone():
+        index.rebuild(connection)
+    else:
+        _run(connection, index.SCHEMA)
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_to_1, _to_2, _to_3)
+"""The n-th step takes the schema from version n to n + 1."""
+VERSION = len(STEPS)
+"""The version of the schema that this code writes."""
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """Run a script within the transaction; `executescript` would commit it."""
+    for statement in _statements(script):
+        connection.execute(statement)
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement

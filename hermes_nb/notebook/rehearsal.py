@@ -1,0 +1,249 @@
+"""`--dry-run`: the request that a turn would begin with, shown and not sent.
+
+Nothing is stored, no session begins or ends, no counter moves, and the next real turn is told what
+it would have been told anyway. Expressions in the prompt and behind `--image` are evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_nb.app.amounts import amount
+from hermes_nb.app.build import build_model
+from hermes_nb.app.equipment import Equipment, compose
+from hermes_nb.app.filling import schema_tokens, text_tokens
+from hermes_nb.app.session import Identity, Session
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.loop import LOST_RESULT
+from hermes_nb.core.messages import Message, mend
+from hermes_nb.core.protocols import ChatModel, Request, StoredSession, body_of
+from hermes_nb.core.text import estimate_tokens, head_tail, one_line
+from hermes_nb.core.tools import Toolset
+from hermes_nb.notebook.attachments import Attachment, attachments
+from hermes_nb.notebook.host import Host
+from hermes_nb.notebook.options import TurnOptions
+from hermes_nb.notebook.turns import require_eyes
+from hermes_nb.notebook.view import has_kernel
+from hermes_nb.notebook.wording import grid
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+from hermes_nb.tools.context_tools import context_tools
+
+SHOWN = 6_000
+"""Characters shown of one message; `--into NAME` gets all of them."""
+SHOWN_MESSAGES = 40
+"""Messages that are shown, the latest ones; the system prompt comes on top."""
+UNSAID = "(new session)"
+"""Stands for the id that a session gets when it begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """A request that could be sent: to which model, where, and in which bytes.
+
+    `body` is the request's JSON, {} for a model that does not speak JSON. `session` is the id of
+    the one that would go on, "" for a new one.
+    """
+
+    model: str
+    endpoint: str
+    session: str
+    request: Request
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Estimated tokens of its parts."""
+        system = [m for m in self.request.messages if m.role == "system"]
+        rest = [m for m in self.request.messages if m.role != "system"]
+        return {
+            "system prompt": estimate_tokens(system),
+            "tools": schema_tokens(self.request.tools),
+            "conversation": estimate_tokens(rest[:-1]),
+            "this message": estimate_tokens(rest[-1:]),
+        }
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """The body, or what stands for it where there is none."""
+        if self.body:
+            return self.body
+        return {
+            "messages": [message.to_dict() for message in self.request.messages],
+            "tools": [tool.name for tool in self.request.tools],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON-ready values, without secrets."""
+        return {
+            "model": self.model,
+            "endpoint": self.endpoint,
+            "session": self.session,
+            "tokens": self.tokens,
+            "request": _redacted(self.wire),
+        }
+
+
+async def rehearse(
+    host: Host, prompt: str, options: TurnOptions, *, show: Callable[[str], None]
+) -> None:
+    """Make the request of a turn and show it, or bind it to the variable that `--into` names."""
+    found = await rehearsed(host, prompt, options)
+    if options.into:
+        host.shell.user_ns[options.into] = found.as_dict()
+    if options.into and options.quiet:
+        total = amount(sum(found.tokens.values()))
+        show(f"Nothing was sent: {code_span(options.into)} is the request, about {total} tokens.")
+        return
+    show(told(found))
+
+
+async def rehearsed(host: Host, prompt: str, options: TurnOptions) -> Rehearsal:
+    """Return the request that a turn would begin with; raise `ConfigError` as the turn would."""
+    model, ours = await _model(host, options)
+    try:
+        pictures: Sequence[Attachment] = ()
+        if options.images:
+            require_eyes(host, model)
+            pictures = attachments(options.images, host.shell)
+        equipment = host.workshop.equipment(model, auxiliary=host.models.auxiliary)
+        found = host.conversations.foresee(options.session, new=options.new, afresh=host.deck.on)
+        chosen = host.tools_in_use.chosen(options.tools)
+        system, messages, tools = _scene(host, found, equipment, chosen)
+        told_to = found.id if found is not None else ""
+        message = await host.briefing.draft(
+            prompt, told_to if options.context else None, pictures=pictures
+        )
+        head = (Message.system(system),) if system else ()
+        request = Request(messages=(*head, *messages, message), tools=tools)
+        body = body_of(model, request)
+        return Rehearsal(
+            model=model.name,
+            endpoint=_endpoint(host, options),
+            session=told_to,
+            request=request,
+            body=json.loads(body) if body else {},
+        )
+    finally:
+        if ours:
+            await model.aclose()
+
+
+def told(found: Rehearsal) -> str:
+    """Return a rehearsal as Markdown: sizes, then each message, tools and settings folded."""
+    total = sum(found.tokens.values())
+    where = f" at {code_span(found.endpoint)}" if found.endpoint else ""
+    session = f"session {code_span(found.session)}" if found.session else "a new session"
+    blocks = [
+        f"**Nothing was sent.** To {code_span(found.model)}{where}, in {session}, "
+        f"about {amount(total)} tokens:",
+        grid(("part", "tokens"), [(name, amount(size)) for name, size in found.tokens.items()]),
+    ]
+    messages = [item for item in found.wire.get("messages", ()) if isinstance(item, Mapping)]
+    system = [item for item in messages if item.get("role") == "system"]
+    rest = [item for item in messages if item.get("role") != "system"]
+    blocks += [_folded(item) for item in system]
+    if (left_out := len(rest) - SHOWN_MESSAGES) > 0:
+        blocks.append(f"*{left_out} earlier messages are not shown; `--into NAME` has them.*")
+    blocks += [_folded(item) for item in rest[-SHOWN_MESSAGES:-1]]
+    blocks += [_open(item) for item in rest[-1:]]
+    others = {key: value for key, value in found.wire.items() if key != "messages"}
+    if tools := others.pop("tools", None):
+        names = ", ".join(tool.name for tool in found.request.tools)
+        title = f"{len(found.request.tools)} tools: {one_line(names, 120)}"
+        blocks.append(_details(title, json.dumps(_redacted(tools), indent=1, ensure_ascii=False)))
+    if others:
+        blocks.append(_details("settings", json.dumps(_redacted(others), indent=1)))
+    return "\n\n".join(blocks)
+
+
+async def _model(host: Host, options: TurnOptions) -> tuple[ChatModel, bool]:
+    """Return the model that the turn would ask, and whether it was made for this alone."""
+    if not options.model:
+        return await in_thread(lambda: host.models.main), False
+    settings = host.settings(model=options.model)
+    made = await in_thread(lambda: build_model(settings, variables=host.variables, deck=host.deck))
+    return made, True
+
+
+def _scene(
+    host: Host,
+    found: Session | StoredSession | None,
+    equipment: Equipment,
+    chosen: Toolset,
+) -> tuple[str, Sequence[Message], Toolset]:
+    """Return the system prompt, the conversation and the tools that the turn would have."""
+    if isinstance(found, Session):
+        return found.agent.system, found.messages, found.with_own(chosen)
+    engine = equipment.engine(host.store, found.id if found else UNSAID)
+    offered = context_tools(engine) if engine is not None else Toolset()
+    tools = chosen + Toolset(tool for tool in offered if tool.name not in chosen)
+    if found is not None:
+        return found.system_prompt, mend(host.store.messages(found.id), note=LOST_RESULT), tools
+    source = "notebook" if has_kernel(host.shell) else "terminal"
+    prompt = compose(equipment, Identity(source=source).platform, UNSAID)
+    return prompt.text, (), tools
+
+
+def _endpoint(host: Host, options: TurnOptions) -> str:
+    if host.models.given and not options.model:
+        return ""
+    if host.models.runs_here and not options.model:
+        return host.settings().endpoint.base_url or "this machine"
+    end = host.settings(model=options.model or None).endpoint
+    return redact(end.base_url or ("this machine" if end.model == "embedded" else "api.openai.com"))
+
+
+def _folded(item: Mapping[str, Any]) -> str:
+    text = _text_of(item)
+    size = amount(text_tokens(text))
+    return _details(f"{item.get('role')}, about {size} tokens: {one_line(text, 70)}", text)
+
+
+def _open(item: Mapping[str, Any]) -> str:
+    return f"**{escape(str(item.get('role')))}**\n\n{code_block(_shown(_text_of(item)), 'text')}"
+
+
+def _details(title: str, text: str) -> str:
+    head = escape(one_line(visible(redact(title)), 140))
+    body = code_block(_shown(text), "text")
+    return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
+
+
+def _shown(text: str) -> str:
+    return visible(head_tail(redact(text), SHOWN), lines=True)
+
+
+def _text_of(item: Mapping[str, Any]) -> str:
+    """Return a wire message as text: what is said, pictures by their size, calls as JSON."""
+    content = item.get("content", item.get("parts"))
+    parts = content if isinstance(content, list) else [{"text": content or ""}]
+    texts = [_part(part) for part in parts if isinstance(part, Mapping)]
+    if calls := item.get("tool_calls", item.get("calls")):
+        texts.append(json.dumps(calls, ensure_ascii=False, indent=1, default=str))
+    return "\n".join(text for text in texts if text)
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    if "text" in part:
+        return str(part["text"])
+    data = part.get("image") or part.get("image_url", {}).get("url", "")
+    return f"[picture, {len(data) * 3 // 4:,} bytes]"
+
+
+def _redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return JSON without secrets; pictures stay as they are."""
+    match value:
+        case str():
+            return value if value.startswith("data:image/") else redact(value)
+        case Mapping():
+            picture = "image" in value and "mime" in value
+            return dict(value) if picture else {k: _redacted(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_redacted(each) for each in value]
+        case _:
+            return value

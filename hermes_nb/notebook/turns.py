@@ -1,0 +1,136 @@
+"""Taking a turn in a kernel: what it is asked with, where it goes, what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+
+from hermes_nb.app.build import embedded_notice
+from hermes_nb.app.config import Settings
+from hermes_nb.app.session import Session
+from hermes_nb.app.turn import Turn, turn_of
+from hermes_nb.core.budget import Budget
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import Event, TurnEnded
+from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.text import one_line
+from hermes_nb.models.profiles import seeing
+from hermes_nb.notebook.attachments import Attachment, attachments
+from hermes_nb.notebook.host import Host
+from hermes_nb.notebook.models_in_use import sees
+from hermes_nb.notebook.options import TurnOptions
+from hermes_nb.notebook.quiet import StatusView
+from hermes_nb.notebook.view import View, make_view
+
+
+async def take(host: Host, prompt: str, options: TurnOptions) -> None:
+    """Take a turn and show it; `host.turn` is the turn as soon as it has ended."""
+    settings = host.settings()
+    view = _view(host, options)
+    host.last, host.turn = view.transcript, None
+    events: list[Event] = []
+
+    def follow(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, TurnEnded):
+            host.turn = turn_of(events)
+            _bind(host, host.turn, options)
+
+    with _showing(host, view), _approving(host, options, settings):
+        if options.model:
+            host.choose_model(options.model)
+        await host.models.make_ready(host.shell, host.note)
+        pictures: Sequence[Attachment] = ()
+        if options.images:  # before there is a session: nothing is sent, and nothing stored
+            require_eyes(host, host.models.main)
+            pictures = attachments(options.images, host.shell)
+        session = prepare(host, prompt, options)
+        host.tell_what_was_learned(session)
+        view.transcript.model = session.agent.model.name
+        session.use(host.tools_in_use.chosen(options.tools))
+        view.transcript.describe = session.agent.tools.describe
+        told_to = session.id if options.context else None
+        message = await host.briefing.message(prompt, told_to, pictures=pictures)
+        turn = session.turn(
+            message,
+            sinks=[view, follow],
+            max_requests=options.max_requests or host.settings().max_requests,
+            budgets=budgets(host, options),
+        )
+        async with aclosing(turn) as running:
+            async for _ in running:
+                pass
+
+
+def prepare(host: Host, prompt: str, options: TurnOptions) -> Session:
+    """Return the session that takes the turn, built, resumed or as it stands."""
+    if options.new:
+        host.new()
+    equipment = host.equipment(host.settings())
+    conversations = host.conversations
+    if options.session:
+        session = conversations.join(options.session, equipment)
+    else:
+        found = None if options.new else host.session
+        if found is None and not options.new and not host.deck.on:
+            found = conversations.pick_up(equipment)
+        session = found or conversations.start(one_line(prompt, 60), equipment)
+    session.adopt(equipment)
+    return session
+
+
+def budgets(host: Host, options: TurnOptions) -> list[Budget]:
+    """Return the budgets of one turn; money is no matter for a model on this machine."""
+    limits = options.limits
+    if limits.cost is not None and host.models.runs_here:
+        host.note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
+        limits = type(limits)(tokens=limits.tokens)
+    return [Budget(limits, scope="this turn")] if limits else []
+
+
+def require_eyes(host: Host, model: ChatModel) -> None:
+    """Raise `ConfigError` for a model that is not known to take pictures."""
+    given = model if host.models.given else None
+    if sees(host.settings(), model.name, given=given):
+        return
+    name = "the built-in model" if embedded_notice(model) is not None else model.name
+    message = (
+        f"{name} is not known to take pictures, so nothing was sent. Models that do: "
+        f"{', '.join(seeing())} and others (`--model NAME`); if this one does, say so with "
+        "`%hermes config vision on`"
+    )
+    raise ConfigError(message)
+
+
+def _bind(host: Host, turn: Turn, options: TurnOptions) -> None:
+    """Bind the answer to the variable that the user named, if there is an answer."""
+    if options.into and turn.reason == "answered":
+        host.shell.user_ns[options.into] = turn.text
+    elif options.into and turn.reason == "budget":
+        host.note(f"`{options.into}` was not set: the turn ended without an answer.")
+
+
+def _view(host: Host, options: TurnOptions) -> View:
+    view = make_view(host.shell, quiet=options.quiet)
+    return StatusView(view.transcript) if options.quiet and options.into else view
+
+
+@contextmanager
+def _showing(host: Host, view: View) -> Iterator[None]:
+    host.view = view
+    try:
+        yield
+    finally:
+        host.view = None
+        if view.transcript.started:
+            view.close()
+
+
+@contextmanager
+def _approving(host: Host, options: TurnOptions, settings: Settings) -> Iterator[None]:
+    mode = host.guard.mode
+    host.guard.mode = options.approve or settings.approve
+    try:
+        yield
+    finally:
+        host.guard.mode = mode

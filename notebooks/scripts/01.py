@@ -1,0 +1,1 @@
+"""01 has no script: the embedded model answers for itself."""

@@ -1,0 +1,67 @@
+"""A provider for command lines to talk to, and command lines as processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.loopback import Loopback, stream, text_chunks
+
+KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
+
+
+@pytest.fixture
+def serve(monkeypatch, tmp_path):
+    """Return a function that starts a server with these replies, for runs in `tmp_path`."""
+    monkeypatch.chdir(tmp_path)
+    running = []
+
+    def start(*replies):
+        server = Loopback(*replies)
+        server.__enter__()
+        running.append(server)
+        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
+        return server
+
+    yield start
+    for server in running:
+        server.__exit__()
+
+
+def says(text):
+    return stream(text_chunks(text))
+
+
+def gone(pid, seconds=5.0):
+    """Say whether a process ends within a moment, even if nobody reaps it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def numbers_in(file, process, seconds=150.0):
+    """Return the numbers that a process writes into a file, as a line, once they are there."""
+    end = time.monotonic() + seconds
+    while not (file.exists() and file.read_text().endswith("\n")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "nothing was written"
+        time.sleep(0.05)
+    return [int(word) for word in file.read_text().split()]
+
+
+def start(words, cwd, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "hermes_nb.cli", *words], cwd=cwd, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip

@@ -1,0 +1,243 @@
+"""`jupyter hermes enable` and `disable`: the files, and that the very first `%%hermes` works."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+
+import nbformat
+import pexpect
+import pytest
+from hermes_nb.cli.enabling import CONFIGS, FRESH, STARTUP
+from hermes_nb.cli.main import main
+from jupyter_client.manager import start_new_kernel
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from tests.loopback import Loopback, stream, text_chunks
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    """Return the profile of an IPython directory of our own; `enable --user` is for it."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    return tmp_path / "ipython" / "profile_default"
+
+
+def files(folder):
+    return {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in folder.rglob("*")
+        if each.is_file()
+    }
+
+
+def test_files_that_were_made_go_again(profile, capsys):
+    assert main(["enable"]) == 0
+    assert set(files(profile)) == {f"{name}.json" for name in CONFIGS} | {f"startup/{STARTUP}"}
+    assert (profile / "ipython_kernel_config.json").read_text() == FRESH
+    assert "written: " in capsys.readouterr().out
+    made = files(profile)
+    assert main(["enable", "--user"]) == 0
+    assert files(profile) == made
+    assert "as it was: " in capsys.readouterr().out
+    assert main(["disable", "--user"]) == 0
+    assert not profile.exists()
+    assert main(["disable", "--user"]) == 0
+    assert "nothing to take back" in capsys.readouterr().out
+
+
+def test_what_was_there_stays_by_the_byte(profile):
+    profile.mkdir(parents=True)
+    own = '{"MagicsManager":{"lazy_magics":{"a":"b"}},\r\n"InteractiveShell":{"colors":"nocolor"}}'
+    (profile / "ipython_kernel_config.json").write_bytes(own.encode())
+    (profile / "ipython_config.json").write_bytes(b"{}")
+    before = files(profile)
+    assert main(["enable"]) == 0
+    document = json.loads((profile / "ipython_kernel_config.json").read_bytes())
+    assert document["MagicsManager"]["lazy_magics"] == {"a": "b", "hermes": "hermes_nb"}
+    assert document["InteractiveShell"] == {"colors": "nocolor"}
+    assert main(["disable"]) == 0
+    assert files(profile) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"{'a': 1}", b"[]", b"\xff\xfe", b'{"MagicsManager": 3}'])
+def test_a_damaged_file_is_refused_before_anything_is_done(profile, capsys, damage):
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.json").write_bytes(damage)
+    assert main(["enable"]) == 1
+    assert files(profile) == {"ipython_config.json": damage}
+    said = capsys.readouterr().err
+    assert "ipython_config.json" in said
+    assert "Traceback" not in said
+
+
+def test_a_python_file_that_declares_magics_is_not_hidden(profile, capsys):
+    profile.mkdir(parents=True)
+    script = "# c.MagicsManager.lazy_magics = {}\nc.MagicsManager.lazy_magics = {'x': 'y'}\n"
+    (profile / "ipython_config.py").write_text(script)
+    (profile / "ipython_kernel_config.py").write_text("# c.MagicsManager.lazy_magics = {}\n")
+    assert main(["enable"]) == 0
+    assert "left alone" in capsys.readouterr().out
+    assert not (profile / "ipython_config.json").exists()
+    assert (profile / "ipython_kernel_config.json").exists()
+
+
+def test_somebody_elses_startup_file_of_that_name_stays(profile):
+    (profile / "startup").mkdir(parents=True)
+    (profile / "startup" / STARTUP).write_text("x = 1\n")
+    main(["disable"])
+    assert files(profile) == {f"startup/{STARTUP}": b"x = 1\n"}
+
+
+def test_levels(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    assert main(["enable", "--sys-prefix"]) == 0
+    assert len(files(tmp_path / "venv" / "etc" / "ipython")) == 3
+    assert main(["disable", "--sys-prefix"]) == 0
+    assert not (tmp_path / "venv" / "etc" / "ipython").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["enable", "--user", "--system"])
+    assert ended.value.code == 2
+
+
+@contextmanager
+def answering(monkeypatch, *texts):
+    with Loopback(*(stream(text_chunks(text)) for text in texts)) as server:
+        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
+        yield server
+
+
+def run(tmp_path, *sources, kernel="python3"):
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    client = NotebookClient(
+        notebook, timeout=60, kernel_name=kernel, resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+@pytest.mark.kernel
+def test_the_first_cell_is_a_turn(profile, tmp_path, monkeypatch):
+    main(["enable"])
+    with answering(monkeypatch, "Forty-two.", "Again."):
+        sources = (
+            "loaded = [name for name in dir() if not name.startswith('_')]",
+            "%%hermes\nwhat is it?",
+            "import sys\nanswer = 3\n%hermes and now?",
+            "print(loaded, answer)",
+        )
+        outputs = run(tmp_path, *sources)
+    assert "Forty-two." in outputs[1][0]["data"]["text/markdown"]
+    assert "Again." in outputs[2][0]["data"]["text/markdown"]
+    names = {"In", "Out", "exit", "get_ipython", "open", "quit"}
+    assert outputs[3][0]["text"] == f"{sorted(names)} 3\n"
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+@pytest.mark.parametrize("line", ["%hermes help", "shown = %hermes help", "%hermes what is it?"])
+def test_lines_are_awaited_too(profile, tmp_path, monkeypatch, line):
+    main(["enable"])
+    with answering(monkeypatch, "%hermes doctor"):
+        (shown,) = run(tmp_path, line)
+    assert "%hermes doctor" in shown[0]["data"]["text/markdown"]
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_help_and_completion_come_before_any_call(profile):
+    main(["enable"])
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        reply = client.execute_interactive("%hermes?", timeout=60, output_hook=lambda _: None)
+        assert "--max-requests" in reply["content"]["payload"][0]["data"]["text/plain"]
+        client.complete("%%herm", 6)
+        matches = client.get_shell_msg(timeout=60)["content"]["matches"]
+        assert "%%hermes" in matches
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_lazy_magics_alone_say_what_to_do(profile, tmp_path, monkeypatch):
+    main(["enable"])
+    (profile / "startup" / STARTUP).unlink()
+    with pytest.raises(CellExecutionError, match="run this cell once more"):
+        run(tmp_path, "%%hermes\nwhat is it?")
+    monkeypatch.setenv("HERMES_NB_APPROVE", "never")
+    with answering(monkeypatch, "Now."):
+        outputs = run(tmp_path, "try:\n    %hermes help\nexcept Exception:\n    1", "%hermes go")
+    assert "Now." in outputs[1][0]["data"]["text/markdown"]
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+@pytest.mark.parametrize("startup", [True, False])
+def test_terminals(profile, tmp_path, monkeypatch, startup):
+    main(["enable"])
+    if not startup:
+        (profile / "startup" / STARTUP).unlink()
+    monkeypatch.setenv("TERM", "dumb")
+    with answering(monkeypatch, "The answer is 42.", "And 43."):
+        child = pexpect.spawn(
+            sys.executable,
+            ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor"],
+            cwd=str(tmp_path),
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(40, 200),
+        )
+        try:
+            for prompt, answer in [("%hermes go", "is 42."), ("%hermes go on", "And 43.")]:
+                child.expect(r"In \[\d\]: ")
+                child.sendline(prompt)
+                child.expect(answer)
+            child.expect(r"In \[3\]: ")
+        finally:
+            child.close(force=True)
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_one_kernelspec(profile, tmp_path, monkeypatch, capsys):
+    spec = {"display_name": "P", "language": "python"}
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    folder = tmp_path / "jupyter" / "kernels"
+    for name, words in (("ours", argv), ("other", ["/bin/true"]), ("bare", ["/bin/false", *argv])):
+        (folder / name).mkdir(parents=True)
+        text = json.dumps({"argv": words, **spec})
+        (folder / name / "kernel.json").write_text(text)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    before = files(folder)
+    assert main(["enable", "--kernelspec", "ours"]) == 0
+    assert main(["enable", "--kernelspec", "ours"]) == 0
+    with answering(monkeypatch, "Hello."):
+        outputs = run(tmp_path, "%%hermes\nwho are you?", kernel="ours")
+    assert "Hello." in outputs[0][0]["data"]["text/markdown"]
+    assert main(["disable", "--kernelspec", "ours"]) == 0
+    assert files(folder) == before
+    for name, gist in [
+        ("other", "does not start IPython's kernel"), ("bare", "has no hermes_nb"),
+        ("none", "no usable kernelspec 'none'; those here: "),
+    ]:  # fmt: skip
+        capsys.readouterr()
+        assert main(["enable", "--kernelspec", name]) == 1
+        assert gist in capsys.readouterr().err
+    assert files(folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_a_cell_that_loads_and_asks_says_what_to_do():
+    cells = [nbformat.v4.new_code_cell("%load_ext hermes_nb\n%hermes help") for _ in range(2)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=60, allow_errors=True).execute()
+    assert "run this cell once more" in cells[0].outputs[-1]["evalue"]
+    assert "%hermes resume" in cells[1].outputs[-1]["data"]["text/markdown"]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hermes_nb.memory.curation.entries import cleaned, has_separator, parse, render, size
+from hypothesis import given
+from hypothesis import strategies as st
+
+entries = st.lists(
+    st.text().map(cleaned).filter(lambda text: text and not has_separator(text)), max_size=6
+)
+
+
+@given(entries)
+def test_what_is_rendered_is_read_back(items):
+    data = render(items)
+    parsed = parse(data, one_entry=len(items) == 1)
+    assert list(parsed.entries) == items
+    assert parsed.canonical
+    assert size(items) == len(data.decode())
+    assert not data.endswith(b"\n")
+
+
+@given(st.binary())
+def test_no_bytes_make_it_raise(data):
+    parsed = parse(data)
+    assert all(entry == cleaned(entry) and entry for entry in parsed.entries)
+    assert parse(render(parsed.entries), one_entry=True).entries[:1] == parsed.entries[:1]
+
+
+@given(st.text())
+def test_cleaning_is_idempotent_and_storable(text):
+    once = cleaned(text)
+    assert cleaned(once) == once
+    once.encode()
+    assert "\0" not in once and "\r" not in once
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "# Head",
+                "word",
+                "- bullet",
+                "  nested",
+                "",
+                "```",
+                "1. one",
+                "a *b* c",
+                "> quote",
+                "| t |",
+            ]
+        )
+    )
+)
+def test_hand_written_markdown_loses_no_word(lines):
+    text = "\n".join(lines)
+    kept = "\n".join(parse(text.encode()).entries)
+    assert re.findall(r"\S+", kept) == re.findall(r"\S+", text)
+
+
+def test_hand_written_markdown_is_its_paragraphs_and_bullets():
+    text = "# Notes\n\n- likes tea\n  - green\n- uses vim\n\nA text,\ntwo lines.\n\n## More\nx\n"
+    assert parse(text.encode()).entries == (
+        "# Notes",
+        "- likes tea\n  - green",
+        "- uses vim",
+        "A text,\ntwo lines.",
+        "## More",
+        "x",
+    )
+    assert not parse(text.encode()).canonical
+
+
+def test_a_fenced_block_stays_in_one_piece():
+    text = "```python\n- not a bullet\n\n# not a heading\n```\nbehind"
+    assert parse(text.encode()).entries == (text,)
+
+
+@pytest.mark.parametrize(
+    ("data", "found", "odd"),
+    [
+        (b"\xef\xbb\xbfa\n\xc2\xa7\nb", ("a", "b"), "byte order mark"),
+        ("a\n§\nb".encode("utf-16"), ("a", "b"), "UTF-16"),
+        (b"a\xff\n\xc2\xa7\nb", ("a\ufffd", "b"), "not UTF-8"),
+        (b"a\0b", ("a\ufffdb",), "NUL"),
+    ],
+)
+def test_odd_bytes_are_read_and_named(data, found, odd):
+    parsed = parse(data)
+    assert parsed.entries == found
+    assert odd in parsed.oddities[0]
+    assert not parsed.canonical
+
+
+@pytest.mark.parametrize("data", [b"a\r\n\xc2\xa7\r\nb", b"a\n\xc2\xa7\nb\n", b" a\n \xc2\xa7 \nb"])
+def test_loose_forms_are_understood_but_not_canonical(data):
+    assert parse(data).entries == ("a", "b")
+    assert not parse(data).canonical
+
+
+def test_a_section_sign_inside_a_line_separates_nothing():
+    assert parse("see § 5\nand § 6".encode()).entries == ("see § 5\nand § 6",)
+    assert not has_separator("see § 5")
+    assert has_separator("a\n § \nb")

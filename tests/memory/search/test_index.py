@@ -1,0 +1,185 @@
+"""The index hears of messages some at a time; whoever searches finds them all the same."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from hermes_nb.core.messages import Message
+from hermes_nb.memory.search import index, words
+from hermes_nb.memory.sessions import SqliteStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faults.stores import finished, is_intact, killed, run_python
+
+APPENDER = """
+import sys, time
+from hermes_nb.core.messages import Message
+from hermes_nb.memory.sessions import SqliteStore
+store = SqliteStore(sys.argv[1])
+session = store.start(session_id=sys.argv[2])
+for n in range(int(sys.argv[3])):
+    store.append(session, Message.user(f"{n} walrus {sys.argv[2]}"))
+print(session, flush=True)
+time.sleep(float(sys.argv[4]))
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "n.db"
+
+
+@pytest.fixture
+def store(path):
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+def behind(path):
+    """Return how many messages the index of a file does not have."""
+    connection = sqlite3.connect(path)
+    try:
+        (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+        return newest - (index.last_indexed(connection) or 0)
+    finally:
+        connection.close()
+
+
+def found(store, query, **options):
+    return {(hit.session_id, hit.position) for hit in store.search(query, limit=1_000, **options)}
+
+
+def test_messages_are_indexed_together(store, path):
+    session = store.start()
+    for n in range(index.TOGETHER - 1):
+        store.append(session, Message.user(f"{n} walrus"))
+    assert behind(path) == index.TOGETHER - 1
+    store.append(session, Message.user("one more"))
+    assert behind(path) == 0
+    store.append(session, Message.user("late walrus"))
+    assert behind(path) == 1
+    assert (session, index.TOGETHER) in found(store, "late")
+    assert behind(path) == 0
+
+
+def test_a_large_message_does_not_wait(store, path):
+    session = store.start()
+    store.append(session, Message.user("small"))
+    store.append(session, Message.user("walrus " * index.LARGE))
+    assert behind(path) == 0
+
+
+def test_what_a_killed_process_left_is_found(store, path):
+    with run_python(APPENDER, path, "other", 40, 60) as process:
+        process.stdout.readline()
+        process.kill()
+    assert behind(path) == 40
+    assert len(found(store, "walrus")) == 40
+    assert behind(path) == 0
+
+
+def test_what_another_process_adds_is_found(store, path):
+    mine = store.start()
+    store.append(mine, Message.user("walrus"))
+    for name in ("first", "second"):
+        finished(run_python(APPENDER, path, name, 3, 0))
+        assert {(name, n) for n in range(3)} <= found(store, "walrus")
+    assert (mine, 0) in found(store, "walrus")
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.05, 0.2])
+def test_a_kill_at_any_moment_leaves_an_index_that_can_go_on(path, moment):
+    lines = killed(run_python(APPENDER.replace("print", "#"), path, "s", 5_000, 0), moment)
+    assert lines
+    store = SqliteStore(path)
+    rows = store.rows("s")
+    assert len(found(store, "walrus")) == min(len(rows), 1_000)
+    store.close()
+    assert is_intact(path)
+
+
+def test_a_file_that_cannot_be_written_is_searched_to_its_end(store, path, monkeypatch):
+    session = store.start()
+    store.append(session, Message.user("an indexed walrus"))
+    assert found(store, "walrus") == {(session, 0)}
+    store.append(session, Message.user("a later walrus, and a heron"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr("hermes_nb.memory.sessions.SEARCH_SECONDS", 0.05)
+    assert found(store, "walrus") == {(session, 0), (session, 1)}
+    assert found(store, '"later walrus"') == {(session, 1)}
+    assert found(store, "heron", exclude=[session]) == set()
+    assert store.search("heron", limit=1)[0].position == 1
+    assert behind(path) == 1
+    other.execute("ROLLBACK")
+    other.close()
+    assert found(store, "walrus") == {(session, 0), (session, 1)}
+    assert behind(path) == 0
+
+
+def test_rows_whose_numbers_are_given_out_again_are_indexed(store, path):
+    kept, gone = store.start(), store.start()
+    store.append(kept, Message.user("a heron"))
+    for n in range(5):
+        store.append(gone, Message.user(f"{n} walrus"))
+    store.search("walrus")
+    store.append(gone, Message.user("an unindexed walrus"))
+    store.delete(gone)
+    assert behind(path) == 0
+    store.append(kept, Message.user("another walrus"))
+    assert behind(path) == 1
+    assert found(store, "walrus") == {(kept, 1)}
+    assert is_intact(path)
+
+
+def test_words_of_a_write_that_failed_are_not_taken_for_known(store):
+    session = store.start()
+    store.append(session, Message.user("heron"))
+    store.search("heron")
+    with store.database.writing() as connection:
+        connection.execute(
+            "INSERT INTO messages (session, position, role, body, at)"
+            " VALUES (?, 9, 'user', 'xylophone', 0)",
+            (session,),
+        )
+        index.catch_up(connection)
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN")
+    store.append(session, Message.user("a xylophone"))
+    assert found(store, "lophon") == {(session, 1)}  # by a part of the word
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("aab"), st.sampled_from(["append", "search", "delete"])),
+        max_size=30,
+    )
+)
+def test_every_search_finds_what_is_there(steps):
+    store = SqliteStore(":memory:")
+    held = {"a": 0, "b": 0}
+    for name, step in steps:
+        if step == "append":
+            store.start(session_id=name)
+            store.append(name, Message.user("walrus"))
+            held[name] += 1
+        elif step == "delete":
+            store.delete(name)
+            held[name] = 0
+        else:
+            there = {(session, n) for session, number in held.items() for n in range(number)}
+            assert found(store, "walrus") == there
+    store.close()
+
+
+def test_forms_that_were_forgotten_are_the_same(monkeypatch):
+    text = "KeyError in DataFrame.read_csv \u2014 d\u00e9j\u00e0 vu, src/app.py " * 3
+    before = words.indexed(text)
+    monkeypatch.setattr(words, "_REMEMBERED", 2)
+    words._FORMS.clear()
+    assert words.indexed(text) == before
+    assert len(words._FORMS) <= 2

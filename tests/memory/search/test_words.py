@@ -1,0 +1,228 @@
+"""What counts as a word, in a text and in a query, and as a day."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+import time
+import unicodedata
+
+import pytest
+from hermes_nb.memory.search import dates, documents, stems, stopwords, thesaurus, words
+from hermes_nb.memory.search.query import But, Either, Every, Phrase, parse
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+TODAY = dt.date(2023, 8, 20)
+"""A Sunday."""
+
+
+def day(month, number, year=2023):
+    return dt.date(year, month, number)
+
+
+@given(
+    st.from_regex(
+        r"[a-z]{3,20}(ing|ed|s|ly|ness|ational|ization|iveness|ement|y|e)?", fullmatch=True
+    )
+)
+@example("eed")
+def test_stems_are_porters(word):
+    if stems._irregular().get(word) is None:
+        assert stems.stem(word) == porter(word)
+
+
+_PORTER = sqlite3.connect(":memory:")
+_PORTER.execute("CREATE VIRTUAL TABLE f USING fts5(t, tokenize='porter ascii')")
+_PORTER.execute("CREATE VIRTUAL TABLE v USING fts5vocab(f, 'row')")
+
+
+def porter(word):
+    _PORTER.execute("DELETE FROM f")
+    _PORTER.execute("INSERT INTO f VALUES (?)", (word,))
+    return _PORTER.execute("SELECT term FROM v").fetchone()[0]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "go went gone going goes",
+        "buy bought buying",
+        "child children kids",
+        "leaf leaves",
+        "run ran",
+    ],
+)
+def test_irregular_forms_have_one_stem(forms):
+    assert len({stems.stem(form) for form in forms.split()}) == 1
+
+
+def test_a_form_means_one_word():
+    forms = [f for line in stems.IRREGULAR.split(";") for f in line.split()[1:]]
+    assert len(forms) == len(set(forms))
+
+
+@given(st.text())
+def test_terms_fit_the_index(text):
+    for term in words.indexed(text).split():
+        assert term
+        assert not any(c.isspace() or (c.isascii() and not c.isalnum()) for c in term)
+        term.encode("utf-8")
+
+
+@given(st.text())
+def test_case_does_not_matter(text):
+    assert words.terms(text.upper()) == words.terms(text.upper().lower().upper())
+    assert words.fold(text) == words.fold(unicodedata.normalize("NFD", text))
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=127)), st.text(min_size=1))
+def test_both_ways_to_cut_a_text_agree(text, other):
+    foreign = words.terms(f"{text} \u00e9")
+    assert foreign == [*words.terms(text), "e"]
+
+
+@given(st.text(), st.text())
+def test_places_are_where_the_words_stand(text, term):
+    for start, piece in words.places(text):
+        assert text.replace("_", " ")[start : start + len(piece)] == piece
+    list(words.places(text, beginning=[term]))
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker", "said"),
+    [
+        ("Ana: hello", "Ana", "hello"),
+        ("Ana Lee: hello: you", "Ana Lee", "hello: you"),
+        ("[1:56 pm on 8 May, 2023] Ana: hello", "Ana", "hello"),
+        ("(8 May 2023) Ana: hello", "Ana", "hello"),
+        ("2023-05-08 13:56 - Ana: hello", "Ana", "hello"),
+        ('Ana said, "hello"', "Ana", '"hello"'),
+        ("12:30", "", "12:30"),
+        ("[see above] hello", "", "[see above] hello"),
+        ("def f(x): return x", "", "def f(x): return x"),
+    ],
+)
+def test_a_speaker_is_told_from_what_is_said(text, speaker, said):
+    assert documents.speaker(text) == speaker
+    assert documents.said(text) == said
+
+
+@given(st.text(alphabet="[( )]:1a-. \n", max_size=3_000))
+def test_a_speaker_is_looked_for_in_linear_time(text):
+    before = time.process_time()
+    assert text.endswith(documents.said(text))
+    documents.speaker(text[:50] * 1_000)
+    assert time.process_time() - before < 0.1
+
+
+def test_compounds_are_found_by_their_parts():
+    found = words.indexed("DataFrame.read_csv2 raised HTTPError in x86_64").split()
+    assert {"datafram", "datum", "frame", "read", "csv2", "csv", "httperror", "http"} <= set(found)
+
+
+def test_a_long_message_is_indexed_to_its_end():
+    text = "lorem ipsum " * 20_000 + "the zebra at last"
+    assert {"zebra", "last"} <= set(words.indexed(text).split())
+
+
+@pytest.mark.parametrize(
+    ("query", "kept"),
+    [
+        ("What did the dog do?", ["dog"]),
+        ("Was hat der Hund gestern gefressen?", ["hund", "gestern", "gefressen"]),
+        ("¿Qué comió el perro?", ["comio", "perro"]),
+        ("что делает собака", ["делает", "собака"]),
+        ("the", ["the"]),
+        ("war and peace", ["war", "peac"]),
+    ],
+)
+def test_stop_words_are_those_of_the_query_s_language(query, kept):
+    assert [unit.terms[0] for unit in parse(query).units] == kept
+
+
+def test_stop_words_are_folded():
+    for language in stopwords.LANGUAGES:
+        assert all(words.fold(w) == w for w in stopwords._sets()[language])
+
+
+@given(st.sampled_from(sorted(thesaurus._table())))
+def test_alternatives_are_mutual(term):
+    for other in thesaurus.alternatives(term):
+        assert term in thesaurus.alternatives(other)
+        assert other != term
+
+
+def phrase(text, *, prefix=False):
+    return Phrase(tuple(words.terms(text)), prefix=prefix)
+
+
+@pytest.mark.parametrize(
+    ("text", "must"),
+    [
+        ("a b", None),
+        ("a and b or c not d", None),
+        ("a AND b", Every((phrase("a"), phrase("b")))),
+        ("a b AND c", Every((phrase("a"), phrase("b"), phrase("c")))),
+        ("a OR b AND c", Either((phrase("a"), Every((phrase("b"), phrase("c")))))),
+        ("(a OR b) AND c", Every((Either((phrase("a"), phrase("b"))), phrase("c")))),
+        ("a AND NOT b", But(phrase("a"), phrase("b"))),
+        ("NOT b", But(None, phrase("b"))),
+        ("a OR", phrase("a")),
+        ("AND a )", phrase("a")),
+        ("(((a) OR b", Either((phrase("a"), phrase("b")))),
+        ('"a b"', phrase("a b")),
+        ('"a b" "c', phrase("a b")),
+        ("a AND ab*", Every((phrase("a"), phrase("ab", prefix=True)))),
+        ("a AND ?", phrase("a")),
+    ],
+)
+def test_queries_mean_what_they_say(text, must):
+    assert parse(text).must == must
+
+
+def test_deep_parentheses_keep_their_meaning():
+    text = "(" * 500 + "a OR b" + ")" * 500 + " AND c"
+    assert parse(text).must == Every((Either((phrase("a"), phrase("b"))), phrase("c")))
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("in May 2023", day(5, 1), day(5, 31)),
+        ("in december", day(12, 1, 2022), day(12, 31, 2022)),
+        ("on 8 May 2023", day(5, 8), day(5, 8)),
+        ("on the 8th of May", day(5, 8), day(5, 8)),
+        ("May 8th, 2022", day(5, 8, 2022), day(5, 8, 2022)),
+        ("2023-05-08", day(5, 8), day(5, 8)),
+        ("2024-02", day(2, 1, 2024), day(2, 29, 2024)),
+        ("in 2022", day(1, 1, 2022), day(12, 31, 2022)),
+        ("today", day(8, 20), day(8, 20)),
+        ("yesterday", day(8, 19), day(8, 19)),
+        ("last Friday", day(8, 18), day(8, 18)),
+        ("last Sunday", day(8, 13), day(8, 13)),
+        ("two weeks ago", day(8, 3), day(8, 9)),
+        ("3 days ago", day(8, 17), day(8, 17)),
+    ],
+)
+def test_days_that_a_query_speaks_of(text, first, last):
+    assert dates.spans(f"what happened {text}?", TODAY) == [dates.Span(first, last)]
+
+
+@pytest.mark.parametrize(
+    "text", ["I may 50 times", "2023-13-45", "31 June 2023", "999 years ago", "may I", "port 2023"]
+)
+def test_what_is_no_day(text):
+    for span in dates.spans(text, TODAY):
+        assert span.first <= span.last
+
+
+@given(st.text(), st.dates())
+def test_any_text_has_days_or_none(text, today):
+    for span in dates.spans(f"{text} last year 2 months ago May 31 yesterday", today):
+        assert span.first <= span.last
+
+
+@given(st.floats())
+def test_any_time_has_a_day_or_none(at):
+    dates.day_of(at)
