@@ -16,9 +16,9 @@ from hermes_nb.notebook.magics import use_model
 code = '# ' + 'some words of a comment ' * 80 + '\\n'
 codes = [f'{{code}}print("line of a result " * 120, {{n}})' for n in range({STEPS})]
 steps = iter([*(call('run_python', code=code) for code in codes), '**Done** with all of them.'])
-def play(request):  # what a compression asks for is no step of the turn
-    asked = request.tools and request.tool_choice == 'auto'
-    return next(steps) if asked else 'All of them were to be done.'
+def play(request):  # what is asked around a compression or in a review is no step of the turn
+    step = 'run_python' in request.tools and request.tool_choice == 'auto'
+    return next(steps, 'Nothing.') if step else 'All of them were to be done.'
 use_model(ScriptedModel([play] * {2 * STEPS}))
 """
 PROBE = """
