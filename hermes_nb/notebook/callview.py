@@ -64,7 +64,7 @@ class CallView:
         arguments = list(self.call.arguments.items())
         for name, value in arguments[:MOST_ARGUMENTS]:
             text = value if isinstance(value, str) else repr(value)
-            if text == self.gist:
+            if redact(text) == self.gist:
                 continue
             if name in LANGUAGES or "\n" in text or len(text) > SHORT_ARGUMENT:
                 out.append(code_block(_shown(text), LANGUAGES.get(name, "text")))
