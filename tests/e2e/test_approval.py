@@ -133,6 +133,7 @@ def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, 
         notebook.page.wait_for_timeout(900)
     outputs = notebook.finish(1)
     lines = shown(outputs).splitlines()
-    assert sum(line.startswith("`") and line.endswith("· denied") for line in lines) == 2
+    denied = [line for line in lines if line.endswith("· denied")]
+    assert [line.startswith("<code>") for line in denied] == [True, True]
     assert notebook.page.evaluate("window.obeyed ?? null") is None
     assert not notebook.page.query_selector(".jp-OutputArea img")
