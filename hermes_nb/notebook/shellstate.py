@@ -80,6 +80,7 @@ def captured(shell: Foreign, collector: Collector, code: str) -> Iterator[None]:
         _swap(stack, shell.display_trap, hook=hook)
         _swap(stack, sys, displayhook=hook)
         _swap_item(stack, shell.hooks, "show_in_pager", show_page)
+        stack.callback(collector.close)  # after both streams have been drained into it
         for name in ("stdout", "stderr"):
             outer = getattr(sys, name)
             stream = Stream(collector, name, outer)
@@ -89,7 +90,6 @@ def captured(shell: Foreign, collector: Collector, code: str) -> Iterator[None]:
                 # to descriptors 1 and 2 arrives through it.
                 _swap(stack, outer, write=stream.write)
                 stack.callback(drain, outer)
-        stack.callback(collector.close)
         yield
 
 

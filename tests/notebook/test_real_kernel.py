@@ -128,6 +128,18 @@ def test_what_subprocesses_and_old_handlers_write_is_captured(kernel):
     text = kernel.run("print(t)").text
     for each in ("logged", "from a shell", "from a child"):
         assert each in text
+
+
+def test_the_last_words_of_subprocesses_are_not_left_to_the_cell_around(kernel):
+    kernel.run("import subprocess")
+    code = "subprocess.run(['sh', '-c', 'echo out; echo err >&2']);"
+    for _ in range(30):
+        cell = kernel.run(f"r = await execute(ip, {code!r})")
+        assert cell.outputs == []
+        assert (
+            kernel.run("print(sorted(o['text'] for o in r.outputs))").text
+            == "['err\\n', 'out\\n']\n"
+        )
     assert kernel.run("log.warning('free again')").text == "free again\n"
 
 
