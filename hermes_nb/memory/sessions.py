@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
-from hermes_nb.memory.encoding import decode, storable
+from hermes_nb.memory.encoding import decode, encode, storable
 from hermes_nb.memory.search import finding, index, indexing
 from hermes_nb.memory.store import message_rows, session_rows
 from hermes_nb.memory.store.database import Database
@@ -29,6 +29,9 @@ from hermes_nb.memory.store.session_rows import SessionRow
 
 SEARCH_SECONDS = 0.5
 """How long a search waits for another process's transaction to bring the index up to date."""
+
+APPEND_SECONDS = 0.1
+"""The same for an append; where it does not get its turn, the next one or a search will."""
 
 log = logging.getLogger(__name__)
 
@@ -116,14 +119,13 @@ class SqliteStore:
         self._begun[row.id] = row
         return row.id
 
-    @_guarded
     def append(self, session_id: str, message: Message) -> None:
         """Add a message; it is durable when this returns.
 
         A session that the store has lost gets its row again first.
         """
-        with self._session(session_id) as connection:
-            message_rows.append(connection, session_id, message, time.time())
+        if self._append(session_id, message):
+            self._index()
 
     @_guarded
     def messages(self, session_id: str) -> list[Message]:
@@ -139,7 +141,6 @@ class SqliteStore:
         rows = self.database.read(lambda c: message_rows.between(c, session_id, first, last))
         return self._readable(rows)
 
-    @_guarded
     def replace(
         self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
     ) -> None:
@@ -149,11 +150,8 @@ class SqliteStore:
         `compressed`, searchable. `system_prompt` replaces the stored one where given. Messages
         that only continue the active conversation are appended: there is nothing to restore.
         """
-        prompt = None if system_prompt is None else storable(system_prompt)
-        with self._session(session_id) as connection:
-            message_rows.replace(
-                connection, session_id, messages, system_prompt=prompt, at=time.time()
-            )
+        self._replace(session_id, messages, system_prompt)
+        self._index()
 
     @_guarded
     def restore(self, session_id: str) -> list[Message] | None:
@@ -196,7 +194,7 @@ class SqliteStore:
                     roles=roles,
                 )
 
-        self._catch_up()
+        self._catch_up(SEARCH_SECONDS)
         return self.database.read(find)
 
     @_guarded
@@ -258,15 +256,44 @@ class SqliteStore:
                 return
             self.warn(sentence)
 
-    def _catch_up(self) -> None:
-        """Let the index know of all messages; where it cannot be written, the search reads them."""
+    @_guarded
+    def _append(self, session_id: str, message: Message) -> bool:
+        """Add a message; say whether it is time to index."""
+        body = encode(message)  # not while others wait
+        with self._session(session_id) as connection:
+            return message_rows.append(connection, session_id, message.role, body, time.time())
+
+    @_guarded
+    def _replace(
+        self, session_id: str, messages: Sequence[Message], system_prompt: str | None
+    ) -> None:
+        prompt = None if system_prompt is None else storable(system_prompt)
+        with self._session(session_id) as connection:
+            message_rows.replace(
+                connection, session_id, messages, system_prompt=prompt, at=time.time()
+            )
+
+    def _index(self) -> None:
+        """Let the index know of the messages, which are safe already, whatever becomes of this."""
+        try:
+            self._catch_up(APPEND_SECONDS)
+        except StoreError as error:
+            log.info("not searchable yet: %s", error)
+
+    @_guarded
+    def _catch_up(self, patience: float) -> None:
+        """Let the index know of all messages, unless it cannot be written: a search reads them.
+
+        The documents are made before the lock is taken, so that other processes need not wait.
+        """
         if self.database.read(index.is_current):
             return
+        prepared = self.database.read(index.prepare)
         try:
-            with self.database.writing(patience=SEARCH_SECONDS) as connection, indexing.at_work():
-                index.catch_up(connection)
+            with self.database.writing(patience=patience) as connection, indexing.at_work():
+                index.catch_up(connection, prepared)
         except (StoreError, OSError, sqlite3.OperationalError) as error:
-            log.debug("searching beside the index: %s", error)
+            log.debug("the index is left behind: %s", error)
 
     @contextmanager
     def _session(self, session_id: str) -> Iterator[sqlite3.Connection]:

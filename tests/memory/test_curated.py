@@ -13,7 +13,7 @@ from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.curation import history
 from hermes_nb.memory.curation.entries import size
 from hermes_nb.memory.curation.history import Origin
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.memory.hermes_format import add_memory, read_memory
@@ -411,6 +411,16 @@ STEPS = st.lists(
 
 @settings(max_examples=25)
 @given(st.lists(STEPS, max_size=8))
+@example(
+    [
+        [{"action": "add", "content": "gamma"}],
+        [
+            {"action": "add", "content": "alpha"},
+            {"action": "add", "content": "gamma"},
+            {"action": "remove", "old_text": "gamma"},
+        ],
+    ]
+)
 def test_any_sequence_keeps_the_invariants(tmp_path_factory, batches):
     """Refused means unchanged; applied means on the disk, within the limit, undoable one by one."""
     home = tmp_path_factory.mktemp("home")

@@ -11,7 +11,7 @@ import pytest
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message, ToolCall, mend
 from hermes_nb.memory.sessions import SqliteStore, new_session_id
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import every_call_has_one_result
@@ -151,3 +151,22 @@ def test_any_rows_are_mended_into_a_valid_conversation(messages):
     assert mend(mended, note="lost") == mended
     spoken = [message for message in messages if message.role != "tool"]
     assert [m for m in mended if m.role != "tool"][: len(spoken)] == spoken
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["write", "delete"])), max_size=20)
+)
+def test_sessions_are_in_the_order_they_were_written_to(steps):
+    store = SqliteStore(":memory:")
+    expected = []
+    for name, step in steps:
+        if name in expected:
+            expected.remove(name)
+        if step == "write":
+            store.append(name, Message.user("hello"))
+            expected.insert(0, name)
+        else:
+            store.delete(name)
+        assert [session.id for session in store.sessions()] == expected
+    store.close()

@@ -42,10 +42,12 @@ def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
                 "nothing was undone"
             )
             raise Refusal(message)
-        if not change.after and change.before in now:
+        changes.append(_revert(now, change))
+    for change in record.changes:
+        # Only now: a batch may have added again what it removed.
+        if not change.after and now.count(change.before) > 1:
             message = f"the entry {gist(change.before)!r} is there already; nothing was undone"
             raise Refusal(message)
-        changes.append(_revert(now, change))
     refuse_overflow(entries, now, limit)
     return Plan(tuple(now), tuple(changes))
 

@@ -20,8 +20,10 @@ _CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)
 
 SPOT_BITS = 5
 """Bits of a document's number below its spot."""
+BLOCK_BITS = 8
+"""Bits of a spot below its block."""
 LENGTH_MASK = 7
-"""Those of them that are the class of length."""
+"""Those of a document's lowest bits that are the class of length."""
 BLOCK_OF = "(rowid >> 13)"
 """SQL for the block of a document."""
 ROLE_OF = "(rowid >> 3 & 3)"
@@ -44,14 +46,9 @@ def role_of(document: int) -> Role:
     return ROLES[document >> 3 & 3]
 
 
-def block_of_document(document: int) -> int:
-    """Return the block that a document belongs to."""
-    return document >> 13
-
-
 def block_of(spot: int) -> int:
     """Return the block that a spot belongs to."""
-    return spot >> 8
+    return spot >> BLOCK_BITS
 
 
 def offset_of(spot: int) -> int:

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Message, Role
 from hermes_nb.memory.search import addresses, dates, words
 
 MARK = "\u00a7"
@@ -19,37 +19,45 @@ MARK = "\u00a7"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A message in the index: its number there (`addresses`), and its terms and marks in order.
+    """A message in the index, wherever it stands: its role, and its terms and marks in order.
 
-    A space stands between any two terms.
+    A space stands between any two terms. `length` is the number of terms without marks, `forms`
+    are what terms and marks are made of (`words.of_form`).
     """
 
-    number: int
+    role: Role
+    length: int
     terms: str
+    forms: list[str]
+
+    def number(self, block: int, position: int) -> int:
+        """Return its number in the index (`addresses`), at a position of its session."""
+        return addresses.document(block, position, self.role, terms=self.length)
 
 
-def document(*, block: int, position: int, body: str, at: float, began: float | None) -> Document:
+def document(body: str, *, at: float, began: float | None) -> Document:
     """Return the document of a stored message.
 
     `at` is when it was written and `began` when its session was, in seconds since the epoch.
     """
-    message = _message(body)
-    text = text_of(message)
-    terms = words.indexed(text)
+    role, text = _read(body)
+    terms, forms = words.in_forms(text)
     length = terms.count(" ") + 1 if terms else 0
-    number = addresses.document(block, position, message.role, terms=length)
     marks = [spoken_by(term) for term in words.terms(speaker(text))]
     written, said = (dates.day_of(when) if when is not None else None for when in (at, began))
-    marks.append(written_on(f"{written:%Y%m%d}" if written else ""))
+    marks.append(written_on(dates.digits(written) if written else ""))
     if said and said != written:
-        marks.append(said_on(f"{said:%Y%m%d}"))
-    return Document(number, " ".join((terms, words.BREAK, *marks)))
+        marks.append(said_on(dates.digits(said)))
+    forms += marks
+    return Document(role, length, " ".join((terms, words.BREAK, *marks)), forms)
 
 
-def text_of(message: Message) -> str:
-    """Return what a message is found by: its text, its tool's name, the calls it asks for."""
-    calls = (f"{call.name} {call.arguments_json()}" for call in message.calls)
-    return "\n".join((*filter(None, (message.name, message.text)), *calls))
+def text_of(body: str) -> str:
+    """Return what a stored message is found by: its text, its tool's name, the calls it asks for.
+
+    One that cannot be read is found by what lies there.
+    """
+    return _read(body)[1]
 
 
 def speaker(text: str) -> str:
@@ -90,9 +98,24 @@ def said_on(day: str) -> str:
     return f"{MARK}s{day}"
 
 
-def _message(body: str) -> Message:
-    """Return a stored message; one that cannot be read is found by what lies there."""
+def _read(body: str) -> tuple[Role, str]:
+    """Return the role of a stored message and its text; what cannot be read counts as a system's.
+
+    Messages without calls, which most are, are read without making them: a third of the time.
+    """
     try:
-        return Message.from_dict(json.loads(body))
+        data = json.loads(body)
+        if "calls" in data:
+            message = Message.from_dict(data)
+            role, name, text = message.role, message.name, message.text
+            calls = [f"{call.name} {call.arguments_json()}" for call in message.calls]
+        else:
+            role, name, calls = data["role"], data.get("name"), []
+            text = "\n".join(
+                [part["text"] for part in data.get("parts", ()) if "image" not in part]
+            )
+        if role in addresses.ROLES:
+            return role, "\n".join(filter(None, (name, text, *calls)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Message.system(body)
+        pass
+    return "system", body

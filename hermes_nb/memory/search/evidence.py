@@ -30,7 +30,8 @@ _ENOUGH = 60
 class Collector:
     """Gathers the evidence for one query.
 
-    `people` are terms that name a speaker; `budget` is in documents, `size` those of the store.
+    `people` are terms that name a speaker; `budget` is in documents, `limit` those that are wanted,
+    `size` those of the store.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Collector:
         *,
         people: frozenset[str],
         budget: int,
+        limit: int,
         size: int,
     ) -> None:
         self._postings = postings
@@ -47,7 +49,8 @@ class Collector:
         self._people = people
         self._left = budget
         self._budget = budget
-        self._starts: dict[Phrase, list[int]] = {}
+        self._limit = limit
+        self._read: dict[Phrase, list[int]] = {}
         self._size = size
 
     def evidence(self) -> list[Evidence]:
@@ -73,26 +76,26 @@ class Collector:
         FTS5 merges all the words that a start stands for before it gives the first document, so
         these are read once and kept.
         """
-        if not unit.prefix:
-            return self._postings.count(expression(unit), most=self._budget)
-        found = self._postings.documents(expression(unit), most=self._budget)
-        self._starts[unit] = found
-        return len(found)
+        if unit.prefix:
+            most = max(self._limit, self._budget // 2)
+            self._read[unit] = self._postings.documents(expression(unit), most=most)
+            return len(self._read[unit])
+        count, found = self._postings.counted(expression(unit), most=self._budget)
+        if found is not None:
+            self._read[unit] = found
+        return count
 
     def _of(self, unit: Phrase, count: int) -> dict[int, float]:
         """Return the documents of a word and of what may stand for it."""
-        if unit.prefix:
-            self._left -= len(self._starts[unit])
-            return dict.fromkeys(self._starts[unit], 1.0)
-        if len(unit.terms) > 1:
-            return dict.fromkeys(self._take(expression(unit)), 1.0)
+        if unit.prefix or len(unit.terms) > 1:
+            return dict.fromkeys(self._own(unit), 1.0)
         (term,) = unit.terms
         found: dict[int, float] = {}
         if others := thesaurus.alternatives(term):
             found = self._affordable(others, SYNONYM)
         if not count and not found:
             found = self._guessed(term)
-        return found | dict.fromkeys(self._take(expression(unit)), 1.0)
+        return found | dict.fromkeys(self._own(unit), 1.0)
 
     def _guessed(self, term: str) -> dict[int, float]:
         """Return the documents of words that contain a term that stands nowhere, or are like it."""
@@ -121,6 +124,13 @@ class Collector:
             return {}
         return dict.fromkeys(self._take(match), weight)
 
+    def _own(self, unit: Phrase) -> list[int]:
+        """Return the documents of a unit itself, those that were read already if they were."""
+        if unit not in self._read:
+            return self._take(expression(unit))
+        self._left -= len(self._read[unit])
+        return self._read[unit]
+
     def _take(self, match: str) -> list[int]:
         found = self._postings.documents(match, most=max(1, self._left))
         self._left -= len(found)
@@ -129,7 +139,7 @@ class Collector:
     def _together(self, units: Sequence[Phrase], counted: dict[Phrase, int]) -> list[Evidence]:
         """Return evidence for common words: messages with all, then with the rarer ones of them."""
         out: list[Evidence] = []
-        most = self._budget // 4
+        most = max(self._limit, self._budget // 8)
         for number in range(min(len(units), _MOST_TOGETHER), 0, -1):
             match = expression(Every(tuple(units[:number])))
             found = self._postings.documents(match, most=most)

@@ -90,13 +90,15 @@ def _say_once() -> None:
 
 
 def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: int) -> list[Hit]:
-    postings = Postings(connection, only)
+    postings = Postings(connection, only, name=index.name(connection))
     (newest,) = connection.execute("SELECT max(id) FROM messages").fetchone()
     size = max(1, newest or 0)
     budget = min(MOST, max(FEWEST, size // SHARE))
     people = People.named(asked, postings)
     dated = _dated(connection, asked, postings, budget)
-    collector = Collector(postings, asked, people=people.terms, budget=budget, size=size)
+    collector = Collector(
+        postings, asked, people=people.terms, budget=budget, limit=limit, size=size
+    )
     evidence = collector.evidence()
     if not evidence and dated:
         evidence = [Evidence(dict.fromkeys(dated, 1.0), rarity(len(dated), size))]

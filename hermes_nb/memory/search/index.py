@@ -5,6 +5,8 @@ Every message is one document of a contentless FTS5 table; its row id is its add
 Messages are indexed some at a time, in the order of their rows: one by one costs twice as
 much. `search_state` says up to which row that was done, in the same transaction, so that neither
 a killed process nor another one's messages are forgotten; whoever searches catches up first.
+What that takes, mostly, is to make the documents, and for that nobody has to wait: `prepare` needs
+no transaction.
 
 The index is made with the first messages. Where SQLite lacks FTS5 there is none, and search reads
 the messages themselves.
@@ -15,12 +17,14 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Collection, Iterator
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from types import MappingProxyType
 
 from hermes_nb.memory.search import addresses
-from hermes_nb.memory.search.documents import MARK, Document, document
+from hermes_nb.memory.search.documents import Document, document
+from hermes_nb.memory.search.vocabulary import Vocabulary
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS search_blocks (
@@ -55,9 +59,13 @@ TOGETHER = 128
 kilobyte take it some 30 ms."""
 LARGE = 16_384
 """Characters of a stored message that does not wait for others: what it costs is its own text."""
-WORDS_TOGETHER = 1024
-"""Words whose trigrams are indexed together."""
-_MOST_KNOWN = 50_000
+_PREPARED = 4
+"""Batches of messages whose documents are made in advance."""
+
+Source = tuple[str, float, float | None]
+"""All that a document is made of: what is stored of a message, when, and when its session began."""
+Prepared = Mapping[Source, Document]
+NOTHING: Prepared = MappingProxyType({})
 
 
 def is_time(row_id: int, *, size: int) -> bool:
@@ -86,21 +94,33 @@ def last_indexed(connection: sqlite3.Connection) -> int | None:
     return row[0] if row else None
 
 
-def catch_up(connection: sqlite3.Connection) -> None:
+def name(connection: sqlite3.Connection) -> str:
+    """Return what tells this index from any other, "" where there is none."""
+    row = connection.execute("SELECT name FROM search_state").fetchone()
+    return row[0] if row else ""
+
+
+def prepare(connection: sqlite3.Connection) -> Prepared:
+    """Return documents that `catch_up` will want, as far as can be told without a transaction."""
+    batches = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
+    return {row.source: _document(row.source) for row in chain.from_iterable(batches)}
+
+
+def catch_up(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
     """Index the messages that are not in the index yet, within the caller's transaction.
 
-    Once in a transaction: see `_add_words`.
+    Once in a transaction: see `Vocabulary`.
     """
     state = connection.execute("SELECT name, indexed FROM search_state").fetchone()
     if state is not None:
         try:
-            _add(connection, state[0], after=state[1])
+            _add(connection, state[0], after=state[1], prepared=prepared)
         except sqlite3.OperationalError as error:
             if not is_missing(error):
                 raise
         else:
             return
-    rebuild(connection)
+    rebuild(connection, prepared)
 
 
 def is_missing(error: sqlite3.OperationalError) -> bool:
@@ -116,7 +136,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
         for rows in _rows(connection, _OF_A_SESSION, session_id=session_id):
             connection.executemany(
                 "INSERT INTO search_text (search_text, rowid, terms) VALUES ('delete', ?, ?)",
-                _in_order(_documents(connection, rows)),
+                _in_order(_numbered(connection, rows, NOTHING)),
             )
     except sqlite3.OperationalError as error:
         if not is_missing(error):
@@ -131,7 +151,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
     )
 
 
-def rebuild(connection: sqlite3.Connection) -> None:
+def rebuild(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
     """Drop the index and make it again from the messages; without FTS5 there is none."""
     for table in _TABLES:
         _drop(connection, table)
@@ -146,7 +166,7 @@ def rebuild(connection: sqlite3.Connection) -> None:
         return
     name = secrets.token_hex(8)
     connection.execute("INSERT INTO search_state VALUES (?, 0)", (name,))
-    _add(connection, name, after=0)
+    _add(connection, name, after=0, prepared=prepared)
 
 
 def _drop(connection: sqlite3.Connection, table: str) -> None:
@@ -161,27 +181,37 @@ def _drop(connection: sqlite3.Connection, table: str) -> None:
             connection.execute(f"DROP TABLE IF EXISTS {table}_{part}")
 
 
-def _add(connection: sqlite3.Connection, name: str, *, after: int) -> None:
+def _add(connection: sqlite3.Connection, name: str, *, after: int, prepared: Prepared) -> None:
     """Index the messages whose rows come after a number, in the index of this name."""
-    fresh: set[str] = set()
+    vocabulary = Vocabulary(connection, name)
     for rows in _rows(connection, _BY_ROW, after=after):
-        documents = _documents(connection, rows)
+        numbered = _numbered(connection, rows, prepared)
         connection.executemany(
-            "INSERT INTO search_text (rowid, terms) VALUES (?, ?)", _in_order(documents)
+            "INSERT INTO search_text (rowid, terms) VALUES (?, ?)", _in_order(numbered)
         )
-        terms = set(chain.from_iterable(one.terms.split() for one in documents))
-        _add_words(connection, terms, known=_known(name), fresh=fresh)
-        connection.execute("UPDATE search_state SET indexed = ?", (rows[-1]["id"],))
+        vocabulary.add(set(chain.from_iterable(one.forms for _, one in numbered)))
+        connection.execute("UPDATE search_state SET indexed = ?", (rows[-1].id,))
 
 
-def _in_order(documents: Collection[Document]) -> list[tuple[int, str]]:
+def _in_order(numbered: Collection[tuple[int, Document]]) -> list[tuple[int, str]]:
     """Return documents as FTS5 takes them; a lesser number than the last one costs a segment."""
-    return sorted((one.number, one.terms) for one in documents)
+    return sorted((number, one.terms) for number, one in numbered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A message's row: its place, the block of the index if there is one, what it says."""
+
+    id: int
+    session: str
+    position: int
+    block: int | None
+    source: Source
 
 
 _SELECT = (
-    "SELECT m.id, m.session, m.position, m.body, m.at, s.started, b.id AS block"
-    " FROM messages m LEFT JOIN sessions s ON s.id = m.session LEFT JOIN search_blocks b"
+    "SELECT m.id, m.session, m.position, b.id, m.body, m.at"
+    " FROM messages m LEFT JOIN search_blocks b"
     " ON b.session = m.session AND b.number = m.position / :block"
 )
 _BY_ROW = _SELECT + " WHERE m.id > :after ORDER BY m.id LIMIT :most"
@@ -192,93 +222,48 @@ _OF_A_SESSION = _SELECT + (
 
 def _rows(
     connection: sqlite3.Connection, statement: str, *, after: int = -1, session_id: str = ""
-) -> Iterator[list[sqlite3.Row]]:
+) -> Iterator[list[_Row]]:
     """Yield messages' rows a few at a time: the table may be larger than memory."""
     cursor = connection.cursor()
-    cursor.row_factory = sqlite3.Row
+    cursor.row_factory = None
     values = {"block": addresses.BLOCK, "most": TOGETHER, "after": after, "session": session_id}
     values["position"] = 0
-    while rows := cursor.execute(statement, values).fetchall():
+    while found := cursor.execute(statement, values).fetchall():
+        # Not by a join: the start lies behind a long prompt, and few sessions have many messages.
+        sessions = json.dumps(list({row[1] for row in found}))
+        began = dict(
+            cursor.execute(
+                "SELECT id, started FROM sessions WHERE id IN (SELECT value FROM json_each(?))",
+                (sessions,),
+            )
+        )
+        rows = [
+            _Row(id_, session, position, block, (body, at, began.get(session)))
+            for id_, session, position, block, body, at in found
+        ]
         yield rows
-        values |= {"after": rows[-1]["id"], "position": rows[-1]["position"] + 1}
+        values |= {"after": rows[-1].id, "position": rows[-1].position + 1}
 
 
-def _documents(connection: sqlite3.Connection, rows: Collection[sqlite3.Row]) -> list[Document]:
-    """Return the documents of rows, making the blocks of the index that they need."""
+def _document(source: Source) -> Document:
+    body, at, began = source
+    return document(body, at=at, began=began)
+
+
+def _numbered(
+    connection: sqlite3.Connection, rows: Collection[_Row], prepared: Prepared
+) -> list[tuple[int, Document]]:
+    """Return the documents of rows by number, making the blocks of the index that they need."""
     made: dict[tuple[str, int], int] = {}
     found = []
     for row in rows:
-        block = row["block"]
+        block = row.block
         if block is None:
-            key = (row["session"], row["position"] // addresses.BLOCK)
+            key = (row.session, row.position // addresses.BLOCK)
             if key not in made:
                 query = "INSERT INTO search_blocks (session, number) VALUES (?, ?)"
                 made[key] = connection.execute(query, key).lastrowid or 0
             block = made[key]
-        found.append(
-            document(
-                block=block,
-                position=row["position"],
-                body=row["body"],
-                at=row["at"],
-                began=row["started"],
-            )
-        )
+        one = prepared.get(row.source) or _document(row.source)
+        found.append((one.number(block, row.position), one))
     return found
-
-
-def _add_words(
-    connection: sqlite3.Connection, terms: set[str], *, known: set[str], fresh: set[str]
-) -> None:
-    """Put the words among some terms into the list of words.
-
-    `fresh` collects those that this transaction has added. It may yet be rolled back, so that only
-    the words that were there before get `known`.
-    """
-    unknown = terms - known
-    new = {term for term in unknown if _is_word(term)}
-    if len(known) < _MOST_KNOWN:
-        known |= unknown - new  # they never will be words
-    if not new:
-        return
-    rows = connection.execute(
-        "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)"
-        " RETURNING id, word",
-        (json.dumps(sorted(new)),),
-    ).fetchall()
-    if rows:
-        _index_parts(connection, min(row[0] for row in rows), max(row[0] for row in rows))
-        fresh |= {row[1] for row in rows}
-    if len(known) < _MOST_KNOWN:
-        known |= new - fresh
-
-
-def _index_parts(connection: sqlite3.Connection, first: int, last: int) -> None:
-    """Index the trigrams of each full batch of words that the words `first` to `last` complete.
-
-    A batch costs little more than a word does; `Postings` reads the words of the last one itself.
-    """
-    begin, end = (
-        (first - 1) // WORDS_TOGETHER * WORDS_TOGETHER,
-        last // WORDS_TOGETHER * WORDS_TOGETHER,
-    )
-    if begin < end:
-        connection.execute(
-            "INSERT INTO search_grams (rowid, word) SELECT id, word FROM search_words"
-            " WHERE id > ? AND id <= ? AND substr(word, 1, 1) <> ?",
-            (begin, end, MARK),
-        )
-
-
-def _is_word(term: str) -> bool:
-    """Say whether a term is kept in the list of words: marks, and what a part may be asked of."""
-    return term[0] == MARK or (len(term) > 3 and term.isalpha())  # noqa: PLR2004
-
-
-@lru_cache(maxsize=4)
-def _known(name: str) -> set[str]:  # noqa: ARG001 - the key
-    """Return terms that need no look: words that an index has, and what is no word at all.
-
-    Asking it costs more than indexing does.
-    """
-    return set()

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from hermes_nb.core.messages import Role
-from hermes_nb.memory.encoding import decode
-from hermes_nb.memory.search import addresses, documents, words
+from hermes_nb.memory.search import addresses, words
+from hermes_nb.memory.search.documents import text_of
 
 SHOWN = 300
 """Characters of a snippet."""
@@ -64,12 +64,6 @@ def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, Pa
         )
         for row in rows
     }
-
-
-def text_of(body: str) -> str:
-    """Return what a stored message is found by."""
-    message = decode(body)
-    return documents.text_of(message) if message else body
 
 
 def snippet(text: str, wanted: Collection[str]) -> str:

@@ -11,10 +11,11 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from hermes_nb.core.messages import Role
-from hermes_nb.memory.search import addresses, dates, documents, index
+from hermes_nb.memory.search import addresses, dates, documents, vocabulary
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.memory.search.stems import stem
 
@@ -24,6 +25,9 @@ _GRAM = 3
 """Characters that a part of a word must have to be looked for."""
 _RECOGNISED = 3
 """Trigrams that a word must have to be told from others when it is misspelt."""
+_STALE = 1.1
+"""How much an index may have grown since a word was counted."""
+_MOST_COMMON = 1_000
 _MOST_DAYS = 62
 """Days that are asked for one by one; of more, the months are asked for."""
 
@@ -79,10 +83,11 @@ _NOTHING = f'"{documents.MARK}"'
 
 
 class Postings:
-    """The index as one search sees it: through its filter."""
+    """The index as one search sees it: through its filter. `name` is the index's own."""
 
-    def __init__(self, connection: sqlite3.Connection, only: Filter) -> None:
+    def __init__(self, connection: sqlite3.Connection, only: Filter, *, name: str = "") -> None:
         self._connection = connection
+        self._name = name
         self._where = ""
         self._values: dict[str, object] = {}
         self._and = ""
@@ -92,7 +97,7 @@ class Postings:
         """Return up to `most` documents that match an expression, the newest sessions first."""
         # One string instead of a row each: a third of the time.
         (found,) = self._read("group_concat(rowid)", match, most)
-        return [int(number) for number in found.split(",")] if found else []
+        return _numbers(found)
 
     def count(self, match: str, *, most: int) -> int:
         """Return how many documents match; more than `most` is a guess.
@@ -100,8 +105,30 @@ class Postings:
         The guess takes the newest `most` for as dense as the rest.
         """
         number, oldest = self._read("count(*), min(rowid)", match, most + 1)
+        return self._estimate(number, oldest, most)
+
+    def counted(self, match: str, *, most: int) -> tuple[int, list[int] | None]:
+        """Return what `count` does; and where it is cheaper now than later, the documents.
+
+        With a filter the query is most of the work. Without one it is what is made of its answer,
+        and words that were too common a while ago still are.
+        """
+        if not (self._where or self._and):
+            common = _common(self._name)
+            count, last = common.get(match, (0, 0))
+            if count > most and self._bounds[1] <= _STALE * last:
+                return count, None
+            count = self.count(match, most=most)
+            if count > most and len(common) < _MOST_COMMON:
+                common[match] = (count, self._bounds[1])
+            return count, None
+        columns = "count(*), min(rowid), group_concat(rowid)"
+        number, oldest, found = self._read(columns, match, most + 1)
+        return self._estimate(number, oldest, most), _numbers(found) if number <= most else None
+
+    def _estimate(self, number: int, oldest: int, most: int) -> int:
         if number <= most:
-            return int(number)
+            return number
         first, last = self._bounds
         return int(number * max(1.0, (last - first) / max(1, last - oldest)))
 
@@ -161,7 +188,7 @@ class Postings:
         rows = self._connection.execute(
             "SELECT word FROM search_words"
             " WHERE id > (SELECT max(id) FROM search_words) / ?1 * ?1 AND substr(word, 1, 1) <> ?2",
-            (index.WORDS_TOGETHER, documents.MARK),
+            (vocabulary.TOGETHER, documents.MARK),
         )
         return [row[0] for row in rows]
 
@@ -196,7 +223,7 @@ class Postings:
         A day more at both ends: the zone may have changed, and the message's own time decides.
         """
         first, last = (
-            documents.written_on(f"{day + by * dt.timedelta(days=1):%Y%m%d}")
+            documents.written_on(dates.digits(day + by * dt.timedelta(days=1)))
             if when is not None and (day := dates.day_of(when)) and dt.date.min < day < dt.date.max
             else documents.written_on(end)
             for when, by, end in ((since, -1, ""), (until, 1, "~"))
@@ -217,6 +244,16 @@ class Postings:
         return [row[0] for row in rows]
 
 
+@lru_cache(maxsize=4)
+def _common(name: str) -> dict[str, tuple[int, int]]:  # noqa: ARG001 - the key
+    """Return expressions that an index has often: how often, and its last document then."""
+    return {}
+
+
+def _numbers(found: str | None) -> list[int]:
+    return list(map(int, found.split(","))) if found else []
+
+
 def _grams(text: str) -> set[str]:
     return {text[n : n + _GRAM] for n in range(len(text) - _GRAM + 1)}
 
@@ -230,7 +267,7 @@ def days(mark: Callable[[str], str], spans: Collection[dates.Span]) -> str:
     wanted: dict[str, None] = {}
     for span in spans:
         if (span.last - span.first).days <= _MOST_DAYS:
-            wanted |= dict.fromkeys(f'"{mark(f"{day:%Y%m%d}")}"' for day in span.days())
+            wanted |= dict.fromkeys(f'"{mark(dates.digits(day))}"' for day in span.days())
         else:
             wanted |= dict.fromkeys(f'"{mark(month)}" *' for month in span.months())
     return " OR ".join(wanted)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,27 +51,27 @@ def scores(
     """
     held = [_held(one) for one in evidence]
     total = sum(one.weight for one in evidence) or 1.0
-    sessions: dict[int, float] = defaultdict(float)
-    for one in evidence:
-        for block in {addresses.block_of_document(document) for document in one.documents}:
+    spots = set(_seeds(evidence, held, most))
+    if silent:
+        spots |= {spot + distance for spot in spots for distance in NEAR}
+    around = {spot + distance for spot in spots for distance in NEAR} | spots
+    score, covered = dict.fromkeys(spots, 0.0), dict.fromkeys(spots, 0.0)
+    sessions = dict.fromkeys(map(addresses.block_of, spots), 0.0)
+    for one, here in zip(evidence, held, strict=True):
+        found = {spot: here[spot] for spot in around if spot in here}
+        for spot, amount in _spread(found).items():
+            if spot in spots:
+                score[spot] += one.weight * amount * (SATURATION + 1) / (amount + SATURATION)
+        for spot in spots.intersection(found):
+            covered[spot] += one.weight
+        for block in sessions.keys() & _blocks(here):
             sessions[block] += one.weight
-    seeds = _seeds(evidence, held, most)
-    near = {spot + distance for spot in seeds for distance in NEAR} if silent else set()
-    out: dict[int, float] = {}
-    for spot in near.union(seeds):
-        score = covered = 0.0
-        for one, here in zip(evidence, held, strict=True):
-            amount = own = here.get(spot, 0.0)
-            for distance, share in _SHARES:
-                if spot + distance in here:
-                    amount += share * here[spot + distance]
-            if amount:
-                score += one.weight * amount * (SATURATION + 1) / (amount + SATURATION)
-            if own:
-                covered += one.weight
-        session = sessions[addresses.block_of(spot)] / total
-        out[spot] = score * (1 + SESSION * session) * (1 + COVERAGE * covered / total)
-    return out
+    return {
+        spot: score[spot]
+        * (1 + SESSION * sessions[addresses.block_of(spot)] / total)
+        * (1 + COVERAGE * covered[spot] / total)
+        for spot in spots
+    }
 
 
 def best(found: Mapping[int, float], number: int) -> list[int]:
@@ -81,16 +80,28 @@ def best(found: Mapping[int, float], number: int) -> list[int]:
     return [spot for _, spot in ranked]
 
 
+def _spread(held: Mapping[int, float]) -> dict[int, float]:
+    """Return how much of a word each spot has, with what is held by those around it."""
+    out = dict(held)
+    for spot, amount in held.items():
+        for distance, share in _SHARES:
+            out[spot - distance] = out.get(spot - distance, 0.0) + share * amount
+    return out
+
+
+def _blocks(held: Mapping[int, float]) -> set[int]:
+    bits = addresses.BLOCK_BITS
+    return {spot >> bits for spot in held}
+
+
 _SHARES = tuple(NEAR.items())
 _SHORTER = [SHORTER**length for length in range(8)]
 
 
 def _held(one: Evidence) -> dict[int, float]:
     """Return how much of a word each spot holds."""
-    return {
-        document >> addresses.SPOT_BITS: weight * _SHORTER[document & addresses.LENGTH_MASK]
-        for document, weight in one.documents.items()
-    }
+    bits, mask, shorter = addresses.SPOT_BITS, addresses.LENGTH_MASK, _SHORTER
+    return {d >> bits: weight * shorter[d & mask] for d, weight in one.documents.items()}
 
 
 def _seeds(
@@ -100,6 +111,9 @@ def _seeds(
     own: dict[int, float] = {}
     for one, here in zip(evidence, held, strict=True):
         weight = one.weight
+        if not own:
+            own = {spot: weight * amount for spot, amount in here.items()}
+            continue
         for spot, amount in here.items():
             own[spot] = own.get(spot, 0.0) + weight * amount
     return best(own, most)

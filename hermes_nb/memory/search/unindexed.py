@@ -13,7 +13,8 @@ from collections import Counter
 
 from hermes_nb.core.protocols import Hit
 from hermes_nb.memory.search import words
-from hermes_nb.memory.search.passages import snippet, text_of
+from hermes_nb.memory.search.documents import text_of
+from hermes_nb.memory.search.passages import snippet
 from hermes_nb.memory.search.postings import Filter
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query
 from hermes_nb.memory.search.ranking import rarity

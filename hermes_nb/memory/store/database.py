@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hermes_nb.core.errors import StoreError
+from hermes_nb.core.hurry import hurried
 from hermes_nb.memory.search import indexing
 from hermes_nb.memory.store import forks, quarantine
 from hermes_nb.memory.store.opening import (
@@ -42,9 +43,13 @@ SOON, LATER = (0.001, 0.010), (0.020, 0.150)
 """Pause between two attempts, in seconds, at first and from then on: random, lest waiting kernels
 do not march in step. A transaction takes a few milliseconds, and SQLite keeps no queue: who asks
 seldom waits long beside those who write all the time."""
+QUEUE_SECONDS = 0.1
+"""After how long who waits asks twice as often as at first: else some wait very long by chance."""
+LATER_SECONDS = 2.5
+"""How long a wait counts as one for writers like oneself, whose turns are short."""
 SOON_SECONDS = 1.0
-"""How long a wait counts as short, and how long one that met others stands back for them: whoever
-has just written would always be the first to ask again."""
+"""How long one that met others stands back for them: whoever has just written would always be the
+first to ask again."""
 REPAIRS = 3
 """How often in a row a call's errors are mended before it fails."""
 REPAIR_SECONDS = 30.0
@@ -171,8 +176,13 @@ class Database:
             self._sharing.free()
 
     def _writable(self, patience: float | None) -> sqlite3.Connection:
-        """Return the connection; raise StoreError if nothing may be written."""
-        opened = _patiently(self._open, patience=patience)[0]
+        """Return the connection; raise StoreError if nothing may be written.
+
+        It may be one to a file that has been exchanged: `_begin` looks once it has its turn.
+        """
+        opened = self._opened
+        if opened is None or self._pid != os.getpid():
+            opened = _patiently(self._open, patience=patience)[0]
         if opened.refusal:
             self._forget()  # it may have become writable
             opened = _patiently(self._open, patience=patience)[0]
@@ -268,9 +278,14 @@ def _patiently(
             begun = begun or time.monotonic()
             waited = time.monotonic() - begun
             limit = BUSY_SECONDS if patience is None else patience
-            if primary(error) != sqlite3.SQLITE_BUSY or waited > limit:
+            if primary(error) != sqlite3.SQLITE_BUSY or waited > limit or hurried():
                 raise
-        _pause(SOON if waited < SOON_SECONDS else LATER)
+        _pause(_soon(waited) if waited < LATER_SECONDS else LATER)
+
+
+def _soon(waited: float) -> tuple[float, float]:
+    least, most = SOON
+    return least, max(4 * least, most * (1 - waited / QUEUE_SECONDS))
 
 
 def _pause(seconds: tuple[float, float]) -> None:

@@ -5,38 +5,36 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Message, Role
 from hermes_nb.memory.encoding import decode, encode
-from hermes_nb.memory.search import index, indexing
+from hermes_nb.memory.search import index
 from hermes_nb.memory.store.arrangement import Arrangement, matched, packed, unpacked
 
 
-def append(connection: sqlite3.Connection, session_id: str, message: Message, at: float) -> None:
-    """Add a message behind all others of its session, which has to exist.
+def append(
+    connection: sqlite3.Connection, session_id: str, role: Role, body: str, at: float
+) -> bool:
+    """Add an encoded message behind all others of its session, which has to exist.
 
-    `at` is in seconds since the epoch. The index hears of it later, with others.
+    `at` is in seconds since the epoch. The index hears of it later, with others: the answer says
+    whether it is time for that.
     """
-    row, size = _insert(connection, session_id, message, at)
-    if index.is_time(row, size=size):
-        with indexing.at_work():
-            index.catch_up(connection)
-
-
-def _insert(
-    connection: sqlite3.Connection, session_id: str, message: Message, at: float
-) -> tuple[int, int]:
-    """Add a message; return the number of its row and the characters stored."""
-    body = encode(message)
+    # Not in one statement: that would rewrite a page of the index each time, for nothing.
+    connection.execute(
+        "UPDATE sessions SET written = max(started, ?), active = active + 1 WHERE id = ?",
+        (at, session_id),
+    )
     row = connection.execute(
         "INSERT INTO messages (session, position, role, body, at) VALUES (?1,"
         " (SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?1), ?2, ?3, ?4)",
-        (session_id, message.role, body, at),
+        (session_id, role, body, at),
     ).lastrowid
     connection.execute(
-        "UPDATE sessions SET written = max(started, ?), active = active + 1, last = ? WHERE id = ?",
-        (at, row, session_id),
+        "UPDATE sessions SET last = ?1 WHERE id = ?2 AND EXISTS (SELECT 1 FROM sessions AS other"
+        " WHERE other.last >= sessions.last AND other.rowid <> sessions.rowid)",
+        (row, session_id),
     )
-    return row or 0, len(body)
+    return index.is_time(row or 0, size=len(body))
 
 
 def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
@@ -73,19 +71,17 @@ def replace(
 ) -> None:
     """Make `messages` the conversation; what is no longer in it becomes `compressed`."""
     rows = active(connection, session_id)
-    found = matched([_normal(row["body"]) for row in rows], [encode(each) for each in messages])
+    bodies = [encode(each) for each in messages]
+    found = matched([_normal(row["body"]) for row in rows], bodies)
     start = stop = _next_position(connection, session_id)
     order = []
-    for message, stored in zip(messages, found, strict=True):
+    for message, body, stored in zip(messages, bodies, found, strict=True):
         if stored is None:
-            _insert(connection, session_id, message, at)
+            append(connection, session_id, message.role, body, at)
             order.append(stop)
             stop += 1
         else:
             order.append(rows[stored]["position"])
-    if stop > start:
-        with indexing.at_work():
-            index.catch_up(connection)
     if found[: len(rows)] != list(range(len(rows))):  # else the conversation only grew
         kept = set(found)
         _set_state(

@@ -44,7 +44,8 @@ CREATE TABLE messages (
 CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
 """
 
-# `active` counts a session's active messages, `last` is the id of the row added to it last: the
+# `active` counts a session's active messages. The session with the greatest `last` is the one
+# written to last: it is the id of a row, the first of those added to it since another one was. The
 # clock may jump, ids only grow. One index serves the list of all sessions and of one notebook's.
 _SECOND = """
 ALTER TABLE sessions ADD COLUMN active INTEGER NOT NULL DEFAULT 0;

@@ -9,7 +9,7 @@ import time
 import pytest
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.memory.encoding import encode
-from hermes_nb.memory.search import addresses, finding, index
+from hermes_nb.memory.search import addresses, documents, finding, index
 from hermes_nb.memory.search.passages import SHOWN
 from hermes_nb.memory.store import migrations
 from hypothesis import given as for_all
@@ -350,7 +350,7 @@ def _terms(store):
         "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'search_text', 'row')"
     )
     rows = store.connection.execute("SELECT term, cnt FROM temp.vocabulary").fetchall()
-    return {term: count for term, count in rows if term[0] not in (index.MARK, "¦")}
+    return {term: count for term, count in rows if term[0] not in (documents.MARK, "¦")}
 
 
 def _terms_of(texts):

@@ -8,6 +8,7 @@ import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.search import index, words
 from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.memory.store import message_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,86 @@ def test_a_large_message_does_not_wait(store, path):
     store.append(session, Message.user("small"))
     store.append(session, Message.user("walrus " * index.LARGE))
     assert behind(path) == 0
+
+
+def test_documents_are_made_while_others_write(store, path, monkeypatch):
+    session = store.start()
+    store.append(session, Message.user("an indexed walrus"))
+    store.search("walrus")
+    store.append(session, Message.user("a heron"))
+    locked = []
+
+    def document(source):
+        other = sqlite3.connect(path, timeout=0)
+        locked.append(refused(other))
+        other.close()
+        return made(source)
+
+    made = index._document
+    monkeypatch.setattr(index, "_document", document)
+    assert found(store, "heron") == {(session, 1)}
+    assert locked == [False]
+
+
+def refused(connection):
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return True
+    return False
+
+
+def test_what_was_prepared_may_be_outdated(store):
+    gone, kept = store.start(), store.start()
+    store.append(gone, Message.user("a walrus"))
+    store.append(kept, Message.user("a heron"))
+    prepared = store.database.read(index.prepare)
+    store.delete(gone)
+    store.append(gone, Message.user("a stork"))
+    with store.database.writing() as connection:
+        index.catch_up(connection, prepared)
+    assert found(store, "walrus") == set()
+    assert found(store, "heron") == {(kept, 0)}
+    assert found(store, "stork") == {(gone, 0)}
+
+
+def test_an_append_is_safe_whatever_becomes_of_the_index(store, path, monkeypatch):
+    monkeypatch.setattr(index, "TOGETHER", 1)
+    monkeypatch.setattr("hermes_nb.memory.sessions.APPEND_SECONDS", 0.0)
+    session = store.start()
+    append = message_rows.append
+
+    def overtaken(connection, *arguments):
+        due = append(connection, *arguments)
+        connection.execute("COMMIT")
+        other.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN")
+        return due
+
+    other = sqlite3.connect(path, isolation_level=None, timeout=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(message_rows, "append", overtaken)
+        store.append(session, Message.user("walrus"))
+    other.execute("ROLLBACK")
+    other.close()
+    assert [message.text for message in store.messages(session)] == ["walrus"]
+    assert behind(path) == 1
+    assert found(store, "walrus") == {(session, 0)}
+
+
+def test_a_broken_index_repeats_no_message(store, path, monkeypatch):
+    monkeypatch.setattr(index, "TOGETHER", 1)
+    session = store.start()
+    store.append(session, Message.user("first walrus"))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE search_text_data SET block = x'00'")
+    connection.close()
+    store.append(session, Message.user("second walrus"))
+    assert [message.text for message in store.messages(session)] == [
+        "first walrus",
+        "second walrus",
+    ]
+    assert found(store, "walrus") == {(session, 0), (session, 1)}
 
 
 def test_what_a_killed_process_left_is_found(store, path):
