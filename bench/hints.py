@@ -1,8 +1,8 @@
 """CPU of a hint: what looking for one costs a tool call, on a generated monorepo.
 
-Run with `make bench-hints`. Limits: 1 ms on the first visit of a directory without a hint file (the
-scan of a file that is found comes on top and is printed apart), 0.1 ms on every later one. The
-best of several rounds counts: a busy machine makes everything slower, never faster.
+Run with `make bench-hints`. Limits: 1 ms on the first visit of a directory, also with a hint file
+that is scanned, 0.1 ms on every later one. The best of several rounds counts: a busy machine makes
+everything slower, never faster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build(root: Path) -> None:
         (package / DEEP).mkdir(parents=True)
         (package / DEEP / "module.py").write_text("x = 1\n", encoding="utf-8")
         if n % 2:
-            (package / "AGENTS.md").write_text(RULES, encoding="utf-8")
+            (package / "AGENTS.md").write_text(f"# p{n}\n\n{RULES}", encoding="utf-8")
 
 
 def cost(tracker: HintTracker, make: Callable[[int], dict[str, str]], numbers: range) -> float:
@@ -65,7 +65,7 @@ def main() -> int:
                 first, hint = cost(tracker, make, bare), cost(tracker, make, telling)
                 rounds.append((first, hint, cost(tracker, make, range(PACKAGES))))
             first, hint, later = (min(column) for column in zip(*rounds, strict=True))
-            failed |= first > FIRST_MS or later > LATER_MS
+            failed |= max(first, hint) > FIRST_MS or later > LATER_MS
             print(f"{name:14} {first:8.3f} {hint:10.3f} {later:8.3f}")
     print(f"limits: first {FIRST_MS} ms, later {LATER_MS} ms: {'missed' if failed else 'kept'}")
     return 1 if failed else 0

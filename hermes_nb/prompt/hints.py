@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hermes_nb.prompt.command_paths import Mention
 from hermes_nb.prompt.inside import Refused, repository
-from hermes_nb.prompt.instructions import Accepts, ContextFile, Reader, Skipped, commands, never
+from hermes_nb.prompt.instructions import Accepts, ContextFile, Reader, Skipped, never
 from hermes_nb.prompt.mentions import mentions
 from hermes_nb.safety.visible import visible
 
@@ -163,7 +163,7 @@ class HintTracker:
     def _hint(self, directory: str) -> ContextFile | None:
         """Return what the directory has to say, None when that is nothing new."""
         for name in NAMES:
-            path = os.path.join(directory, name)  # noqa: PTH118
+            path = f"{directory}{os.sep}{name}"  # thirty of these for a new place
             file = self._load(Path(path)) if os.path.lexists(path) else None
             if file is not None:
                 known = file.name in self._told or str(file.path) in self._told
@@ -175,19 +175,19 @@ class HintTracker:
         if self._reader is None:
             here = Path(self._root)
             self._reader = Reader(
-                root=repository(here) or here, accepts=self._accepts, limit=LIMIT, window=WINDOW
+                root=repository(here) or here,
+                accepts=self._accepts,
+                limit=LIMIT,
+                window=WINDOW,
+                named=True,
             )
         try:
-            file = self._reader.load(path, name)
+            return self._reader.load(path, name)
         except FileNotFoundError:
             return None
         except Refused as refusal:
             self._skip(name, path, str(refusal))
             return None
-        if file is not None and commands(name):
-            self._skip(name, path, "its path reads like an instruction")
-            return None
-        return file
 
     def _skip(self, name: str, path: Path, reason: str) -> None:
         self._skipped.append(Skipped(name=visible(name), path=path, reason=reason))

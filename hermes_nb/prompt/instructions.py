@@ -32,6 +32,8 @@ _SCANNED = 32
 _SEAM = 500
 """Characters on either side of the cut that are scanned again, now that they are neighbours."""
 
+_GIVES_ORDERS = "its path reads like an instruction"
+
 Accepts = Callable[[Path, str], bool]
 """Says whether the user accepted this very text at this path, given without links."""
 
@@ -46,8 +48,16 @@ def commands(name: str) -> bool:
 
     What is invisible in it is shown there as an escape and commands nothing.
     """
-    plain = "".join(character if character.isprintable() else " " for character in name)
-    return scan(plain).verdict != "clean"
+    plain = name
+    if not name.isprintable():
+        plain = "".join(character if character.isprintable() else " " for character in name)
+    return scan(_read_aloud(plain)).verdict != "clean"
+
+
+def _read_aloud(path: str) -> str:
+    """Return a path as one reads it: as a whole, and name by name."""
+    names = path.replace("/", "\n\n")
+    return path if names == path else f"{path}\n\n{names}"
 
 
 @lru_cache(maxsize=_SCANNED)
@@ -108,12 +118,14 @@ class Reader:
     """Loads files below `root`, a directory without links.
 
     `limit` and `window` are in characters, for what is kept and what is scanned at either end.
+    `named` says that names are not ours alone and stand in the prompt: they are scanned as well.
     """
 
     root: Path
     accepts: Accepts = never
     limit: int = LIMIT
     window: int = WINDOW
+    named: bool = False
 
     def load(
         self, path: Path, name: str, prepare: Callable[[str], str] = str.strip
@@ -121,18 +133,40 @@ class Reader:
         """Return the file at `path`, or None when it holds white space alone.
 
         `prepare` takes off the beginning what is not meant to be read. Raises FileNotFoundError,
-        and `Refused` for a file that may not or cannot be read.
+        and `Refused` for a file that may not or cannot be read, or whose name gives orders.
         """
         real = real_inside(path, self.root)
         with open_inside(real, self.root) as file:
             excerpt = _stripped(read(file, self.window), prepare)
         if not excerpt.text.strip():
             return None
-        return self._judged(real, visible(name), excerpt)
-
-    def _judged(self, real: Path, name: str, excerpt: Excerpt) -> ContextFile:
         trusted = self.accepts(real, excerpt.text)
-        results = [] if trusted else [_scanned(part, name) for part in excerpt.parts]
+        results = [] if trusted else self._results(name, excerpt.parts)
+        if self.named and trusted and commands(name):
+            raise Refused(_GIVES_ORDERS)
+        return self._judged(real, visible(name), excerpt, results)
+
+    def _results(self, name: str, parts: tuple[str, ...]) -> list[ScanResult]:
+        """Return what the parts of a text are; raise `Refused` if its name gives orders.
+
+        Both are looked at in one go where neither can excuse what the other one says, as a name
+        with a sign of code in it might. What then is not clean is looked at by itself.
+        """
+        shown = visible(name)
+        if self.named:
+            alone = len(parts) > 1 or parts[0].startswith("---") or not name.isprintable()
+            if not (alone or "`" in name or "~" in name):
+                both = f"{_read_aloud(name)}\n\n---\n\n{parts[0]}"
+                if _scanned(both, shown).verdict == "clean":
+                    return [ScanResult(verdict="clean", text=parts[0])]
+            if commands(name):
+                raise Refused(_GIVES_ORDERS)
+        return [_scanned(part, shown) for part in parts]
+
+    def _judged(
+        self, real: Path, name: str, excerpt: Excerpt, results: list[ScanResult]
+    ) -> ContextFile:
+        trusted = not results
         verdicts = {result.verdict for result in results}
         verdict: ScanVerdict = next((each for each in _WORST_FIRST if each in verdicts), "clean")
         if verdict == "blocked":

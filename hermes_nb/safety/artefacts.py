@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 URL = "URL"
 EMAIL = "EMAIL"
 _SCHEME = re.compile(r"(?:https?|wss?|ftp)://[^\s\"'<>`)\]]{3,}")
+_HERE = re.compile(r"\w+://(?:localhost|127\.\d|0\.0\.0\.0|\[::1\])")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,4}")
 
 
@@ -31,6 +32,8 @@ _HOSTS = (
     *("stager", "botnet", "phish", "hacker", "pwn", "steal", "covert", "ransom", "implant"),
     *("adversary", "dropper", "spyware", "backdoor", "beacon", "threat", "bad"),
 )
+_COUNTRIES = "at be ch de es fr gb it lt nl pl pt".split()
+"""Where accounts have the numbers that are asked for most."""
 _SECRET_WORDS = ("key", "token", "secret", "passw", "credential", "pwd")
 
 _KINDS = (
@@ -46,12 +49,16 @@ _KINDS = (
         "FILE",
         (
             *(".ssh", "id_", ".netrc", ".aws/", "/etc/", ".kube/", ".gnupg", ".docker/", "wallet"),
-            *(".pgpass", "/proc/", ".config/gh", "keychain", "_history"),
+            *(".pgpass", "/proc/", ".config/gh", "keychain", "_history", ".config/gcloud", ".p12"),
+            *("default_credentials", "key.properties", ".config/op", ".pfx", ".kdbx", ".keystore"),
+            *(".azure/", "cookies.sqlite", "logins.json", ".pem"),
         ),
         re.compile(
             r"\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|\.netrc\b|\.aws/|/etc/(?:passwd|shadow)\b"
             r"|\.kube/config|\.gnupg\b|\.docker/config|wallet\.dat\b|\.pgpass\b|/proc/self/environ"
-            r"|\.config/gh\b|login\.keychain|\.(?:bash|zsh)_history\b"
+            r"|\.config/gh\b|login\.keychain|\.(?:bash|zsh)_history\b|\.config/(?:gcloud|op)\b"
+            r"|default_credentials\.json|\bkey\.properties\b|\.(?:pfx|p12|kdbx|keystore)\b|~/\.azure/"
+            r"|\bcookies\.sqlite\b|\blogins\.json\b|(?:key|private)\w{0,8}\.pem\b"
         ),
     ),
     _Kind(
@@ -68,13 +75,38 @@ _KINDS = (
         (
             *("s.md", "e.md", "i.md", "l.md", "y.md", "r.md", "rules", ".cursor", ".claude"),
             *("shrc", "profile", "shenv", "cron", "authorized_keys", "hooks", "agents", ".hermes"),
+            *(".codex", ".gemini", ".vscode", ".aider", "schtasks", "systemd/user", "codeowners"),
         ),
         re.compile(
             r"\b(?:agents|claude|gemini|hermes|soul|memory|user|copilot-instructions)\.md\b"
             r"|\.(?:cursor|windsurf|cline)rules|\.cursor/|\.claude/|\.(?:bash|zsh)(?:rc|_profile|env)\b"
             r"|\.profile\b|\bcrontab\b|authorized_keys\b|\.git/hooks|profile_default|launchagents"
-            r"|\.hermes\b"
+            r"|\.hermes\b|\.codex/|\.gemini/|\.vscode/(?:settings|tasks)|\.aider\.|\bschtasks\b|systemd/user"
+            r"|\bcodeowners\b"
         ),
+    ),
+    _Kind(
+        "LOOSE",
+        ("bypass", "danger", "yolo", "auto-approve", "auto_approve", "autoapprove", "approval_"),
+        re.compile(
+            r"bypasspermissions|danger-full-access|dangerously-\w|--yolo\b|\bauto[-_]?approve"
+            r"|approval_(?:policy|mode)"
+        ),
+    ),
+    _Kind(
+        "AMOUNT",
+        tuple("€$£¥₽₫₹₩đ"),
+        re.compile(r"[€$£¥₽₫₹₩]\d|(?<!\w)\d[\d.,]{0,12}[€£¥₽₫₹₩đ]|^[€£¥₽₫₹₩]\W?$"),
+    ),
+    _Kind(
+        "SECRETNAME",
+        ("_key", "_token", "_secret", "_passw", "_pwd", "_credential"),
+        re.compile(r"(?<![\w$/])\w{0,40}_(?:key|token|secret|passw(?:or)?d|pwd|credential)s?\b"),
+    ),
+    _Kind(
+        "IBAN",
+        tuple(f"{country}{digit}" for country in _COUNTRIES for digit in range(10)),
+        re.compile(r"\b[a-z]{2}\d{2}[a-z0-9]{4,30}\b"),
     ),
     _Kind(
         "VARIABLE",
@@ -87,6 +119,9 @@ _KINDS = (
 )
 
 
+_TOLD = 2
+"""Kinds of thing that a chunk is said to name; each set of them is one more letter of the alphabet
+that every rule is compiled for."""
 _ANY = re.compile("|".join(re.escape(need) for kind in _KINDS for need in kind.needs))
 
 
@@ -94,16 +129,17 @@ def kinds(chunk: str) -> frozenset[str]:
     """Return the kinds of thing that a chunk without spaces names."""
     if not _ANY.search(chunk):
         return frozenset()
-    return frozenset(
+    found = (
         kind.name
         for kind in _KINDS
         if any(need in chunk for need in kind.needs) and kind.pattern.search(chunk)
     )
+    return frozenset(islice(found, _TOLD))
 
 
 def address(chunk: str) -> tuple[int, int, str] | None:
     """Return start, end and class of the URL or e-mail address in a chunk."""
-    if "://" in chunk and (found := _SCHEME.search(chunk)):
+    if "://" in chunk and (found := _SCHEME.search(chunk)) and not _HERE.match(found[0]):
         return found.start(), len(chunk), URL
     if "@" in chunk and (found := _ADDRESS.search(chunk)):
         return found.start(), found.end(), EMAIL
@@ -112,6 +148,7 @@ def address(chunk: str) -> tuple[int, int, str] | None:
 
 def sets() -> set[frozenset[str]]:
     """Return every set of classes that a chunk can have."""
-    names = (URL, EMAIL, *(kind.name for kind in _KINDS))
-    sizes = range(1, len(names) + 1)
-    return {frozenset(some) for size in sizes for some in combinations(names, size)}
+    names = [kind.name for kind in _KINDS]
+    things = [frozenset(some) for size in range(_TOLD + 1) for some in combinations(names, size)]
+    places: tuple[frozenset[str], ...] = (frozenset(), frozenset({URL}), frozenset({EMAIL}))
+    return {thing | place for thing in things for place in places} - {frozenset()}

@@ -47,6 +47,8 @@ _SPACED_HERE = re.compile(
 )
 _SPELLED_HERE = re.compile(r"[\W_](?=[^\W\d_][ .\-_*·•,/|\n]{1,6}[^\W\d_](?![^\W_]))")
 """What stands before a run: looking for that takes half the time of looking for the run."""
+_BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
+"""What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
 _SHORTEST = b"x" * 14
 _DIGITS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _IN_BASE64 = bytes(ord("x" if code in _DIGITS else " ") for code in range(256))
@@ -60,9 +62,12 @@ def decoded(text: str) -> Iterator[Decoded]:
         (_long_runs(text), _unbroken),
         (_SPACED.finditer(text) if _SPACED_HERE.search(text) else (), _codes),
     ):
+        known: dict[str, str] = {}  # a flood of runs is one run many times
         for match in found:
-            said = next(filter(None, map(_as_text, readings(match[0]))), None)
-            if said is not None:
+            run = match[0]
+            if (said := known.get(run)) is None:
+                said = known[run] = next(filter(None, map(_as_text, readings(run))), "")
+            if said:
                 yield Decoded(match.start(), match.end(), said)
 
 
@@ -104,13 +109,13 @@ def _spelled(run: str) -> str:
 
 def _base64(run: str) -> Iterator[bytes]:
     """Yield the readings of a run, of which up to three characters at the start may be foreign."""
-    bare = re.sub(r"[^A-Za-z0-9+/_-]", "", run).translate({ord("-"): "+", ord("_"): "/"})
+    bare = run if run.isalnum() else run.translate(_BARE)
     for skipped in range(4 if len(bare) >= 24 else 1):  # noqa: PLR2004 - short ones are often names
         usable = bare[skipped : skipped + (len(bare) - skipped) // 4 * 4]
         rest = bare[skipped + len(usable) :]
         if len(rest) > 1:
             usable += rest + "=" * (4 - len(rest))
-        yield base64.b64decode(usable)
+        yield binascii.a2b_base64(usable)
 
 
 def _unbroken(run: str) -> Iterator[bytes]:
@@ -142,15 +147,24 @@ def _codes(run: str) -> Iterator[bytes]:
 _CODE = re.compile(r"(?<![0-9a-fA-Fx])(?:0x|\\x)?([0-9a-fA-F]{2,8})")
 
 
+_NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
+"""Bytes that no text has in UTF-8; what is none at all mostly holds one early on."""
+_LOOKED_AT = 200
+_CUT = 3
+"""Bytes of a character that may be missing at the end."""
+
+
 def _as_text(data: bytes) -> str:
     """Return the text that bytes are, or "" if they are none."""
     if len(data) < _SMALLEST:
         return ""
     encoding = "utf-16-le" if data[1:40:2].count(0) > len(data[1:40:2]) * 0.9 else "utf-8"
+    if encoding == "utf-8" and _NO_TEXT.search(data, 0, min(len(data) - _CUT, _LOOKED_AT)):
+        return ""
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        if error.start < len(data) - 3:
+        if error.start < len(data) - _CUT:
             return ""
         text = data[: error.start].decode(encoding, "ignore")
     letters = sum(map(str.isalpha, text)) + text.count(" ")

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 
+from hermes_nb.safety.acts import acts
 from hermes_nb.safety.encodings import CIPHERS, Decoded, deciphered, decoded
 from hermes_nb.safety.flows import flows
 from hermes_nb.safety.imitations import imitations
 from hermes_nb.safety.leaks import leaks
 from hermes_nb.safety.normalise import Span, normalise
 from hermes_nb.safety.rules import charset, signs
-from hermes_nb.safety.signs import APART, Sign
+from hermes_nb.safety.signs import APART, Sign, crowds
 from hermes_nb.safety.standing import Standing
 from hermes_nb.safety.surface import traces
 from hermes_nb.safety.tagging import Tagged
@@ -64,8 +65,9 @@ def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
     view = normalise(text)
     lower = _lower(view.text)
     words = Tagged(lower)
+    standing = Standing(lower, words)
     hidden = sorted(concealed(lower))
-    for sign in _meant(view.text, lower, words):
+    for sign in _meant(view.text, lower, words, standing):
         start, end = place(*view.span(sign.start, sign.end))
         score = sign.score
         index = bisect_right(hidden, (sign.start, len(lower))) - 1
@@ -73,7 +75,12 @@ def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
             yield Evidence("hidden_html", "order", 0.5, start, end)
             score += _DISGUISE
         yield Evidence(sign.category, sign.name, score, start, end)
-    runs = [*decoded(view.text), *(() if depth else _exchanged(view.text, words))]
+    runs = [
+        run
+        for number, run in enumerate(decoded(view.text))
+        if number >= _ASSESSED or not standing.example(run.start, run.end)
+    ]
+    runs += () if depth else _exchanged(view.text, words)
     spans = [place(*view.span(run.start, run.end)) for run in runs]
     for run, span in zip(runs, spans, strict=True):
         if not run.text:
@@ -113,10 +120,10 @@ def _exchanged(text: str, words: Tagged) -> Iterator[Decoded]:
             yield run
 
 
-def _meant(plain: str, lower: str, words: Tagged) -> Iterator[Sign]:
+def _meant(plain: str, lower: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
     """Yield what rules and patterns find in a text and what stands there as an attack."""
-    standing = Standing(lower, words)
-    found = chain(signs(words), traces(lower), leaks(lower), imitations(lower), _harm(plain))
+    prose = chain(signs(words), acts(lower, words, standing))
+    found = chain(prose, traces(lower), leaks(lower), imitations(lower), _harm(plain))
     for sign in islice(found, _ASSESSED):
         if standing.meant(sign):
             yield sign
@@ -188,14 +195,17 @@ def invisible(text: str) -> Iterator[Evidence]:
     """Yield the characters that show nothing and have no business where they are."""
     if text.isascii() or not _ANY.search(text):
         return
-    yield from (_unseen("tags", 2, m) for m in _TAGS.finditer(text) if m[1])
-    yield from (_unseen("selectors", 2, m) for m in _SELECTORS.finditer(text))
-    yield from (_unseen("override", 1, m) for m in _OVERRIDES.finditer(text))
-    yield from (_unseen("run", 1, m) for m in _RUNS.finditer(text))
+    yield from _unseen("tags", 2, (m.span(1) for m in _TAGS.finditer(text) if m[1]))
+    for sign, score, pattern in _UNSEEN:
+        yield from _unseen(sign, score, (m.span() for m in pattern.finditer(text)))
     inside = [m.span() for m in _INSIDE.finditer(text)]
     if len(inside) >= _SPLIT:
         yield Evidence("invisible", "inside", 1, inside[0][0], inside[-1][1])
 
 
-def _unseen(sign: str, score: float, match: re.Match[str]) -> Evidence:
-    return Evidence("invisible", sign, score, match.start(), match.end())
+_UNSEEN = (("selectors", 2, _SELECTORS), ("override", 1, _OVERRIDES), ("run", 1, _RUNS))
+
+
+def _unseen(sign: str, score: float, places: Iterator[Span]) -> Iterator[Evidence]:
+    for start, end in chain(islice(places, APART), crowds(places)):
+        yield Evidence("invisible", sign, score, start, end)

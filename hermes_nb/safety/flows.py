@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hermes_nb.safety.threats import PASSAGE, STRONG, WEAK, Threat
 
 _FENCE = re.compile(r"\n[ \t]*(```+|~~~+)[^\n]*")
 _SENSITIVE = r"\w{0,60}(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIALS?|DATABASE_URL|DSN)\b"
 _READS = re.compile(
-    rf"""(?x) (?:os\.)?environ(?:\.get\(|\[)\s*f?["'](?P<py>{_SENSITIVE})
+    rf"""(?x) environ(?:\.get\(|\[)\s*f?["'](?P<py>{_SENSITIVE})
       | getenv\(\s*["'](?P<get>{_SENSITIVE})
       | process\.env(?:\.|\[["'])(?P<js>{_SENSITIVE})
       | \$\{{?(?P<sh>[A-Z]{_SENSITIVE})"""
@@ -24,7 +25,7 @@ _READS = re.compile(
 _SOURCES = ("environ", "getenv", "process.env", "$")
 """One of these is in everything that reads from the environment."""
 _DUMPS = re.compile(
-    r"dict\((?:os\.)?environ\)|\{\s*\*\*(?:os\.)?environ|(?:os\.)?environ\.(?:items|copy)\(\)"
+    r"dict\((?:os\.)?environ\)|\{\s*\*\*(?:os\.)?environ|environ\.(?:items|copy)\(\)"
     r"|json\.dumps\((?:os\.)?environ|JSON\.stringify\(process\.env\)|\.\.\.process\.env"
 )
 _ENCODES = re.compile(
@@ -45,7 +46,14 @@ _HEADERS = re.compile(r"\b(?:headers|auth)\s*[=:]\s*(?:\{[^}]{0,300}\}|[\w.]+(?:
 _REACH = 500
 """Characters behind the opening bracket of a call that are taken for its arguments."""
 _SERIALISES = re.compile(r"\b(?:json\.dumps|JSON\.stringify|pickle\.dumps|yaml\.dump)\(")
-_LEAVES = re.compile(f"{_SENDS.pattern}|{_RESOLVES.pattern}|{_SERIALISES.pattern}")
+_SENDERS = (
+    *(".post(", ".put(", ".patch(", ".request(", "urlopen(", "Request(", "fetch(", ".send"),
+    *("sendto(", ".storbinary("),
+)
+_RESOLVERS = ("dig", "nslookup", "gethostbyname", "getaddrinfo", "resolver.")
+_SERIALISERS = ("dumps(", "stringify(", "yaml.dump(")
+_LEAVES = (*_SENDERS, *_RESOLVERS, *_SERIALISERS)
+"""What is in everything that `_SENDS`, `_RESOLVES` and `_SERIALISES` find, and sooner found."""
 _SEVERAL = 2
 _MANY = 40
 """Threats in one text after which the rest of it is one: no honest text holds as many."""
@@ -59,41 +67,59 @@ class _Tainted:
     dumps: set[str] = field(default_factory=set)
     encoded: set[str] = field(default_factory=set)
 
-    def of(self, expression: str) -> tuple[frozenset[str], bool, bool]:
-        """Return the secrets that an expression mentions, and whether dumped, and encoded."""
-        names = set(_NAME.findall(expression))
-        found = {match[match.lastgroup or 0] for match in _READS.finditer(expression)}
-        found = found.union(*(self.secrets[name] for name in names & self.secrets.keys()))
-        dumped = _DUMPS.search(expression) is not None or not names.isdisjoint(self.dumps)
-        carries = bool(found) or dumped
-        encoded = (carries and _ENCODES.search(expression) is not None) or not names.isdisjoint(
-            self.encoded
-        )
-        return frozenset(found), dumped, encoded
+    def secrets_in(self, expression: str) -> frozenset[str]:
+        """Return the secrets that an expression mentions."""
+        found = frozenset[str]()
+        if _holds(expression, _SOURCES):
+            found |= {match[match.lastgroup or 0] for match in _READS.finditer(expression)}
+        if self.secrets:
+            names = self.secrets.keys() & _NAME.findall(expression)
+            found = found.union(*map(self.secrets.__getitem__, names))
+        return found
+
+    def dumps_in(self, expression: str) -> bool:
+        """Say whether an expression holds a whole environment."""
+        if _holds(expression, _SOURCES) and _DUMPS.search(expression):
+            return True
+        return bool(self.dumps) and not self.dumps.isdisjoint(_NAME.findall(expression))
+
+    def encodes(self, expression: str, *, carries: bool) -> bool:
+        """Say whether an expression, which `carries` a secret or not, holds an encoded one."""
+        if carries and _ENCODES.search(expression):
+            return True
+        return bool(self.encoded) and not self.encoded.isdisjoint(_NAME.findall(expression))
 
     def assign(self, name: str, expression: str) -> None:
         """Note what a name holds from here on."""
-        found, dumped, encoded = self.of(expression)
+        found, dumped = self.secrets_in(expression), self.dumps_in(expression)
         if found:
             self.secrets[name] = found
-        for holds, names in ((dumped, self.dumps), (encoded, self.encoded)):
-            if holds:
-                names.add(name)
+        if dumped:
+            self.dumps.add(name)
+        if self.encodes(expression, carries=bool(found) or dumped):
+            self.encoded.add(name)
 
 
 def flows(text: str, *, code: bool = False) -> Iterator[Threat]:
     """Yield how secrets leave, in the fenced blocks of a document or, with `code`, in all of it."""
-    if not any(map(text.__contains__, _SOURCES)) or not _LEAVES.search(text):
+    if not (_holds(text, _SOURCES) and _holds(text, _LEAVES)):
         return
     found = 0
+    read: dict[str, tuple[Threat, ...]] = {}  # a flood of blocks is one block many times
     for start, block in [(0, text)] if code else _blocks(text):
-        if _LEAVES.search(block) and (_READS.search(block) or _DUMPS.search(block)):
-            for threat in _in_block(block):
-                found += 1
-                end = start + len(block) if found < _MANY else len(text)
-                yield replace(threat, start=start, end=end)
-                if found == _MANY:
-                    return
+        threats = read.get(block)
+        if threats is None:
+            threats = read[block] = tuple(islice(_in_block(block), _MANY))
+        for threat in threats:
+            found += 1
+            end = start + len(block) if found < _MANY else len(text)
+            yield replace(threat, start=start, end=end)
+            if found == _MANY:
+                return
+
+
+def _holds(text: str, parts: tuple[str, ...]) -> bool:
+    return any(map(text.__contains__, parts))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
@@ -113,29 +139,39 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _in_block(block: str) -> Iterator[Threat]:
+    if not (_holds(block, _LEAVES) and _holds(block, _SOURCES)):
+        return
+    if not (_READS.search(block) or _DUMPS.search(block)):
+        return
     tainted = _Tainted()
     for statement in _statements(block):
         if "grant_type" in statement:
             continue  # a client's secret on its way to the one who gave it out, for a token
         if match := _ASSIGNS.match(statement):
             tainted.assign(match[1], statement[match.end() :])
-        if sent := next(_sent(statement), ""):
-            yield from _judged(tainted.of(sent), statement)
-        resolves, serialises = _RESOLVES.search(statement), _SERIALISES.search(statement)
-        if not resolves and not serialises:
-            continue
-        found, _, encoded = tainted.of(statement)
-        if encoded and resolves:
+        if _holds(statement, _LEAVES):
+            yield from _leaving(tainted, statement)
+
+
+def _leaving(tainted: _Tainted, statement: str) -> Iterator[Threat]:
+    """Yield what leaves with a statement."""
+    if sent := next(_sent(statement), ""):
+        yield from _judged(tainted, sent, statement)
+    if _holds(statement, _RESOLVERS) and _RESOLVES.search(statement):
+        carries = bool(tainted.secrets_in(statement)) or tainted.dumps_in(statement)
+        if tainted.encodes(statement, carries=carries):
             yield _threat("encoded-lookup", STRONG, statement)
-        if len(found) >= _SEVERAL and serialises:
-            yield _threat("collected-secrets", STRONG, statement, "secret-access")
+    elif not (_holds(statement, _SERIALISERS) and _SERIALISES.search(statement)):
+        return
+    if len(tainted.secrets_in(statement)) >= _SEVERAL and _SERIALISES.search(statement):
+        yield _threat("collected-secrets", STRONG, statement, "secret-access")
 
 
-def _judged(taint: tuple[frozenset[str], bool, bool], statement: str) -> Iterator[Threat]:
-    found, dumped, encoded = taint
+def _judged(tainted: _Tainted, sent: str, statement: str) -> Iterator[Threat]:
+    found, dumped = tainted.secrets_in(sent), tainted.dumps_in(sent)
     if dumped:
         yield _threat("environment-sent", STRONG, statement)
-    elif encoded:
+    elif tainted.encodes(sent, carries=bool(found)):
         yield _threat("encoded-secret-sent", STRONG, statement)
     elif found:
         yield _threat("secret-sent", STRONG if len(found) >= _SEVERAL else WEAK, statement)

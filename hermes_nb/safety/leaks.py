@@ -8,8 +8,10 @@ into headers is left alone, that is how an API is called.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
+from hermes_nb.safety.quick import spans
 from hermes_nb.safety.signs import Sign
 
 _ENVIRONMENT = re.compile(
@@ -29,7 +31,7 @@ _SECRET_ENTRY = re.compile(
     r"(\w{0,40}(?:key|token|secret|passw|credential|database_url)\w{0,20})"
 )
 _ASSIGNED = re.compile(r"^\s{0,40}(?:const |let |var |export )?(\w{1,60})\s{0,8}=(?!=)")
-_SINK = re.compile(
+_SINK = (
     r"\b(?:requests|httpx|session|client|axios|http|urllib\.request|aiohttp)\.(?:post|put|patch|request|urlopen|get)\("
     r"|\bfetch\(|\burlopen\(|\.sendall\(|\.sendto\(|\.send\(|\bsmtplib\b|gethostbyname\("
 )
@@ -37,6 +39,10 @@ _HEADERS = re.compile(r"(?:headers|auth)\s{0,3}[=:]\s{0,3}(?:\{[^}]{0,600}\}|\([
 _USUAL = re.compile(
     r"[\"']?\b(?:api_?key|key|access_?token|appid)[\"']?\s{0,3}[:=]\s{0,3}[\w.]{1,60}(?=\s{0,3}[,})\n])"
 )
+_PUBLIC = re.compile(
+    r"(?:environ(?:\.get\(|\[)|getenv\(|process\.env\.)\s{0,2}[\"']?\w{0,60}(?:url|uri|host|endpoint|port|region)\b"
+)
+"""What a variable of the environment says about where to send, which is no secret."""
 _GRANT = "grant_type"
 """What every request for an OAuth token has in its body, next to the client's secret."""
 _SINK_LINES = 8
@@ -56,17 +62,14 @@ def leaks(text: str) -> Iterator[Sign]:
         starts.append(starts[-1] + len(line) + 1)
     secret: dict[str, bool] = {}
     found = 0
+    sinks = {bisect_right(starts, start) - 1 for start, _ in spans(_SINK, text)}
     for index, line in enumerate(lines):
         if found == _MANY:
             yield Sign("exfiltration", "sent by code", 3, starts[index], len(text))
             return
-        if _SINK.search(line):
-            call = _call(lines, index)
-            if _ENVIRONMENT.search(call) or _mentions(call, secret):
-                found += 1
-                yield Sign(
-                    "exfiltration", "sent by code", 3, starts[index], starts[index] + len(line)
-                )
+        if index in sinks and _carries(_call(lines, index), secret):
+            found += 1
+            yield Sign("exfiltration", "sent by code", 3, starts[index], starts[index] + len(line))
         assigned = _ASSIGNED.match(line)
         if assigned is None:
             continue
@@ -85,6 +88,14 @@ def leaks(text: str) -> Iterator[Sign]:
         if "{" in value and len(_collected(value)) > 1:
             secret[assigned[1]] = True
             yield Sign("exfiltration", "collected", 1.5, starts[index], starts[index] + len(value))
+
+
+def _carries(call: str, secret: dict[str, bool]) -> bool:
+    """Say whether a request has a secret in its payload that it is not there to exchange."""
+    if _GRANT in call:
+        return False
+    call = _PUBLIC.sub(" ", call)
+    return _ENVIRONMENT.search(call) is not None or _mentions(call, secret)
 
 
 def _value(lines: list[str], index: int) -> str:

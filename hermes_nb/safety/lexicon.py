@@ -44,15 +44,18 @@ class Lexicon:
         self._stems: dict[str, Classes] = {}
         self.pairs: dict[str, dict[str, Classes]] = {}
         """Phrases of two words: the second ones by the first."""
-        self._inside: dict[str, list[tuple[str, Classes]]] = {}
+        self._unspaced: dict[str, dict[str, Classes]] = {}
         for language, classes in languages.items():
             for name, words in classes.items():
                 for word in words.split():
-                    self._add(fold(word).lower(), name, unspaced=language in _UNSPACED)
+                    plain = word if word.isascii() else fold(word)
+                    self._add(plain.lower(), name, unspaced=language in _UNSPACED)
         self._starts = {stem[:_SHORTEST_STEM] for stem in self._stems}
-        self._first = re.compile(f"[{''.join(self._inside)}]")
-        for found in self._inside.values():
-            found.sort(key=lambda entry: -len(entry[0]))
+        self._first = re.compile(f"[{''.join(self._unspaced)}]")
+        self._inside = {
+            first: sorted(found.items(), key=lambda entry: -len(entry[0]))
+            for first, found in self._unspaced.items()
+        }
         english = languages["en"]
         self._plain = frozenset(
             word for name in _DISGUISED for word in english[name].split() if word.isalpha()
@@ -69,10 +72,8 @@ class Lexicon:
 
     def _add(self, word: str, name: str, *, unspaced: bool) -> None:
         if unspaced:
-            entries = self._inside.setdefault(word[0], [])
-            known = dict(entries)
-            known[word] = known.get(word, NONE) | {name}
-            self._inside[word[0]] = list(known.items())
+            entries = self._unspaced.setdefault(word[0], {})
+            entries[word] = entries.get(word, NONE) | {name}
         elif "_" in word:
             first, _, second = word.partition("_")
             phrases = self.pairs.setdefault(first, {})
@@ -92,7 +93,8 @@ class Lexicon:
 
     def sets(self) -> set[Classes]:
         """Return every set of classes that a word can have."""
-        found = {self.classes(word) for word in (*self._words, *self._stems)}
+        found = {self.classes(word) for word in self._words}
+        found.update(self.classes(f"{stem}*") for stem in self._stems)  # and not the word itself
         found.update(self.own_classes(word) for word in self.in_pairs)
         found.update(*(phrases.values() for phrases in self.pairs.values()))
         found.update(classes for words in self._inside.values() for _, classes in words)
@@ -100,6 +102,13 @@ class Lexicon:
 
     def classes(self, word: str) -> Classes:
         """Return the classes of a plain lower-case word."""
+        found = self._listed(word)
+        if not found and "\u0621" <= word[:1] <= "\u064a" and len(word) > _SHORTEST_STEM:
+            bare = _PROCLITIC.sub("", word)
+            found = self._listed(bare) if len(bare) >= _SHORTEST_STEM else found
+        return found
+
+    def _listed(self, word: str) -> Classes:
         found = self._words.get(word, NONE)
         if word[:_SHORTEST_STEM] not in self._starts:
             return found
@@ -131,7 +140,7 @@ class Lexicon:
         if not word.isascii():
             word = word.translate(LOOKALIKES)
             found = self.classes(word)
-        if not found and not word.isalpha() and any(c.isalpha() for c in word):
+        if not found and _LEET.search(word) and any(map(str.isalpha, word)):
             for signs in SIGNS_FOR_LETTERS:
                 found = found or self.classes(word.translate(signs))
         if not found and len(word) >= _SHORTEST_MISSPELT - 1:
@@ -177,6 +186,10 @@ class Lexicon:
         return 0
 
 
+_LEET = re.compile("[01345789@$!+€|]")
+"""Signs that stand for letters (`SIGNS_FOR_LETTERS`); without one a word means what it says."""
+
+
 def _misspelt(word: str, meant: str) -> bool:
     """Say whether `word` is `meant` with inner letters jumbled, or one wrong, missing or added."""
     if len(word) == len(meant):
@@ -195,6 +208,10 @@ def _ciphers(words: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield "REVERSED", word[::-1]
 
 
+_PROCLITIC = re.compile(
+    "^[\u0648\u0641]?[\u0628\u0643\u0644]?(?:\u0627\u0644)?(?:[\u064a\u062a\u0646\u0633](?=.{3}))?"
+)
+"""What Arabic writes in one word with the next: and, with, for, the, and the person of a verb."""
 _SECTION = re.compile(r"^\[([a-z]+)\]$|^([A-Z0-9]+) = \"([^\"\\]*)\"$", re.MULTILINE)
 
 
@@ -214,4 +231,16 @@ def languages(text: str) -> dict[str, dict[str, str]]:
 @cache
 def lexicon() -> Lexicon:
     """Return the lexicon, read once."""
-    return Lexicon(languages(Path(__file__).with_name("lexicon.toml").read_text(encoding="utf-8")))
+    return Lexicon(words())
+
+
+def words() -> dict[str, dict[str, str]]:
+    """Return the words of both files by language and class."""
+    found: dict[str, dict[str, str]] = {}
+    for name in ("lexicon.toml", "acts.toml"):
+        text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+        for language, classes in languages(text).items():
+            known = found.setdefault(language, {})
+            for each, listed in classes.items():
+                known[each] = f"{known[each]} {listed}" if each in known else listed
+    return found

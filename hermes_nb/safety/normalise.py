@@ -15,96 +15,102 @@ import html
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
 Span = tuple[int, int]
 
 
+Pieces = tuple[list[int], list[int], list[int]]
+
+
 @dataclass(slots=True)
 class View:
     """A text and, piece by piece, where it came from in the view it was made of, its `parent`.
 
-    A piece starts at `starts[i]` in the text; it was copied from `origins[i]` onward, or, where
-    `ends[i]` is not 0, stands for everything from `origins[i]` to `ends[i]`. A view that is its
-    parent without what `cut` finds works its pieces out when it is asked. A view without a parent
-    is the original; one without pieces has the same places as its parent.
+    `pieces` works the pieces out when somebody asks where something stands, which for most texts
+    nobody does: their starts in the text, their origins in the parent, and their ends there. A
+    piece was copied from its origin onward or, where its end is not 0, stands for everything from
+    its origin to its end. A view without a parent is the original; one without pieces has the same
+    places as its parent.
     """
 
     text: str
     parent: View | None = None
-    starts: list[int] = field(default_factory=list)
-    origins: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    cut: re.Pattern[str] | None = None
+    pieces: Callable[[], Pieces] | None = None
+    _known: Pieces | None = None
 
     def span(self, start: int, end: int) -> Span:
         """Return the part of the original that `text[start:end]` came from."""
         view = self
         while view.parent is not None:
-            if view.cut is not None:
-                view.starts, view.origins = _kept(view.parent.text, view.cut)
-                view.ends = [0] * len(view.starts)
-                view.cut = None
-            if view.starts:
+            if view.pieces is not None:
                 start, end = view.above(start, end)
             view = view.parent
         return start, max(start, end)
 
     def above(self, start: int, end: int) -> Span:
         """Return the part of the parent's text that `text[start:end]` came from."""
-        first = bisect_right(self.starts, start) - 1
-        low = self.origins[first] + (0 if self.ends[first] else start - self.starts[first])
-        last = bisect_right(self.starts, max(end - 1, start)) - 1
-        return low, max(low, self.ends[last] or self.origins[last] + end - self.starts[last])
+        if self._known is None:
+            self._known = self.pieces() if self.pieces is not None else ([0], [0], [0])
+        starts, origins, ends = self._known
+        first = bisect_right(starts, start) - 1
+        low = origins[first] + (0 if ends[first] else start - starts[first])
+        last = bisect_right(starts, max(end - 1, start)) - 1
+        return low, max(low, ends[last] or origins[last] + end - starts[last])
 
 
-Edit = tuple[int, int, str]
-
-
-def edited(view: View, edits: Iterable[Edit]) -> View:
-    """Return the view with each `(start, end, replacement)` made; they are in order."""
-    text = view.text
-    parts: list[str] = []
-    new = View("", view)
-    size = copied = 0
-    for start, end, replacement in edits:
-        if start > copied:
-            new.starts.append(size)
-            new.origins.append(copied)
-            new.ends.append(0)
-            parts.append(text[copied:start])
-            size += start - copied
-        if replacement:
-            new.starts.append(size)
-            new.origins.append(start)
-            new.ends.append(end)
-            parts.append(replacement)
-            size += len(replacement)
-        copied = end
-    if not parts and not copied:
+def edited(view: View, pattern: re.Pattern[str], replacement: Callable[[str], str]) -> View:
+    """Return the view with what a pattern finds replaced; never something of no length."""
+    text = pattern.sub(lambda match: replacement(match[0]), view.text)
+    if text == view.text:
         return view
-    new.starts.append(size)
-    new.origins.append(copied)
-    new.ends.append(0)
-    parts.append(text[copied:])
-    new.text = "".join(parts)
-    return new
+    return View(text, view, lambda: _pieces(view.text, pattern, replacement))
+
+
+def _pieces(text: str, pattern: re.Pattern[str], replacement: Callable[[str], str]) -> Pieces:
+    """Return the pieces of a text in which what a pattern finds was replaced."""
+    starts: list[int] = []
+    origins: list[int] = []
+    ends: list[int] = []
+    size = copied = 0
+    for match in pattern.finditer(text):
+        start, end = match.span()
+        new = replacement(match[0])
+        if new == match[0]:
+            continue
+        if start > copied:
+            starts.append(size)
+            origins.append(copied)
+            ends.append(0)
+            size += start - copied
+        if new:
+            starts.append(size)
+            origins.append(start)
+            ends.append(end)
+            size += len(new)
+        copied = end
+    starts.append(size)
+    origins.append(copied)
+    ends.append(0)
+    return starts, origins, ends
 
 
 def without(view: View, pattern: re.Pattern[str], *, least: int = 1) -> View:
     """Return the view without what a pattern finds, if it finds that often; never of no length."""
     parts = pattern.split(view.text)
-    return View("".join(parts), view, cut=pattern) if len(parts) > least else view
+    if len(parts) <= least:
+        return view
+    return View("".join(parts), view, lambda: _kept(view.text, pattern))
 
 
-def _kept(text: str, cut: re.Pattern[str]) -> tuple[list[int], list[int]]:
-    """Return where the parts of a text that a pattern does not find begin, without and with it."""
+def _kept(text: str, cut: re.Pattern[str]) -> Pieces:
+    """Return the pieces of a text that a pattern does not find."""
     origins = [0, *(match.end() for match in cut.finditer(text))]
-    sizes = map(len, cut.split(text))
-    return [0, *accumulate(sizes)][:-1], origins
+    starts = [0, *accumulate(map(len, cut.split(text)))][:-1]
+    return starts, origins, [0] * len(starts)
 
 
 def normalise(text: str) -> View:
@@ -131,14 +137,14 @@ _ESCAPE = re.compile(
     r"|\x1b\[[0-9;]{0,12}[A-Za-z]"
 )
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
+_SELECTING = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 
 
 def _unescaped(view: View) -> View:
     text = view.text
     if not ("&" in text or "%" in text or "\\" in text or "\x1b" in text):
         return view
-    found = ((m.start(), m.end(), _meaning(m[0]), m[0]) for m in _ESCAPE.finditer(text))
-    return edited(view, ((start, end, new) for start, end, new, old in found if new != old))
+    return edited(view, _ESCAPE, _meaning)
 
 
 @lru_cache(maxsize=4_096)
@@ -158,11 +164,19 @@ def _meaning(escape: str) -> str:
     return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else escape  # noqa: PLR2004
 
 
+_REMEMBERED = 50_000
+"""Characters whose folded form is remembered."""
+
+
 class _Folding(dict[int, str]):
     """What each character is folded to, worked out when it first appears."""
 
     def __missing__(self, code: int) -> str:
+        if len(self) >= _REMEMBERED:
+            self.clear()
         folded = _fold(chr(code))
+        if len(folded) > 1:  # a decomposition may have lookalikes of its own
+            folded = "".join(map(_fold, folded))
         self[code] = folded
         return folded
 
@@ -207,38 +221,39 @@ _LONGEST_FORM = 6
 
 def fold(text: str) -> str:
     """Return `text` with every character in its plain form, without a way back."""
-    text = _FOLDING_JAMO.sub(lambda m: unicodedata.normalize("NFC", m[0]), text)
+    text = _FOLDING_JAMO.sub(lambda m: _composed(m[0]), text)
     return text.translate(_FOLDING)
 
 
 _FOLDING_JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff]{2,}")
+_JAMO = frozenset(map(chr, (*range(0x1100, 0x115F), *range(0x1161, 0x1200))))
 
 
 def _folded(view: View) -> View:
-    """Fold every run of characters beyond ASCII; a run whose length stays needs no bookkeeping."""
-    if _SELECTORS.search(view.text):
-        edits = ((m.start(), m.end(), _smuggled(m[0])) for m in _SELECTORS.finditer(view.text))
-        view = edited(view, edits)
-    if _FOLDING_JAMO.search(view.text):
-        found = _FOLDING_JAMO.finditer(view.text)
-        view = edited(
-            view, ((m.start(), m.end(), unicodedata.normalize("NFC", m[0])) for m in found)
-        )
-    odd = "".join(_FOLDABLE.findall(view.text))
-    sized = [c for c in set(odd) if len(_FOLDING[ord(c)]) != 1]
-    gone = "".join(c for c in sized if not _FOLDING[ord(c)])
-    if gone:
-        view = without(view, re.compile(f"[{re.escape(gone)}]+"))
-    if len(gone) < len(sized):
-        grown = re.escape("".join(c for c in sized if _FOLDING[ord(c)]))
-        view = edited(
-            view,
-            (
-                (m.start(), m.end(), _FOLDING[ord(m[0])])
-                for m in re.finditer(f"[{grown}]", view.text)
-            ),
-        )
-    return View(_FOLDABLE.sub(lambda m: m[0].translate(_FOLDING), view.text), view)
+    """Fold every character; where each came from is worked out for those whose form is longer."""
+    odd = set(view.text)
+    if not _SELECTING.isdisjoint(odd):
+        view = edited(view, _SELECTORS, _smuggled)
+        odd = set(view.text)
+    if not _JAMO.isdisjoint(odd):
+        view = edited(view, _FOLDING_JAMO, _composed)
+        odd = set(view.text)
+    folded = view.text.translate(_FOLDING)
+    if folded == view.text:
+        return view
+    sized = "".join(c for c in odd if len(_FOLDING[ord(c)]) != 1)
+    if not sized:
+        return View(folded, view)
+    return View(
+        folded,
+        view,
+        lambda: _pieces(view.text, re.compile(f"[{re.escape(sized)}]"), lambda c: _FOLDING[ord(c)]),
+    )
+
+
+def _composed(letters: str) -> str:
+    """Return Hangul letters as syllables."""
+    return unicodedata.normalize("NFC", letters)
 
 
 def _smuggled(selectors: str) -> str:

@@ -53,7 +53,7 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("prompt_injection", 3, "PUT ~5 PRIOR ~2 RULES|TASK ~3 ASIDE"),
     ("prompt_injection", 3, "PUT ~1 ASIDE ~1 EVERYTHING ~3 PRIOR|GIVEN"),
     ("prompt_injection", 3, "PUT ~2 ASIDE ~3 RULES ~1 PRIOR"),
-    ("prompt_injection", 3, "NEG PUT ~2 ACCOUNT ~3 RULES|PRIOR"),
+    ("prompt_injection", 3, "NEG PUT ~2 ACCOUNT ~3 RULES"),
     ("prompt_injection", 2, "PUT ~1 ALL PRIOR RULES|TASK"),
     ("prompt_injection", 2, "SUPERSEDE ~2 PRIOR ~1 RULES|TASK|EMPTY"),
     ("prompt_injection", 2, "RULES SUPERSEDE ~3 PRIOR|ALL"),
@@ -117,6 +117,7 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("prompt_injection", 1, "USER ~1 REQUESTED ~1 YOU ~1 RUN|SEND|DELETE"),
     ("prompt_injection", 1.5, "TREAT ~4 AS ~3 RULES|ORDER ~3 USER"),
     ("prompt_injection", 2, "IGNORE ~2 TASK ~2 USER"),
+    ("prompt_injection", 1.5, "TREAT ~4 AS ~4 BY ~2 USER"),
     # Taking the brakes off.
     ("prompt_injection", 0.5, "WITHOUT ASKING ~2 CONFIRMING"),
     ("prompt_injection", 1, "NEG ASKING ~1 CONFIRMING ~3 GRANTED"),
@@ -169,17 +170,24 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("system_prompt", 2, "WHAT ~2 WRITTEN|GIVEN ~3 ABOVE ~4 PROMPT"),
     ("system_prompt", 2, "EXPOSE ~1 ALL PROMPT WORDFOR"),
     # Working behind the user's back.
-    ("deception", 2, "NEG TELL ~1 USER ABOUTIT"),
+    ("deception", 2, "NEG TELL ~1 USER ABOUT? ~1 ABOUTIT|SAME"),
     ("deception", 1.5, "NEG TELL ~1 USER >"),
     ("deception", 1, "NEG TELL ~1 USER YOU"),
     ("deception", 1.5, "NEG TELL IT ~1 RULES"),
     ("deception", 0.75, "NEG TELL ~3 TO EMPTY? USER"),
-    ("deception", 2, "WITHOUT TELL ~1 USER"),
-    ("deception", 1.5, "HIDE ~4 FROM EMPTY? USER"),
+    ("deception", 2, "SANS TELL ~1 USER"),
+    ("deception", 0.4, "HIDE ~4 FROM EMPTY? USER"),
+    ("deception", 1.5, "HIDE SAME ~2 FROM EMPTY? USER"),
     ("deception", 1.5, "NEG ~1 USER TELL"),
     ("deception", 1.5, "USER ~3 TELL NEG"),
-    ("deception", 1.5, "NEG ~1 CONFIDE ~4 USER"),
-    ("deception", 1.5, "USER ~3 CONFIDE ~2 POSTNEG"),
+    ("deception", 0.4, "NEG ~1 CONFIDE ~4 USER"),
+    ("deception", 1.5, "NEG ~1 CONFIDE ~4 USER ~1 >"),
+    ("deception", 1.5, "NEG ~1 CONFIDE ~3 SAME|NOTHING ~3 USER"),
+    ("deception", 1.5, "NEG ~1 CONFIDE ~3 USER ~2 SAME|NOTHING"),
+    ("deception", 0.4, "USER ~3 CONFIDE ~2 POSTNEG"),
+    ("deception", 1.5, "USER ~1 CONFIDE ~2 POSTNEG"),
+    ("deception", 1.5, "USER ~3 SAME ~3 CONFIDE ~2 POSTNEG"),
+    ("deception", 1.5, "SAME ~3 USER ~2 CONFIDE ~2 POSTNEG"),
     ("deception", 1.5, "USER ~2 NEG CONFIDE"),
     ("deception", 1.5, "CONFIDE ~3 USER NOTHING"),
     ("deception", 1, "KEEP IT ~1 HIDE"),
@@ -212,7 +220,7 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("deception", 1, "DO IT SILENTLY"),
     # Secrets on their way out.
     ("exfiltration", 3, "SEND ~6 SECRETS ~~8 URL|EMAIL|ATTACKER"),
-    ("exfiltration", 3, "SECRETS ~3 SEND ~4 URL|EMAIL|ATTACKER"),
+    ("exfiltration", 3, "SECRET|ENVIRON|FILE|WEAKFILE ~3 SEND ~4 URL|EMAIL|ATTACKER"),
     ("exfiltration", 3, "SEND ~4 FILE|WEAKFILE ~6 URL|EMAIL|ATTACKER"),
     ("exfiltration", 2, "SEND ~3 FILE|WEAKFILE TO"),
     ("exfiltration", 2, "SEND ~2 ALL ~3 PERSONAL ~4 EMAIL|URL"),
@@ -249,8 +257,15 @@ RULES: tuple[tuple[str, float, str], ...] = (
     ("command_and_control", 1.5, "EVERY ~1 TIMEUNIT ~6 CONNECT|FETCH ~5 COMMAND"),
 )
 
-_NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT"})
-_EITHER = {"SECRETS": ("SECRET", "ENVIRON", "VARIABLE", "FILE", "WEAKFILE")}
+_NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT", "SANS"})
+_EITHER = {
+    "SECRETS": ("SECRET", "ENVIRON", "VARIABLE", "FILE", "WEAKFILE"),
+    "SECRETIVE": ("SECRET", "ENVIRON", "LOCKED", "SECRETNAME", "OTP"),
+    "SENDS": ("CARRY",),
+    "USERS": ("USER", "CLIENT"),
+    "TELLS": ("VOICE", "MENTIONS", "INFORM"),
+    "BOTS": ("MODEL", "MACHINE"),
+}
 """Names for several classes."""
 
 
@@ -346,8 +361,20 @@ def _element(element: str) -> str:
 @cache
 def charset(names: str) -> str:
     """Return the regular expression for the tags of any of the classes in `A|B|C`."""
-    wanted = mask(names)
-    return f"[{''.join(tag for tag, found in masks().items() if found & wanted)}]"
+    return _charset(mask(names))
+
+
+@cache
+def _charset(wanted: int) -> str:
+    """Return the tags of a mask as ranges, which compile sooner than letters one by one."""
+    ranges: list[tuple[int, int]] = []
+    for point in sorted(ord(tag) for tag, found in masks().items() if found & wanted):
+        first, last = ranges[-1] if ranges else (0, -1)
+        if point == last + 1:
+            ranges[-1] = (first, point)
+        else:
+            ranges.append((point, point))
+    return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges) + "]"
 
 
 @cache

@@ -28,6 +28,10 @@ _SHOWN = 200
 _SHOWN_NAME = 120
 _NEAR = 60
 """Characters between passages of one category that are shown as one."""
+_TOLD = 100
+"""Passages of one text that are told apart like that; no honest text has as many. Behind them those
+that are at most `_FLOOD` characters from each other are one."""
+_FLOOD = 2_000
 _SENTENCE = 240
 """How far around a passage its sentence is looked for."""
 
@@ -87,19 +91,31 @@ def total(found: Iterable[Evidence]) -> float:
 
 def _merged(found: Iterable[Evidence]) -> list[Evidence]:
     """Return evidence with neighbouring pieces of a category made one; it is sorted by start."""
-    merged: list[Evidence] = []
-    latest: dict[str, int] = {}
+    groups: list[_Group] = []
+    latest: dict[str, _Group] = {}
     for item in found:
-        index = latest.get(item.category)
-        if index is None or item.start > merged[index].end + _NEAR:
-            latest[item.category] = len(merged)
-            merged.append(item)
+        group = latest.get(item.category)
+        near = _NEAR if len(groups) < _TOLD else _FLOOD
+        if group is None or item.start > group.end + near:
+            latest[item.category] = group = _Group(item, item.end, item.score)
+            groups.append(group)
             continue
-        before = merged[index]
-        if item.end > before.end or item.score > before.score:
-            end, score = max(before.end, item.end), max(before.score, item.score)
-            merged[index] = Evidence(before.category, before.sign, score, before.start, end)
-    return merged
+        group.end = max(group.end, item.end)
+        group.score = max(group.score, item.score)
+    return [
+        Evidence(first.category, first.sign, group.score, first.start, group.end)
+        for group in groups
+        for first in (group.first,)
+    ]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Pieces of evidence that are shown as one."""
+
+    first: Evidence
+    end: int
+    score: float
 
 
 def neutralised(text: str, findings: Sequence[Finding]) -> str:
@@ -145,7 +161,7 @@ def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _finding(text: str, item: Evidence) -> Finding:
-    passage = text[item.start : min(item.end, item.start + _SHOWN * 8)]
+    passage = text[item.start : min(item.end, item.start + _SHOWN * 4)]
     return Finding(
         category=item.category,
         passage=one_line(redact(visible(passage, lines=True)), _SHOWN),

@@ -19,6 +19,9 @@ _BEFORE = 400
 _AFTER = 200
 _WORDS_BEFORE = 90
 _WORDS_AFTER = 45
+_WORDS_AROUND = 250
+_AGAIN = 3
+"""How many words for attacks, that far around, make a quotation one of an attack."""
 _NEAR = 5
 """How many words before a passage a "never" may stand and still govern it."""
 _PLAIN = 2
@@ -43,6 +46,17 @@ _SPEAKER = re.compile(
 _BREAK = re.compile(r"[;:!?—–(]|\s-\s")
 _SERIES = re.compile(r"\b(?:or|nor|oder|ou|o|и|или)\b")
 _LIST_ITEM = re.compile(r"[ \t]{0,12}(?:[-*+•|]|\d{1,3}[.)]|>|\[)")
+_ITEM = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])[ \t]")
+_LEAD = 60
+_SHORT = 30
+_SCOPE = 24
+"""How near, in characters, the directory stands that an order to ignore is about."""
+_DIRECTORY = re.compile(
+    r"`(?:[\w.@-]+/)+[\w.@*-]*`|`[\w-]*(?:old|legacy|archiv|deprecated)[\w.-]*`"
+)
+_CAUSES = re.compile(
+    r"\b(?:makes?|made|making|causes?|caused|lets?)[ ](?:[\w.`'-]+[ ]){1,5}(?:to[ ])?$"
+)
 _QUOTES = "\"'`“”«»„‘’「」『』"
 
 
@@ -83,11 +97,13 @@ class Standing:
         """Say whether a sign is part of an attack and not of talk about one."""
         start, end = sign.start, sign.end
         first, last = self._words.before(start), self._words.before(end)
-        if not sign.negated and self._forbidden(start, first):
+        if not sign.negated and self.forbidden(start, first):
             return False
         if not (sign.negates or sign.negated) and self._denied(first, last):
             return False
-        if sign.quotable and self._quoted(start, end):
+        if self._innocent(sign):
+            return False
+        if (sign.quotable and self._quoted(start, end)) or self.example(start, end):
             return False
         before = self._before(start)
         if not self._described(first, last, sign.score):
@@ -96,6 +112,38 @@ class Standing:
         if self._quoted(start, end) or _SPEAKER.search(line):
             return False
         return not (_LIST_ITEM.match(line or self._text[start:end]) and _FORBIDDING.search(before))
+
+    def _innocent(self, sign: Sign) -> bool:
+        """Say whether a sign is something else that looks alike, each kind in its own way."""
+        start, end = sign.start, sign.end
+        if sign.category == "role_hijack":
+            return self._named(start, end)
+        if sign.category == "prompt_injection":
+            return self._elsewhere(start, end)
+        return sign.category == "deception" and _ITEM.search(self._text, start, end) is not None
+
+    def example(self, start: int, end: int) -> bool:
+        """Say whether a passage is quoted by a text that speaks of attacks again and again."""
+        if not self._quoted(start, end):
+            return False
+        first, last = self._words.before(start), self._words.before(end)
+        around = self._words.tags[max(0, first - _WORDS_AROUND) : last + _WORDS_AROUND]
+        if len(_patterns().talks.findall(around)) < _AGAIN:
+            return False
+        return not self._ordered(start, end)
+
+    def _ordered(self, start: int, end: int) -> bool:
+        """Say whether the line around a quotation orders to follow it."""
+        words, text = self._words, self._text
+        line = text.rfind("\n", max(0, start - _BEFORE), start) + 1
+        stop = text.find("\n", end, end + _AFTER)
+        stop = stop if stop >= 0 else min(len(text), end + _AFTER)
+        opened = max(text.rfind(sign, line, start + 1) for sign in _QUOTES)
+        closed = [at for sign in _QUOTES if (at := text.find(sign, end, stop)) >= 0]
+        before = words.tags[words.before(line) : words.before(max(line, opened))]
+        after = words.tags[words.before(min(closed, default=end)) : words.before(stop)]
+        orders = _patterns().orders
+        return orders.search(before) is not None or orders.search(after) is not None
 
     def _described(self, first: int, last: int, score: float) -> bool:
         """Say whether the text around speaks of attacks and does not order to follow this one.
@@ -110,8 +158,8 @@ class Standing:
             return False
         return not (_patterns().orders.search(before) or _patterns().orders.search(after))
 
-    def _forbidden(self, start: int, first: int) -> bool:
-        """Say whether a word of forbidding before a passage governs it."""
+    def forbidden(self, start: int, first: int) -> bool:
+        """Say whether a word of forbidding before a passage, or its `first` tag, governs it."""
         words = self._words
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
             if words.tags[place] in (SENTENCE, PARAGRAPH):
@@ -128,6 +176,28 @@ class Standing:
         if last - first > 1 and _patterns().forbids.match(words.tags, first + 1):
             return not _patterns().hedges.match(words.tags, first + 2)
         return _patterns().forbids_behind.match(words.tags, last, last + 3) is not None
+
+    def _named(self, start: int, end: int) -> bool:
+        """Say whether a passage is all that stands between two backticks: a thing that is named."""
+        before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
+        behind = self._text[end : end + _LEAD].partition("\n")[0]
+        inside = before.count("`") % 2 == 1 and "`" in behind
+        return (
+            inside
+            and not before.rpartition("`")[2].strip()
+            and len(behind.partition("`")[0]) < _SHORT
+        )
+
+    def _elsewhere(self, start: int, end: int) -> bool:
+        """Say whether an order to ignore is about a directory, or about what some program does."""
+        before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
+        if _CAUSES.search(before):
+            return True
+        behind = self._text[end : end + _LEAD].partition("\n")[0]
+        return (
+            _DIRECTORY.search(f"{before[-_SCOPE:]}{self._text[start:end]}{behind[:_SCOPE]}")
+            is not None
+        )
 
     def _before(self, start: int) -> str:
         """Return what leads to a passage: its paragraph, and the lead-in or heading above it."""

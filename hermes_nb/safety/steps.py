@@ -6,18 +6,15 @@ steps, each pattern is looked for once in the whole text, and what is found is p
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from hermes_nb.safety.normalise import Span
+from hermes_nb.safety.quick import spans
 
 MOST = 400
 """Places in one text that are told apart; no honest text holds as many."""
-
-_compiled = cache(re.compile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +33,10 @@ class Steps:
 
         The last of `MOST` places is all the rest of the text.
         """
-        if not all(_compiled(step).search(text) for step in reversed(self.patterns)):
+        if not all(any(spans(step, text)) for step in reversed(self.patterns)):
             return
         first, *between, last = self.patterns
-        found = [match.span() for match in _compiled(first).finditer(text)]
+        found = list(spans(first, text))
         for step, within, barring in zip(between, self.within, self.barring, strict=False):
             found = list(_followed(text, found, step, within, barring))
         places = _followed(text, found, last, self.within[-1], self.barring[-1], apart=True)
@@ -56,8 +53,7 @@ def _followed(
     """Yield the places from the first of those before a step that reaches it to the step's end."""
     starts, ends = [start for start, _ in before], [end for _, end in before]
     index = 0
-    for match in _compiled(step).finditer(text):
-        at, end = match.span()
+    for at, end in spans(step, text):
         low = max(0, at - within)
         for sign in barring:
             low = text.rfind(sign, low, at) + 1 or low

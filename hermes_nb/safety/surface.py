@@ -14,7 +14,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.safety.needs import Needs
 from hermes_nb.safety.normalise import Span
+from hermes_nb.safety.quick import spans
 from hermes_nb.safety.signs import APART, Sign, crowds
 from hermes_nb.safety.steps import Steps
 
@@ -70,7 +72,11 @@ def _combinations() -> tuple[_Near, ...]:
     )
 
 
-_compiled = cache(re.compile)
+@cache
+def _needs() -> tuple[Needs, Needs]:
+    """Return what the patterns and the combinations need."""
+    return Needs([each.needs for each in _patterns()]), Needs([e.needs for e in _combinations()])
+
 
 _PIPED = Steps(
     patterns=(
@@ -110,7 +116,7 @@ _CALLS = ("system(", "popen(", "run(")
 _BEFORE = 80
 """Characters before a download in which it may be ordered."""
 _TOOLS = ("curl", "wget", "invoke-webrequest", "iwr", "http")
-_COMMAND = re.compile(r"(?:curl|wget|invoke-webrequest|iwr|httpie?)\b[^\n]{1,500}")
+_COMMAND = r"(?:curl|wget|invoke-webrequest|iwr|httpie?)\b[^\n]{1,500}"
 _HEADER = re.compile(
     r"(?:-h|--header|-u|--user|--oauth2-bearer)\s{0,3}"
     r"(?:\"[^\"\n]{0,300}\"|'[^'\n]{0,300}'|[^\s]{1,200})"
@@ -130,18 +136,15 @@ _FORGED = 3
 
 def traces(text: str) -> Iterator[Sign]:
     """Yield what looks like part of an attack in a lower-case, normalised text."""
-    for known in _patterns():
-        if any(map(text.__contains__, known.needs)):
-            quotable = known.category == "role_hijack" and known.score < _FORGED
-            found = (match.span() for match in _compiled(known.pattern).finditer(text))
-            for start, end in chain(islice(found, APART), crowds(found)):
-                yield Sign(
-                    known.category, known.pattern, known.score, start, end, quotable=quotable
-                )
-    for near in _combinations():
-        if any(map(text.__contains__, near.needs)):
-            for start, end in near.steps.places(text):
-                yield Sign(near.category, near.steps.patterns[-1], near.score, start, end)
+    patterns, combinations = _needs()
+    for known in map(_patterns().__getitem__, patterns.met(text)):
+        quotable = known.category == "role_hijack" and known.score < _FORGED
+        found = spans(known.pattern, text)
+        for start, end in chain(islice(found, APART), crowds(found)):
+            yield Sign(known.category, known.pattern, known.score, start, end, quotable=quotable)
+    for near in map(_combinations().__getitem__, combinations.met(text)):
+        for start, end in near.steps.places(text):
+            yield Sign(near.category, near.steps.patterns[-1], near.score, start, end)
     yield from _remote_code(text)
     if any(map(text.__contains__, _TOOLS)):
         yield from _sent(text)
@@ -152,7 +155,7 @@ def _remote_code(text: str) -> Iterator[Sign]:
     found = [*_PIPED.places(text), *_INVOKED.places(text)]
     for need, pattern in _SUBSTITUTED:
         if need in text:
-            found += (match.span() for match in _compiled(pattern).finditer(text))
+            found += spans(pattern, text)
     places = _apart(sorted(found))
     for start, end in islice(places, APART):
         before, command = text[max(0, start - _BEFORE) : start], text[start:end]
@@ -180,8 +183,9 @@ def _apart(places: Iterable[Span]) -> Iterator[Span]:
 
 def _sent(text: str) -> Iterator[Sign]:
     """Yield requests that carry a secret anywhere but in a header, where it belongs."""
-    for match in _COMMAND.finditer(text):
-        request = _HEADER.sub(" ", match[0])
+    requests = spans(_COMMAND, text)
+    for start, end in chain(islice(requests, APART), crowds(requests)):
+        request = _HEADER.sub(" ", text[start:end])
         found = _SENT_SECRET.search(request)
         if found is None:
             continue
@@ -189,4 +193,4 @@ def _sent(text: str) -> Iterator[Sign]:
         if _SENT_SECRET.search(usual) is None and _SHADY.search(request) is None:
             continue
         score = 3.0 if found[0][0] in "@<" or "(" in found[0][:3] else 2.0
-        yield Sign("exfiltration", "sent", score, *match.span())
+        yield Sign("exfiltration", "sent", score, start, end)

@@ -246,8 +246,10 @@ def _one_word(chunk: str) -> tuple[Part, ...]:
     stripped = chunk.strip(_AROUND)
     if _JOINT.search(stripped):
         return ()
+    if stripped.isdigit() and stripped.isascii():
+        return ()
     whole = stripped.replace("’", "'").removesuffix("'s")
-    bare = _DRESSED.sub("", whole.replace("'", ""))
+    bare = whole if whole.isalnum() else _DRESSED.sub("", whole.replace("'", ""))
     for word in dict.fromkeys((whole, bare, bare.rstrip("!+|"))):
         classes = words.classes(word) or words.undisguised(word)
         if classes:

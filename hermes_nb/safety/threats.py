@@ -16,7 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.safety.needs import Needs
 from hermes_nb.safety.normalise import Span
+from hermes_nb.safety.quick import spans
 from hermes_nb.safety.signs import crowds
 from hermes_nb.safety.steps import Steps
 
@@ -56,7 +58,7 @@ class _Rule:
         """Yield where the rule's pattern, or its steps, are found."""
         if self.steps is not None:
             return self.steps.places(text)
-        return (match.span() for match in _compiled(self.pattern).finditer(text))
+        return spans(self.pattern, text)
 
 
 _INSTALLER = re.compile(
@@ -100,7 +102,9 @@ def _ready(rule: dict[str, Any], secret_file: str) -> _Rule:
     )
 
 
-_compiled = cache(re.compile)
+@cache
+def _needs() -> Needs:
+    return Needs([rule.needs for rule in _rules()])
 
 
 def threats(text: str, *, code: bool = False) -> Iterator[Threat]:
@@ -108,10 +112,7 @@ def threats(text: str, *, code: bool = False) -> Iterator[Threat]:
 
     In prose a line that forbids or describes what follows on it is none.
     """
-    lower = text.lower()
-    for rule in _rules():
-        if not any(map(lower.__contains__, rule.needs)):
-            continue
+    for rule in map(_rules().__getitem__, _needs().met(text.lower())):
         found = rule.places(text)
         for start, end in islice(found, _ASKED):
             weight = _graded(rule, text[start:end])

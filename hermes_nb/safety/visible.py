@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode's categories of characters that have no shape of their own."""
 _JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 """What joins or parts letters and emoji of many scripts; beside an ASCII letter it only hides."""
+_REMEMBERED = 20_000
+"""Characters whose shape is remembered."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MARKERS = "\u200e\u200f\u00ad"
 """Marks of direction for one place, and soft hyphens: right in prose, and they reorder nothing."""
 
@@ -39,14 +43,32 @@ def readable(text: str) -> str:
 
 
 def _shown(text: str, keep: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        _escape(character)
-        if unicodedata.category(character) in _HIDDEN and character not in keep
-        else character
-        for character in text
-    )
+    if text.isascii():
+        if text.isprintable():
+            return text
+        return _CONTROL.sub(lambda m: m[0] if m[0] in keep else _escape(m[0]), text)
+    return text.translate(_shapes(keep))
+
+
+@cache
+def _shapes(keep: str) -> _Shapes:
+    return _Shapes(keep)
+
+
+class _Shapes(dict[int, str]):
+    """How each character is shown, worked out when it first appears; `keep` stay as they are."""
+
+    def __init__(self, keep: str) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def __missing__(self, code: int) -> str:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        character = chr(code)
+        hidden = unicodedata.category(character) in _HIDDEN and character not in self._keep
+        shown = self[code] = _escape(character) if hidden else character
+        return shown
 
 
 def _escape(character: str) -> str:

@@ -40,17 +40,23 @@ _AT_ONCE = 64
 examines `_OF_MANY`, and looks at what the index shows of the others; these are examined when they
 are loaded, or by a later process."""
 _OF_MANY = 12
+_UNUSED = Usage()
 _EXAMINED = 4 * FILE_LIMIT
 """Bytes of a skill's support files that are examined when it is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The skills by name, their terms for ranking, and what is not offered."""
+    """The skills by name, and what is not offered; `terms` works out a skill's for ranking."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
-    texts: Mapping[str, Text] = field(default_factory=dict)
     skipped: Sequence[Skipped] = ()
+    terms: Callable[[Skill], Text] = lambda skill: text_of(skill.name, skill.description)
+
+    @property
+    def texts(self) -> Mapping[str, Text]:
+        """The skills' terms by name."""
+        return {name: self.terms(skill) for name, skill in self.skills.items()}
 
 
 class Catalogue:
@@ -70,8 +76,8 @@ class Catalogue:
         self._lock = threading.RLock()
         self._last = Snapshot()
         self._claimed: set[str] = set()
-        self._built: dict[Path, tuple[Found, Usage, tuple[str, ...], Skill]] = {}
-        self._texts: dict[Path, tuple[Skill, Text]] = {}
+        self._built: dict[str, tuple[Found, Usage, tuple[str, ...], Skill]] = {}
+        self._texts: dict[str, tuple[str, Text]] = {}
         self._found: dict[str, tuple[Shelf, Found]] = {}
         self._harmless: dict[str, tuple[int, int, int]] = {}
         self._categories: dict[str, str] = {"": ""}
@@ -210,8 +216,7 @@ class Catalogue:
                 Skipped(name=path.name, path=path, source=shelf.root.source, reason=reason)
                 for path, reason in shelf.notes
             ]
-        texts = {name: self._text(skill) for name, skill in skills.items()}
-        return Snapshot(skills, texts, skipped)
+        return Snapshot(skills, skipped, self._text)
 
     def _skill(
         self, found: Found, usage: Mapping[str, Usage], taken: Mapping[str, Skill]
@@ -228,8 +233,8 @@ class Catalogue:
             return _skipped(found, document.name, str(error))
         if level == "dangerous":
             return _skipped(found, document.name, "; ".join(reasons))
-        own = usage.get(document.name, Usage())
-        known = self._built.get(found.file)
+        own = usage.get(document.name, _UNUSED)
+        known = self._built.get(found.path)
         if known is not None and known[:3] == (found, own, reasons):
             return known[3]
         described = document.description if level == "clean" else self._neutral(found, document)
@@ -237,8 +242,7 @@ class Catalogue:
             name=document.name,
             description=described,
             category=self._category(found, document),
-            directory=found.directory,
-            file=found.file,
+            path=found.path,
             root=found.root,
             digest=found.digest,
             tags=document.tags,
@@ -247,7 +251,7 @@ class Catalogue:
             marks=reasons,
             usage=own,
         )
-        self._built[found.file] = (found, own, reasons, skill)
+        self._built[found.path] = (found, own, reasons, skill)
         return skill
 
     def _neutral(self, found: Found, document: Document) -> str:
@@ -266,15 +270,23 @@ class Catalogue:
         if found.root.source != "workdir":
             known = self._verdicts.known(found.digest, strict=found.root.strict)
             if known and known[0] == "clean":
-                return self._glanced(found) if found.document and found.document.notes else known
+                return self._also_named(found)
             if known and self._accepts is None:
                 return known
             if known is None and self._room <= 0:
                 return self._glanced(found)
             self._room -= known is None
-        text, _ = decoded(read_regular(found.file))
+        text, _ = decoded(read_regular(found.path))
         verdict = self.judged(found.root, found.file, text, digest=found.digest, code=False)
+        own = self._verdicts.known(found.digest, strict=found.root.strict)
+        if found.root.source != "workdir" and own is not None and own[0] == "clean":
+            return self._also_named(found)
         return verdict.level, verdict.reasons
+
+    def _also_named(self, found: Found) -> tuple[str, tuple[str, ...]]:
+        """Return how bad a clean document is whose name may be its folder's, not its own."""
+        odd = found.document is not None and found.document.notes
+        return self._glanced(found) if odd else ("clean", ())
 
     def _glanced(self, found: Found) -> tuple[str, tuple[str, ...]]:
         """Return how bad that is which the index shows: the name may be the folder's."""
@@ -289,14 +301,14 @@ class Catalogue:
         category = found.category or document.category
         known = self._categories.get(category)
         if known is None:
-            level, _ = self._verdicts.level(visible(category).replace("/", "\n\n"))
+            level, _ = self._verdicts.level(_said(category))
             known = self._categories[category] = category if level == "clean" else UNFIT
         return known
 
     def _glance(self, several: Sequence[Found]) -> None:
         """Look at what the index shows of documents that are not examined now, all at once."""
         new = [
-            (found.digest, found.document)
+            (found, found.document)
             for found in several
             if found.root.examined
             and found.root.source != "workdir"
@@ -306,14 +318,18 @@ class Catalogue:
         if len(new) > self._room:
             self._room = min(self._room, _OF_MANY)
             rest = new[max(self._room, 0) :]
-            self._verdicts.take_in({(digest, each.name): _shown(each) for digest, each in rest})
+            categories = {found.category or document.category for found, document in new}
+            self._verdicts.take_in(
+                {(found.digest, each.name): _shown(each) for found, each in rest},
+                map(_said, sorted(categories.difference(self._categories))),
+            )
 
     def _text(self, skill: Skill) -> Text:
-        known = self._texts.get(skill.file)
-        if known is not None and known[0].digest == skill.digest:
+        known = self._texts.get(skill.path)
+        if known is not None and known[0] == skill.digest:
             return known[1]
         text = text_of(skill.name, skill.description, skill.tags)
-        self._texts[skill.file] = (skill, text)
+        self._texts[skill.path] = (skill.digest, text)
         return text
 
     def _accepted(self, file: Path, text: str) -> bool:
@@ -323,6 +339,11 @@ class Catalogue:
 def _shown(document: Document) -> str:
     """Return what the index shows of a document."""
     return f"{document.name}\n\n{document.description}"
+
+
+def _said(category: str) -> str:
+    """Return what a category says to whoever reads the index."""
+    return visible(category).replace("/", "\n\n")
 
 
 def _with_usage(skill: Skill, usage: Usage) -> Skill:

@@ -1,12 +1,13 @@
 """Finds the SKILL.md files below a root, cheaply when nothing changed and safely whatever is there.
 
-A second look costs one `stat` a folder and one a file: listings and documents are kept until the
-stamps differ. A stamp that is younger than the clock of its file system can tell apart is not
+A second look costs one `stat` a skill and one a category: listings and documents are kept until
+the stamps differ. A stamp that is younger than the clock of its file system can tell apart is not
 believed. Links out of the root, pipes, endless depth and endless numbers are passed over, said why.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -24,6 +25,7 @@ DEPTH = 3
 FOLDERS = 5_000
 FILE_LIMIT = 1_048_576
 """Bytes of a file that is read; also what a support file may have."""
+_NAME = "SKILL.md"
 _IGNORED = frozenset({"node_modules", "__pycache__", "venv"})
 _FINE = 0.1
 """Seconds; Linux stamps files with the time of its last tick, at most 10 ms ago."""
@@ -37,18 +39,22 @@ _YOUNG: Stamp = (-1, 0, 0, 0)
 class Found:
     """A SKILL.md. `document` is None where it could not be used, and `reason` says why.
 
-    `document` is without its body, which is read when it is wanted. `directory` is without links;
-    `digest` is the SHA-256 of the file's bytes, "" if unread.
+    `document` is without its body, which is read when it is wanted. `path` is the file's, its
+    directory without links; `digest` is the SHA-256 of the file's bytes, "" if unread.
     """
 
     root: Root
-    directory: Path
-    file: Path
+    path: str
     folder: str
     category: str
     digest: str = ""
     document: Document | None = None
     reason: str = ""
+
+    @property
+    def file(self) -> Path:
+        """The file, a `Path` only for those who ask: there are a thousand of these."""
+        return Path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +86,14 @@ class Shelf:
         listings, files = self._listings, self._files
         self._listings, self._files = {}, {}
         found: list[Found] = []
-        for folder, parts in self._folders(base, listings):
-            name = self._listings[folder].document
-            found.append(self._document(base, folder, name, parts, files))
+        for path, stamp, parts in self._paths(base, listings):
+            found.append(self._document(base, path, stamp, parts, files))
         return found
 
     def fresh(self, found: Found) -> bool:
         """Say whether a document is still as it was when it was looked at."""
-        kept = self._files.get(str(found.file))
-        return kept is not None and kept[1] is found and _stamp(found.file) == kept[0]
+        kept = self._files.get(found.path)
+        return kept is not None and kept[1] is found and _stamp(found.path) == kept[0]
 
     def settled(self) -> bool:
         """Say whether no skill came or went since; looks at roots and categories alone."""
@@ -97,10 +102,13 @@ class Shelf:
             return _stamp(self.root.path) is None
         return all(_stamp(path) == each.stamp for path, each in branches)
 
-    def _folders(
+    def _paths(
         self, base: str, old: dict[str, _Listing]
-    ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the folders that hold a document, with the names that lead to them."""
+    ) -> Iterator[tuple[str, Stamp | None, tuple[str, ...]]]:
+        """Yield the documents with their stamps and the names that lead to their folders.
+
+        A folder that has a SKILL.md is not listed: most have, and nothing else in it counts.
+        """
         pending: list[tuple[str, tuple[str, ...]]] = [(base, ())]
         seen: set[str] = set()
         while pending:
@@ -111,16 +119,21 @@ class Shelf:
             if len(seen) > FOLDERS:
                 self.notes.append((self.root.path, f"more than {FOLDERS:,} folders; not all read"))
                 return
+            path = f"{folder}{os.sep}{_NAME}"
+            if parts and (stamp := _stamp(path)) is not None:
+                yield path, stamp, parts
+                continue
             listing = self._listing(folder, old)
             if listing is None:
                 continue
             if listing.document and parts:
-                yield folder, parts
+                path = f"{folder}{os.sep}{listing.document}"
+                yield path, _stamp(path), parts
                 continue
             if len(parts) >= DEPTH:
                 continue
             for name, is_link in reversed(listing.folders):
-                path = os.path.join(folder, name)  # noqa: PTH118 - thousands of these
+                path = f"{folder}{os.sep}{name}"
                 if is_link and (target := self._inside(base, path)) is None:
                     self.notes.append((Path(path), "a link that leads out of its directory"))
                     continue
@@ -151,13 +164,11 @@ class Shelf:
     def _document(
         self,
         base: str,
-        folder: str,
-        name: str,
+        path: str,
+        stamp: Stamp | None,
         parts: tuple[str, ...],
         old: dict[str, tuple[Stamp, Found]],
     ) -> Found:
-        path = os.path.join(folder, name)  # noqa: PTH118
-        stamp = _stamp(path)
         known = old.get(path)
         if known is not None and stamp is not None and known[0] == stamp:
             self._files[path] = known
@@ -190,16 +201,16 @@ class Shelf:
             digest = hashlib.sha256(data).hexdigest()
             if before is not None and before.digest == digest:
                 return before
-            text, whole = decoded(data)
-            document = read_document(text, folder=parts[-1])
+            text, valid = decoded(data)
+            document = read_document(text, folder=parts[-1], whole=False)
         except OSError as error:
             reason = f"it cannot be read: {error.strerror or error}"
             return self._found(path, parts, reason=reason)
         except SkillError as error:
             return self._found(path, parts, reason=str(error))
-        notes = document.notes if whole else (*document.notes, "it is not all UTF-8")
-        bare = replace(document, body="", notes=notes)
-        return self._found(path, parts, digest=digest, document=bare)
+        if not valid:
+            document = replace(document, notes=(*document.notes, "it is not all UTF-8"))
+        return self._found(path, parts, digest=digest, document=document)
 
     def _found(
         self,
@@ -210,11 +221,9 @@ class Shelf:
         document: Document | None = None,
         reason: str = "",
     ) -> Found:
-        file = Path(path)
         return Found(
             root=self.root,
-            directory=file.parent,
-            file=file,
+            path=path,
             folder=parts[-1],
             category="/".join(parts[:-1]),
             digest=digest,
@@ -235,14 +244,22 @@ def read_regular(path: str | Path) -> bytes:
     Opened without blocking: a pipe without a writer would hold the thread for ever.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with open(os.open(path, flags), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-        status = os.fstat(file.fileno())
+    handle = os.open(path, flags)
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             message = f"{os.path.basename(path)!r} is not a regular file"  # noqa: PTH119
             raise SkillError(message)
-        data = file.read(min(status.st_size, FILE_LIMIT) + 1)
-        while len(data) <= FILE_LIMIT and (more := file.read(FILE_LIMIT + 1 - len(data))):
+        data = os.read(handle, min(status.st_size, FILE_LIMIT) + 1)
+        while len(data) != status.st_size and len(data) <= FILE_LIMIT:
+            more = os.read(handle, FILE_LIMIT + 1 - len(data))
+            if not more:
+                break
             data += more
+    finally:
+        os.close(handle)
     if len(data) > FILE_LIMIT:
         message = f"{os.path.basename(path)!r} is larger than {FILE_LIMIT:,} bytes"  # noqa: PTH119
         raise SkillError(message)

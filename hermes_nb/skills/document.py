@@ -54,10 +54,14 @@ class Document:
     notes: tuple[str, ...] = ()
 
 
-def read_document(text: str, *, folder: str = "") -> Document:
+_OPEN = Gates()
+
+
+def read_document(text: str, *, folder: str = "", whole: bool = True) -> Document:
     """Return what a SKILL.md says; raise SkillError with the reason where it says nothing usable.
 
     `folder` is the name of its directory, which stands in for a name that is missing or unusable.
+    Without `whole` the body is left out.
     """
     try:
         parts = split(text)
@@ -76,7 +80,7 @@ def read_document(text: str, *, folder: str = "") -> Document:
     return Document(
         name=_name(read.fields.get("name"), folder, notes),
         description=description,
-        body=parts.body.strip("\n"),
+        body=parts.body.strip("\n") if whole else "",
         tags=_tags(read.fields, hermes),
         category=valid_category(plain_text(hermes.get("category") or read.fields.get("category"))),
         gates=_gates(read.fields, hermes),
@@ -132,6 +136,8 @@ def name_problems(name: str) -> list[str]:
 
 def valid_category(category: str) -> str:
     """Return a category if it can be one, in lower case and with at most two levels, else ""."""
+    if not category:
+        return ""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]
     good = len(parts) <= 2 and not any(name_problems(part) for part in parts)  # noqa: PLR2004
     return "/".join(parts) if good else ""
@@ -171,6 +177,9 @@ def _tags(fields: Mapping[str, Any], hermes: Mapping[str, Any]) -> tuple[str, ..
 
 
 def _gates(fields: Mapping[str, Any], hermes: Mapping[str, Any]) -> Gates:
+    if not (hermes or fields.get("platforms")):
+        return _OPEN
+
     def named(key: str) -> tuple[str, ...]:
         return words(hermes.get(key) or "")
 

@@ -29,8 +29,8 @@ def render(
     if not skills:
         return ""
     room = budget_tokens * CHARACTERS_PER_TOKEN
-    whole = _grouped(skills)
-    if len(whole) <= room:
+    shortest = sum(len(skill.name) for skill in skills)
+    if shortest <= room and len(whole := _grouped(skills)) <= room:
         return whole
     # The count of what is left out needs room as well.
     room -= len(_HEADING) + len(_rest(len(skills))) + 1

@@ -80,7 +80,8 @@ class Library:
         snapshot = self._catalogue.snapshot()
         here = Surroundings(platform=platform, tools=tools, toolsets=toolsets)
         offered = [s for s in snapshot.skills.values() if s.enabled and not here.closed(s.gates)]
-        return render(offered, snapshot.texts, budget_tokens=budget_tokens, query=query)
+        texts = snapshot.texts if query else {}
+        return render(offered, texts, budget_tokens=budget_tokens, query=query)
 
     def list(
         self, category: str = "", query: str = "", *, all_of_them: bool = False

@@ -38,7 +38,7 @@ class Text:
 def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
     """Return the terms of a skill."""
     terms: Counter[str] = Counter(stems(description))
-    for field, weight in ((" ".join(tags), 2), (name, 3)):
+    for field, weight in ((" ".join(tags), 2), (name, 3)) if tags else ((name, 3),):
         for term in stems(field):
             terms[term] += weight
     return Text(terms, sum(terms.values()))
@@ -46,13 +46,15 @@ def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
 
 def stems(text: str) -> list[str]:
     """Return the words of a text in lower case without endings; wide scripts as pairs of signs."""
-    found: list[str] = []
-    for word in _WORD.findall(text.lower()):
-        if _WIDE.search(word):
-            found += [word[n : n + 2] for n in range(max(1, len(word) - 1))]
-        elif word not in _STOP:
-            found.append(_stem(word))
-    return found
+    return [term for word in _WORD.findall(text.lower()) for term in _terms(word)]
+
+
+@lru_cache(maxsize=8_192)
+def _terms(word: str) -> tuple[str, ...]:
+    """Return what a word is found by; nothing for one that every text has."""
+    if not word.isascii() and _WIDE.search(word):
+        return tuple(word[n : n + 2] for n in range(max(1, len(word) - 1)))
+    return () if word in _STOP else (_stem(word),)
 
 
 def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
@@ -124,7 +126,6 @@ def _idf(documents: int, total: int) -> float:
     return math.log(1 + (total - documents + 0.5) / (documents + 0.5))
 
 
-@lru_cache(maxsize=8_192)
 def _stem(word: str) -> str:
     """Return a word without its ending: `plots` and `plotting` are `plot`, `files` is `fil`."""
     if len(word) > _SHORTEST_STEM:

@@ -15,7 +15,7 @@ Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """A skill that can be loaded. `directory` is absolute and without links.
+    """A skill that can be loaded. `path` is that of its document, in a directory without links.
 
     `notes` say what is odd about its document, `marks` what the guard thinks of it.
     """
@@ -23,8 +23,7 @@ class Skill:
     name: str
     description: str
     category: str
-    directory: Path
-    file: Path
+    path: str
     root: Root
     digest: str
     tags: tuple[str, ...] = ()
@@ -32,6 +31,16 @@ class Skill:
     notes: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
+
+    @property
+    def file(self) -> Path:
+        """The document."""
+        return Path(self.path)
+
+    @property
+    def directory(self) -> Path:
+        """The skill's folder, absolute."""
+        return self.file.parent
 
     @property
     def source(self) -> Source:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,12 @@ from hermes_nb.skills.guard import Level, Verdict, examine
 
 LIMIT = 5_000
 """Verdicts that are kept, the newest ones."""
-_TOGETHER = 40
+_SMALLEST = 40
+"""Texts that are examined together and not parted any further to find the bad one among them."""
+_BETWEEN = "\n\n---\n\n"
+"""Parts texts that are examined together: none can excuse what the next one says."""
+_OPENS = ("```", "~~~")
+"""What begins code, in which some things mean less; a text with it is examined by itself."""
 _MARKED = 64
 """Suspicious texts whose neutralised form is kept; that many skills fill some megabytes at most."""
 _LEVELS: tuple[Level, ...] = ("clean", "suspicious", "dangerous")
@@ -104,18 +109,29 @@ class Verdicts:
         with self._lock:
             return _glance(digest, name) in self._loaded()
 
-    def take_in(self, shown: Mapping[tuple[str, str], str]) -> None:
-        """Examine what the index shows of documents, by digest and name, many at a time."""
+    def take_in(self, shown: Mapping[tuple[str, str], str], texts: Iterable[str] = ()) -> None:
+        """Examine what the index shows of documents, by digest and name, and texts, all at once.
+
+        Of those that are not clean nothing is noted: each is examined by itself when it is asked
+        for, and so is one with code in it.
+        """
+        named = {_glance(*key): text for key, text in shown.items()}
+        named |= {_key(_digest(text), strict=False, code=False): text for text in texts}
         with self._lock:
             known = self._loaded()
-        new = [(_glance(*key), text) for key, text in shown.items() if _glance(*key) not in known]
-        for first in range(0, len(new), _TOGETHER):
-            some = new[first : first + _TOGETHER]
-            if examine("\n\n".join(text for _, text in some)).level != "clean":
-                continue  # each is examined by itself when it is asked for
-            with self._lock:
-                known.update((key, ("clean", ())) for key, _ in some)
-                self._unsaved += len(some)
+        plain = {
+            key: text for key, text in named.items() if not any(map(text.__contains__, _OPENS))
+        }
+        pending = [keys] if (keys := [key for key in plain if key not in known]) else []
+        while pending:
+            keys = pending.pop()
+            if examine(_BETWEEN.join(map(plain.__getitem__, keys))).level == "clean":
+                with self._lock:
+                    known.update(dict.fromkeys(keys, ("clean", ())))
+                    self._unsaved += len(keys)
+            elif len(keys) > _SMALLEST:
+                half = len(keys) // 2
+                pending += [keys[:half], keys[half:]]
 
     def save(self, *, at_least: int = 1) -> None:
         """Write what is new, if that many are; a place that cannot be written is left alone."""

@@ -433,19 +433,16 @@ def test_a_directory_exchanged_for_a_link_is_not_followed(tmp_path, monkeypatch)
     assert "it cannot be read" in found.skipped[-1].reason
 
 
-def test_an_unreadable_file_lets_the_next_have_its_turn(tmp_path):
+def test_an_unreadable_file_lets_the_next_have_its_turn(open_path):
     """In a process of an ordinary user: root ignores modes."""
-    put(tmp_path, ("AGENTS.md", "no"), ("CLAUDE.md", "yes"))
-    (tmp_path / "AGENTS.md").chmod(0)
-    opened = [tmp_path, *tmp_path.parents]
-    for directory in opened[: opened.index(Path(tempfile.gettempdir()))]:
-        directory.chmod(0o755)
+    put(open_path, ("AGENTS.md", "no"), ("CLAUDE.md", "yes"))
+    (open_path / "AGENTS.md").chmod(0)
     code = (
         "import os\n"
         "from hermes_nb.prompt.context_files import find_context\n"
-        f"find_context({str(tmp_path)!r})  # what is imported late is imported now\n"
+        f"find_context({str(open_path)!r})  # what is imported late is imported now\n"
         "os.geteuid() or (os.setgid(65534), os.setuid(65534))\n"
-        f"found = find_context({str(tmp_path)!r})\n"
+        f"found = find_context({str(open_path)!r})\n"
         "print([f.name for f in found.files], [s.reason for s in found.skipped])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 import pytest
-from hermes_nb.safety.lexicon import languages, lexicon
+from hermes_nb.safety.lexicon import lexicon, words
 from hermes_nb.safety.normalise import fold
 from hermes_nb.safety.rules import RULES, applicable, charset, compiled, rules, signs
 from hermes_nb.safety.standing import Standing
@@ -120,10 +119,9 @@ FILLERS = ("the", "of", "for", "now", "weather.", ";", "\n\n", "and")
 def vocabulary():
     """Return words of every class, in all languages."""
     found = {name: list(words) for name, words in THINGS.items()}
-    lines = files("hermes_nb.safety").joinpath("lexicon.toml").read_text(encoding="utf-8")
-    for classes in languages(lines).values():
-        for name, words in classes.items():
-            plain = (fold(word).lower().rstrip("*").replace("_", " ") for word in words.split())
+    for classes in words().values():
+        for name, listed in classes.items():
+            plain = (fold(word).lower().rstrip("*").replace("_", " ") for word in listed.split())
             found.setdefault(name, []).extend(plain)
     return found
 
@@ -153,9 +151,9 @@ def test_no_rule_is_left_out_that_would_match(text):
 
 
 def test_every_rule_is_tried_on_the_words_it_asks_for():
-    words = {name: found[0] for name, found in vocabulary().items()}
+    first = {name: found[0] for name, found in vocabulary().items()}
     for rule in rules():
         elements = [each for each in rule.text.split() if each[0].isalpha() and each[-1] != "?"]
-        tagged = Tagged(" ".join(words[element.split("|")[0]] for element in elements))
+        tagged = Tagged(" ".join(first[element.split("|")[0]] for element in elements))
         assert compiled(rule.text).search(tagged.tags)
         assert rule in applicable(tagged.present())

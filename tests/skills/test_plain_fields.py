@@ -22,8 +22,16 @@ FIELDS = st.lists(st.tuples(st.sampled_from(["", "  ", "    "]), KEYS, VALUES), 
 )
 
 
-@settings(max_examples=300)
-@given(HEADS | FIELDS | FIELDS.map(lambda head: head.replace(": \n", ":\n")))
+ITEMS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "  ", "    "]), st.sampled_from(["- ", "-  ", "k: ", "k:"]), VALUES
+    ),
+    max_size=6,
+).map(lambda items: "a:\n" + "\n".join(map("".join, items)))
+
+
+@settings(max_examples=400)
+@given(HEADS | FIELDS | FIELDS.map(lambda head: head.replace(": \n", ":\n")) | ITEMS)
 def test_plain_fields_are_what_yaml_says(head):
     fields = plain_fields(head)
     if fields is None:
@@ -47,6 +55,11 @@ def test_plain_fields_are_what_yaml_says(head):
             "m:\n  hermes:\n    tags: [x, y-z]\n  k: v\nn: w",
             {"m": {"hermes": {"tags": ["x", "y-z"]}, "k": "v"}, "n": "w"},
         ),
+        ("a:\n- b", {"a": ["b"]}),
+        (
+            "m:\n  tags:\n    - x\n    - 'y z'\n    - null\n  k: v\nn: w",
+            {"m": {"tags": ["x", "y z", ""], "k": "v"}, "n": "w"},
+        ),
         ("u: see https://a.example/b", {"u": "see https://a.example/b"}),
         ("d: Zürich 東京", {"d": "Zürich 東京"}),
     ],
@@ -61,7 +74,9 @@ def test_what_most_documents_hold_is_plain(head, fields):
     [
         *("a: b: c", "a: b #c", "a: &x b", "a: *x", "a: !!str b", "a: |\n  b", "a: >-\n  b"),
         *("a: [b, [c]]", "a: {b: c}", "- a", "a: b\n  c", "a: b\na: c", "a: 'it''s'", 'a: "\\n"'),
-        *("? a", "a:\tb", "a: b\t", "a", "", "a:\n- b", "a: b:", "a: b \n", "--- a: b"),
+        *("? a", "a:\tb", "a: b\t", "a", "", "a: b:", "a: b \n", "--- a: b"),
+        *("a:\n- b\n  c", "a:\n- b\n - c", "a:\n- b: c", "a:\n- - b", "a:\n- [b]", "a: b\n- c"),
+        *("a:\n  - b\n  c: d", "m:\n  a:\n - b", "a:\n-"),
     ],
 )
 def test_the_rest_is_left_to_the_parser(head):
