@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from hermes_nb.app.groups import (
     BudgetSettings,
@@ -24,6 +25,7 @@ from hermes_nb.app.sources import Picker, read_yaml
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
+from hermes_nb.models.addresses import is_loopback
 from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.models.modes import mode_named
 
@@ -102,7 +104,7 @@ def load_settings(
     settings = Settings(
         home=folder,
         endpoint=_endpoint(picked, env),
-        fallbacks=tuple(_fallback(entry, env) for entry in _entries(document)),
+        fallbacks=_fallbacks(document, env),
         approve=approve,
         max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
         window=picked.number("window", ("model", "context_length"), None),
@@ -253,25 +255,39 @@ def _key_for(base_url: str, env: Mapping[str, str]) -> str:
     A server on this machine gets none; any other address is what the user configured for
     `OPENAI_API_KEY`.
     """
-    if "openrouter.ai" in base_url:
+    try:
+        host = urlsplit(base_url).hostname or ""
+    except ValueError:  # no address at all; the request will say so
+        return ""
+    if host == "openrouter.ai" or host.endswith(".openrouter.ai"):
         return env.get("OPENROUTER_API_KEY", "")
-    if base_url.startswith(("http://127.", "http://localhost", "http://[::1]")):
+    if is_loopback(host):
         return ""
     return env.get("OPENAI_API_KEY", "")
 
 
-def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    entries = document.get("fallback_providers") or []
-    return [entry for entry in entries if isinstance(entry, Mapping)] if entries else []
+PROVIDERS = {"openai": "", "openrouter": OPENROUTER_URL}
+"""Addresses of the providers that Hermes Agent names, as far as we speak with them."""
 
 
-def _fallback(entry: Mapping[str, Any], env: Mapping[str, str]) -> Endpoint:
+def _fallbacks(document: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """Return the `fallback_providers` that say a model and where it is served, in their order.
+
+    The list is shared with Hermes Agent, which knows further providers by name: an entry that we
+    cannot place is left out, and never sent to somebody else's address.
+    """
+    entries = document.get("fallback_providers")
+    listed = entries if isinstance(entries, list) else []
+    found = (_fallback(entry, env) for entry in listed if isinstance(entry, Mapping))
+    return tuple(end for end in found if end is not None)
+
+
+def _fallback(entry: Mapping[str, Any], env: Mapping[str, str]) -> Endpoint | None:
+    model = str(entry.get("model") or "")
     base_url = str(entry.get("base_url") or "")
-    if not base_url and entry.get("provider") == "openrouter":
-        base_url = OPENROUTER_URL
+    provider = str(entry.get("provider") or "openai").lower()
+    if not model or (not base_url and provider not in PROVIDERS):
+        return None
+    base_url = base_url or PROVIDERS[provider]
     named = env.get(str(entry.get("key_env") or ""), "")
-    return Endpoint(
-        model=str(entry.get("model") or ""),
-        base_url=base_url,
-        api_key=named or _key_for(base_url, env),
-    )
+    return Endpoint(model=model, base_url=base_url, api_key=named or _key_for(base_url, env))

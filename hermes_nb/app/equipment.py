@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hermes_nb.app.groups import BudgetSettings
 from hermes_nb.core.loop import MAX_REQUESTS
+from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
 from hermes_nb.core.tools import Toolset
 from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
@@ -36,7 +37,8 @@ class Equipment:
     `Occasion`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes the
     hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
     returns what an external memory has to say about a prompt; it may block. `begin()` is called
-    when a turn begins. `budget` is what the session, and its notebook, may spend.
+    when a turn begins, `leave(messages)` when the session is left with these. `budget` is what the
+    session, and its notebook, may spend.
     """
 
     model: ChatModel
@@ -49,6 +51,7 @@ class Equipment:
     engine: Callable[[SessionStore, str], ContextEngine | None] = lambda *_: None
     recalled: Callable[[str], str] | None = None
     begin: Callable[[], None] = lambda: None
+    leave: Callable[[Sequence[Message]], None] = lambda _: None
     budget: BudgetSettings = field(default_factory=BudgetSettings)
 
 

@@ -19,28 +19,24 @@ async with Hermes() as hermes:
 
 from __future__ import annotations
 
-import asyncio
+import difflib
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from hermes_nb.app.build import build_auxiliary, build_deck, build_model, open_store
-from hermes_nb.app.config import APPROVE_MODES, Settings, load_settings
-from hermes_nb.app.equipment import Identity
+from hermes_nb.app.config import APPROVE_MODES, load_settings
+from hermes_nb.app.opening import Opening
 from hermes_nb.app.progress_line import ProgressLine, wanted
-from hermes_nb.app.session import Session
 from hermes_nb.app.turn import Turn, turn_of
-from hermes_nb.app.workshop import Workshop
 from hermes_nb.core.background import LoopThread
+from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.safety.guard import Guard
 
 __all__ = ["Hermes", "Refusing", "Turn"]
 
@@ -82,13 +78,10 @@ class Hermes:
         window: int | None = None,
         auxiliary: ChatModel | None = None,
     ) -> None:
-        self._given_model = model
-        self._auxiliary = auxiliary
-        self._cwd = Path(cwd).absolute() if cwd else None
-        self._given_tools = None if tools is None else tuple(tools)
-        self._approver: Approver = Refusing()
+        given = None if tools is None else tuple(tools)
+        approver: Approver = Refusing()
         if approve is not None and not isinstance(approve, str):
-            self._approver, approve = approve, "ask"
+            approver, approve = approve, "ask"
         if approve is not None and approve not in APPROVE_MODES:
             message = f"approve is {approve!r}; use one of {', '.join(APPROVE_MODES)}"
             raise ConfigError(message)
@@ -99,11 +92,20 @@ class Hermes:
             "approve": approve,
             "window": window,
         }
-        self._settings: Settings = load_settings(home=home, overrides=overrides)
-        self._session: Session | None = None
-        self._loop: LoopThread | None = None
         self.warnings: list[str] = []
         self.progress = wanted()
+        self._opening = Opening(
+            load_settings(home=home, overrides=overrides),
+            approver=approver,
+            tell=self.warnings.append,
+            source="script",
+            root=Path(cwd).absolute() if cwd else None,
+            model=None if isinstance(model, str) else model,
+            auxiliary=auxiliary,
+            own=[tool for tool in given or () if isinstance(tool, Tool)],
+            chosen=lambda tools: tools if given is None else _chosen(tools, given),
+        )
+        self._loop: LoopThread | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -115,24 +117,26 @@ class Hermes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.agent.model.aclose()
-            self._session.store.close()
+        if self._loop is not None:  # what `ask` opened belongs to its own loop
+            await in_thread(self.close)
+        else:
+            await self._opening.aclose()
 
     @property
     def session_id(self) -> str:
         """The session's id."""
-        return self._opened().id
+        return self._opening.session().id
 
     @property
     def messages(self) -> list[Message]:
         """The conversation so far."""
-        return self._session.agent.messages if self._session else []
+        session = self._opening.current
+        return session.agent.messages if session else []
 
     @property
     def system_prompt(self) -> str:
         """The system prompt, fixed for the session."""
-        return self._opened().agent.system
+        return self._opening.session().agent.system
 
     def ask(self, prompt: str, *, max_requests: int | None = None) -> Turn:
         """Take a turn and wait for its end; a failed turn is returned, not raised.
@@ -158,20 +162,22 @@ class Hermes:
         if not prompt.strip():
             message = "the prompt is empty"
             raise ConfigError(message)
-        session = self._opened(title=one_line(prompt, 60))
+        session = self._opening.session(one_line(prompt, 60))
         turn = session.turn(prompt, sinks=sinks, max_requests=max_requests)
         async with aclosing(turn) as events:
             async for event in events:
                 yield event
 
     def close(self) -> None:
-        """Release the model and the store; the session can be resumed later."""
-        if self._loop is not None:
-            self._loop.run(self.__aexit__())
-            self._loop.close()
-            self._loop = None
-        elif self._session is not None:
-            asyncio.run(self.__aexit__())
+        """Release the models and the store; the session can be resumed later."""
+        loop, self._loop = self._loop, None
+        if loop is None and not self._opening.begun:
+            return
+        loop = loop or LoopThread("hermes-loop")  # the caller's own may be running just now
+        try:
+            loop.run(self._opening.aclose())
+        finally:
+            loop.close()
 
     async def _collect(self, prompt: str, max_requests: int | None) -> Turn:
         events: list[Event] = []
@@ -181,45 +187,15 @@ class Hermes:
                 events.append(event)  # noqa: PERF401 - an error keeps what came before it
         return turn_of(events)
 
-    def _opened(self, title: str = "") -> Session:
-        if self._session is None:
-            self._session = self._start(title)
-        return self._session
 
-    def _start(self, title: str) -> Session:
-        settings = self._settings
-        given = self._given_model
-        deck = build_deck(
-            lambda: settings, personal=lambda: self._session.personal if self._session else ()
-        )
-        if given is None or isinstance(given, str):
-            model = build_model(settings, deck=deck)
-        else:
-            model = given
-        store = open_store(settings, self.warnings.append)
-        own = [tool for tool in self._given_tools or () if isinstance(tool, Tool)]
-        workshop = Workshop(
-            settings,
-            root=self._cwd or Path.cwd(),
-            store=store,
-            guard=Guard(settings.approve),
-            approver=self._approver,
-            session=lambda: self._session,
-            own=Toolset(own),
-            tell=self.warnings.append,
-        )
-        auxiliary = self._auxiliary or build_auxiliary(settings, deck=deck)
-        equipment = workshop.equipment(model, auxiliary=auxiliary, chosen=self._chosen)
-        return Session.start(
-            store=store,
-            equipment=replace(equipment, budget=settings.budget),
-            identity=Identity(source="script", title=title),
-            warn=self.warnings.append,
-        )
-
-    def _chosen(self, tools: Toolset) -> Toolset:
-        """Return the tools that were asked for; names choose among the built-in ones."""
-        if self._given_tools is None:
-            return tools
-        names = (each if isinstance(each, str) else each.name for each in self._given_tools)
-        return tools.only(*names)
+def _chosen(tools: Toolset, given: Iterable[str | Tool]) -> Toolset:
+    """Return the tools that were asked for; names choose among the built-in ones."""
+    names = [each if isinstance(each, str) else each.name for each in given]
+    known = sorted({name for tool in tools for name in (tool.name, tool.toolset)})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            message = f"there is no tool or toolset {name!r}; {hint}"
+            raise ConfigError(message)
+    return tools.only(*names)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hermes_nb.app.models import offered
 from hermes_nb.app.session import Session
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import (
@@ -35,7 +36,7 @@ def shares(session: Session) -> list[Share]:
         Share(name=layer.name, kind="prompt", tokens=text_tokens(layer.text), text=layer.text)
         for layer in session.prompt.layers
     ]
-    tools = session.agent.tools
+    tools = offered(session.agent.model, session.agent.tools)
     if len(tools):
         name = f"{len(tools)} tool schemas"
         found.append(Share(name=name, kind="tools", tokens=schema_tokens(tools)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hermes_nb.app.config import Settings
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
@@ -129,6 +130,15 @@ class Knowledge:
                 self.provider.on_memory_write(
                     outcome.target, change.action, change.before, change.after
                 )
+
+    def left(self, messages: Sequence[Message]) -> None:
+        """Tell the external memory, if it was in use, that a session is left with these messages.
+
+        It hears nothing more after that: the next session opens it anew.
+        """
+        provider, self._provider, self._provider_opened = self._provider, None, False
+        if provider is not None:
+            provider.session_ended(messages)
 
     def untrusted(self) -> list[ContextFile]:
         """Return the files of the running prompt that were not loaded as they stand."""

@@ -12,9 +12,9 @@ from hermes_nb.app.spending import standing_budgets
 from hermes_nb.context.gauge import overdue
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.calls import in_thread
-from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
 from hermes_nb.core.events import ContextCompressed, Event, MessageAdded, UsageReported
-from hermes_nb.core.loop import Agent
+from hermes_nb.core.loop import BUSY, Agent
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import EventSink, SessionStore, StoredSession
 from hermes_nb.core.tools import Toolset
@@ -59,6 +59,7 @@ class Session:
         self._equipment = equipment
         self._budgets: tuple[Budget, ...] = ()
         self._resumed = bool(agent.messages)
+        self._taking = False
         agent.sinks.append(self._fold)
         agent.rebuild = self._rebuilt
         self._engage()
@@ -148,8 +149,11 @@ class Session:
         """Take a turn; `sinks` see its events after the session's own.
 
         It keeps to the `budgets` given and to those of the session and its notebook. A resumed
-        conversation that fills the window is compressed first, which only sinks see.
+        conversation that fills the window is compressed first, which only sinks see. Raises
+        `SessionBusy`, and leaves the turn that is under way alone.
         """
+        self.check_idle()
+        self._taking = True
         extra = list(sinks)
         self.agent.sinks += extra
         self._equipment.begin()
@@ -162,8 +166,15 @@ class Session:
                 async for event in events:
                     yield event
         finally:
+            self._taking = False
             self._budgets = ()
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
+
+    def check_idle(self) -> None:
+        """Raise `SessionBusy` while a turn is being taken, or got ready."""
+        if self._taking:
+            raise SessionBusy(BUSY)
+        self.agent.check_idle()
 
     @property
     def personal(self) -> tuple[str, ...]:
@@ -176,11 +187,15 @@ class Session:
         return self.agent.messages
 
     def adopt(self, equipment: Equipment) -> None:
-        """Go on with another model or other tools; the prompt stays."""
+        """Go on with another model or other tools; the prompt stays. Raises `SessionBusy`."""
+        self.check_idle()
         changed = equipment.model is not self._equipment.model
         self._equipment = equipment
         self.agent.model = equipment.model
+        self.agent.max_requests = equipment.max_requests
         if changed:
+            if self.agent.engine is not None:
+                self.agent.engine.session_ended()
             self._engage()
 
     def use(self, tools: Toolset) -> None:
@@ -195,6 +210,7 @@ class Session:
 
     def reload(self) -> Prompt:
         """Build the system prompt anew, from files and memory as they are now, and keep it."""
+        self.check_idle()
         self.prompt = compose(self._equipment, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
         try:
@@ -207,10 +223,12 @@ class Session:
 
     async def compress(self, focus: str = "") -> ContextCompressed | None:
         """Make the conversation shorter now; None when nothing could be gained."""
+        self.check_idle()
         return await self.agent.compress(focus)
 
     def restore(self) -> ContextCompressed:
         """Undo the last compression; raise `ConfigError` when there is none to undo."""
+        self.check_idle()  # before the store is changed
         messages = self.store.restore(self.id)
         if messages is None:
             message = "there is no compression to undo in this session"
@@ -225,10 +243,18 @@ class Session:
         with suppress(StoreError):  # a counter is not worth a word
             self.store.count(self.id, usage)
 
-    def end(self) -> None:
-        """Mark the session as ended, so that it is not resumed on its own."""
+    def leave(self) -> None:
+        """Let go of what the session needed, as far as it is not the models' or the store's.
+
+        The external memory may take seconds to say goodbye. The session can be resumed later.
+        """
         if self.agent.engine is not None:
             self.agent.engine.session_ended()
+        self._equipment.leave(self.agent.messages)
+
+    def end(self) -> None:
+        """Leave the session and mark it as ended, so that it is not resumed on its own."""
+        self.leave()
         try:
             self.store.end(self.id)
         except StoreError:  # then it is merely offered again
@@ -258,7 +284,7 @@ class Session:
         self._resumed = False
         window = self.agent.model.window
         if overdue(len(self.agent.messages), self.agent.prompt_tokens(), window):
-            await self.agent.compress()
+            await self.agent.compress(budgets=self._budgets)
 
     async def _with_recall(self, prompt: str | Message) -> Message:
         """Return the user's message, and behind it what an external memory recalls."""

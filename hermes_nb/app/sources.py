@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hermes_nb.core.errors import ConfigError
+
+MOST = 1e12
+"""No setting that is a number means more than this."""
 
 
 class Picker:
@@ -62,17 +65,18 @@ class Picker:
         value = self.at(group, name, default=default)
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = float("nan")
-        if not least <= number <= most:
-            where = self.sources.get(f"{group}.{name}")
-            message = f"{group}.{name} is {value!r} ({where}); use {least:g} to {most:g}"
-            raise ConfigError(message)
+        if isinstance(value, bool) or not least <= number <= most:
+            self._refuse(f"{group}.{name}", value, f"{least:g} to {most:g}")
         return number
 
     def whole(self, group: str, name: str, default: int, *, least: int = 0) -> int:
         """Return a whole number; raise `ConfigError` for one below `least` or anything else."""
-        return int(self.share(group, name, default, least=least, most=1e12))
+        number = self.share(group, name, default, least=least, most=MOST)
+        if not number.is_integer():
+            self._refuse(f"{group}.{name}", number, "a whole number")
+        return int(number)
 
     def switch(self, group: str, name: str, *, default: bool) -> bool:
         """Return a setting that is on or off."""
@@ -84,24 +88,27 @@ class Picker:
         if value is None:
             return None
         try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = 0
-        if number < 1 or isinstance(value, bool):
-            message = f"{name} is {value!r} ({self.sources.get(name)}); use a number above 0"
-            raise ConfigError(message)
-        return number
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = 0.0
+        if isinstance(value, bool) or not (1 <= number <= MOST and number.is_integer()):
+            self._refuse(name, value, "a whole number above 0")
+        return int(number)
 
     def limit(self, group: str, name: str) -> float | None:
         """Return a limit above 0, None for no limit; raise `ConfigError` for anything else."""
         value = self.at(group, name, default=None)
         if value is None:
             return None
-        return self.share(group, name, 0.0, least=1e-9, most=1e12)
+        return self.share(group, name, 0.0, least=1e-9, most=MOST)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return a setting that is on or off."""
         return _on(self(name, default=default))
+
+    def _refuse(self, key: str, value: object, wanted: str) -> NoReturn:
+        message = f"{key} is {value!r} ({self.sources.get(key)}); use {wanted}"
+        raise ConfigError(message)
 
 
 def _on(value: object) -> bool:

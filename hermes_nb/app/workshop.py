@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.app.approvals import Approvals
-from hermes_nb.app.build import Place, build_engine, build_tools, is_embedded, known_tools
+from hermes_nb.app.build import Place, build_engine, build_tools, known_tools
 from hermes_nb.app.config import Settings
 from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.app.models import is_embedded
 from hermes_nb.app.session import Equipment, Session
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import Approver, ChatModel, ContextEngine, Keeper, SessionStore
@@ -107,6 +108,7 @@ class Workshop:
             engine=engine,
             recalled=self.knowledge.recalled if settings.memory.provider else None,
             begin=self._begin_turn,
+            leave=self.knowledge.left,
         )
 
     def _begin_turn(self) -> None:

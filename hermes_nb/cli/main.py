@@ -31,14 +31,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     from hermes_nb.core.errors import HermesError
 
     before = signal.signal(signal.SIGTERM, _stop)
-
     try:
         code = int(arguments.run(arguments))
         sys.stdout.flush()  # here, where a reader that is gone is no surprise
     except HermesError as error:
         from hermes_nb.safety.redact import redact
+        from hermes_nb.safety.visible import visible
 
-        print(f"jupyter hermes: {redact(str(error))}", file=sys.stderr)
+        print(f"jupyter hermes: {redact(visible(str(error), lines=True))}", file=sys.stderr)
         return USAGE if isinstance(error, UsageProblem) else FAILED
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

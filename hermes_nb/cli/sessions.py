@@ -90,20 +90,28 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def find(store: SessionStore, wanted: str) -> StoredSession:
+    """Return the session that `found` finds; raise `ConfigError` where there is none."""
+    stored = found(store, wanted)
+    if stored is None:
+        message = f"there is no session {wanted!r}; `jupyter hermes sessions` lists them"
+        raise ConfigError(message)
+    return stored
+
+
+def found(store: SessionStore, wanted: str) -> StoredSession | None:
     """Return the session of that id, the latest of that title, or the one whose id begins so.
 
-    Raises `ConfigError` for none, and for several whose ids begin so.
+    None where there is none; raises `ConfigError` for several whose ids begin so.
     """
     recent = store.sessions(limit=LOOKED_AT)
     exact = store.get(wanted) or next((each for each in recent if each.title == wanted), None)
     if exact is not None:
         return exact
     begun = [each for each in recent if wanted and each.id.startswith(wanted)]
-    if len(begun) == 1:
-        return begun[0]
-    told = "several sessions begin with" if begun else "there is no session"
-    message = f"{told} {wanted!r}; `jupyter hermes sessions` lists them"
-    raise ConfigError(message)
+    if len(begun) > 1:
+        message = f"several sessions begin with {wanted!r}; `jupyter hermes sessions` lists them"
+        raise ConfigError(message)
+    return begun[0] if begun else None
 
 
 def _session(stored: StoredSession) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from hermes_nb.context.marks import LEFT_OUT, is_ours, is_shortened, position_of
 from hermes_nb.core.errors import StoreError
@@ -82,12 +82,17 @@ class Archive:
         """Return where in the session a query is found, best first; raise `StoreError`."""
         return self._store.search(query, limit=limit, session_id=self.session_id)
 
-    def containing(self, text: str, *, limit: int) -> list[StoredMessage]:
-        """Return the first rows that contain a text as it is, whatever its case."""
+    def containing(
+        self, text: str, *, limit: int, without: Collection[int] = ()
+    ) -> list[StoredMessage]:
+        """Return the first rows that contain a text as it is, whatever its case.
+
+        Those at the positions in `without` are passed over.
+        """
         wanted = text.casefold()
         found: list[StoredMessage] = []
         for row in self.span(0, self._next + 1_000_000):
-            if wanted in everything(row.message).casefold():
+            if row.position not in without and wanted in everything(row.message).casefold():
                 found.append(row)
                 if len(found) >= limit:
                     break

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from hermes_nb.context.archive import Archive
+from hermes_nb.context.archive import Archive, is_cut
 from hermes_nb.context.assembly import fitted, spliced
 from hermes_nb.context.boundaries import flat, grouped, size
 from hermes_nb.context.facts import Fact, find_facts
@@ -22,7 +22,7 @@ from hermes_nb.context.references import (
     spans,
 )
 from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, SessionStore
+from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request, SessionStore
 from hermes_nb.core.tools import Toolset
 
 NOTE = (
@@ -51,6 +51,7 @@ class Lossless(ContextEngine):
         self._archive = Archive(store, session_id)
         self._gauge = Gauge(lambda: window_of(model, window), limits or Limits())
         self._unstored: dict[str, list[Message]] = {}
+        self._live: Callable[[], Request] | None = None
 
     @property
     def gauge(self) -> Gauge:
@@ -67,7 +68,28 @@ class Lossless(ContextEngine):
 
     def tools(self) -> Toolset:
         """Return `context_search` and `context_expand`."""
-        return reading_tools(self._archive, self._unstored)
+        return reading_tools(self._archive, self._unstored, self._in_view)
+
+    def session_started(
+        self,
+        session_id: str,  # noqa: ARG002 - the archive knows it
+        live: Callable[[], Request],
+    ) -> None:
+        """Begin with a session: from now on it is known what the model sees."""
+        self._live = live
+
+    def session_ended(self) -> None:
+        """Let go of the session."""
+        self._live = None
+
+    def _in_view(self) -> set[int]:
+        """Return the positions of the messages that the model sees as they were said."""
+        if self._live is None:
+            return set()
+        messages = [message for message in self._live().messages if message.role != "system"]
+        located = self._archive.locate(messages)
+        whole = (message for message in messages if not is_cut(message))
+        return {located[id(message)] for message in whole if id(message) in located}
 
     async def compress(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hermes_nb.context.archive import Archive, everything
@@ -18,19 +18,26 @@ HITS = 10
 _IMAGES = 4
 _SNIPPET = 400
 
-Span = Callable[[str], Sequence[Message] | None]
-"""Says which messages an id stands for that no store has, None if it is none of these."""
+InView = Callable[[], Collection[int]]
+"""Says which rows, by their positions, the model sees in full as it is."""
 
 
-def reading_tools(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Toolset:
-    """Return the tools over a session's rows, and over spans that no store has, by id."""
-    return Toolset([_search(archive, unstored), _expand(archive, unstored)])
+def reading_tools(
+    archive: Archive,
+    unstored: Mapping[str, Sequence[Message]],
+    in_view: InView = frozenset,
+) -> Toolset:
+    """Return the tools over a session's rows, and over spans that no store has, by id.
+
+    What is `in_view` is not searched: the question that made the model search would come first.
+    """
+    return Toolset([_search(archive, unstored, in_view), _expand(archive, unstored)])
 
 
-def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool:
+def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view: InView) -> Tool:
     def run(_: ToolContext, arguments: Mapping[str, Any]) -> str:
         query = str(arguments["query"])
-        lines = _found(archive, query)
+        lines = _found(archive, query, in_view())
         for name, messages in unstored.items():
             lines += [
                 f"{name} {message.role}: {_around(everything(message), query)}"
@@ -38,7 +45,7 @@ def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
                 if query.casefold() in everything(message).casefold()
             ]
         if not lines:
-            message = f"nothing in this conversation fits {query!r}; try fewer or other words"
+            message = f"nothing that left the view fits {query!r}; try fewer or other words"
             raise ToolError(message)
         return "\n".join([*lines[:HITS], "context_expand(id) shows a message in full."])
 
@@ -84,14 +91,15 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
     )
 
 
-def _found(archive: Archive, query: str) -> list[str]:
+def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
     """Return a line for each stored message that fits: as the store ranks them, or by its text."""
     try:
         hits = archive.search(query, limit=3 * HITS)
     except StoreError as error:
         message = f"the conversation cannot be searched now: {error}"
         raise ToolError(message) from error
-    rows = {hit.position: row for hit in hits for row in archive.span(hit.position, hit.position)}
+    places = [hit.position for hit in hits if hit.position not in in_view]
+    rows = {place: row for place in places for row in archive.span(place, place)}
     lines = [
         f"s{p} {row.message.role}: {_around(everything(row.message), query)}"
         for p, row in rows.items()
@@ -99,7 +107,7 @@ def _found(archive: Archive, query: str) -> list[str]:
     if not lines:
         lines = [
             f"s{row.position} {row.message.role}: {_around(everything(row.message), query)}"
-            for row in archive.containing(query, limit=HITS)
+            for row in archive.containing(query, limit=HITS, without=in_view)
         ]
     return lines
 

@@ -7,10 +7,12 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 STOP_SECONDS = 5.0
+"""How long something that was stopped may take to clean up."""
 
 
 class LoopThread:
@@ -40,16 +42,19 @@ class LoopThread:
             self.settle()
             raise
 
-    def settle(self, seconds: float = STOP_SECONDS) -> None:
-        """Wait until everything on the loop has ended."""
+    def settle(self, seconds: float | None = None) -> None:
+        """Wait until everything on the loop has ended, at most so long (default: STOP_SECONDS)."""
+        patience = STOP_SECONDS if seconds is None else seconds
 
         async def others() -> None:
             running = asyncio.all_tasks() - {asyncio.current_task()}
             if running:
-                await asyncio.wait(running, timeout=seconds)
+                await asyncio.wait(running, timeout=patience)
 
         if self._loop is not None and self._pid == os.getpid():
-            self.submit(others()).result(timeout=seconds + 1)
+            # Where something holds up the loop itself, there is nothing more to wait for.
+            with suppress(TimeoutError):
+                self.submit(others()).result(timeout=patience + 1)
 
     def close(self) -> None:
         """Cancel what runs, end the thread and close the loop; a later call starts another."""

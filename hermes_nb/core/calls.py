@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_nb.core.errors import HermesError, ToolDenied, ToolError, TurnInterrupted
+from hermes_nb.core.errors import HermesError, ToolDenied, TurnInterrupted
 from hermes_nb.core.events import (
     Event,
     MessageAdded,
@@ -29,7 +29,7 @@ from hermes_nb.core.events import (
     ToolStatus,
 )
 from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Tool, ToolContext, ToolOutput, Toolset
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ NO_OUTPUT = "(no output)"
 """What a result without any text says, since a message may not be empty."""
 STOP_GRACE = 2.0
 """Seconds that a stopped call has to end; what has not ended by then is left behind."""
+ERROR_LIMIT = 8_000
+"""Characters that are kept of what an unforeseen exception says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ class Outcome:
 async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outcome:
     """Run one call; raise `TurnInterrupted` or `CancelledError` when the user stopped it."""
     tool = tools.get(call.name)
-    # Off the loop: the first check may have to import a validator.
-    problem = await in_thread(lambda: _problem(call, tool, tools), name="hermes-check")
-    if problem or tool is None:
-        return _failed(call, problem)
     try:
-        result = await invoke(tool, context, call.arguments)
+        # Off the loop: the first check may have to import a validator.
+        problem = await in_thread(lambda: _problem(call, tool, tools), name="hermes-check")
+        if problem or tool is None:
+            return _failed(call, problem)
+        output = as_output(await invoke(tool, context, call.arguments))
     except (TurnInterrupted, asyncio.CancelledError):
         raise
     except KeyboardInterrupt as error:
@@ -66,12 +68,11 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
         raise TurnInterrupted(message) from error
     except ToolDenied as error:
         return _failed(call, str(error), "denied")
-    except (ToolError, HermesError) as error:
+    except HermesError as error:
         return _failed(call, str(error))
     except (Exception, SystemExit) as error:
         logger.warning("tool %s failed", call.name, exc_info=True)
-        return _failed(call, f"{call.name} failed: {type(error).__name__}: {error}")
-    output = as_output(result)
+        return _failed(call, f"{call.name} failed: {type(error).__name__}: {_said(error)}")
     return Outcome("ok", Message.tool(call, output.text or NO_OUTPUT, images=output.images))
 
 
@@ -231,6 +232,14 @@ def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:
     if problem := tool.check(call.arguments):
         return f"{call.name} was not run: {problem}"
     return tool.available()
+
+
+def _said(error: BaseException) -> str:
+    """Return what an exception of anybody's says, within bounds."""
+    try:
+        return head_tail(str(error), ERROR_LIMIT)
+    except Exception as unspeakable:  # noqa: BLE001 - its own code runs, which may do anything
+        return f"(its text cannot be shown: {type(unspeakable).__name__})"
 
 
 def _failed(call: ToolCall, text: str, status: ToolStatus = "error") -> Outcome:

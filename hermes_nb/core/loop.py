@@ -14,14 +14,7 @@ from contextlib import aclosing
 from hermes_nb.core.budget import Budget, Refusal, refusal
 from hermes_nb.core.calls import run_segment
 from hermes_nb.core.conversation import Conversation
-from hermes_nb.core.errors import (
-    ConfigError,
-    FailureKind,
-    HermesError,
-    ModelError,
-    SessionBusy,
-    TurnInterrupted,
-)
+from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, SessionBusy
 from hermes_nb.core.events import (
     ContextCompressed,
     Event,
@@ -35,8 +28,7 @@ from hermes_nb.core.messages import Message, mend
 from hermes_nb.core.progress import Progress
 from hermes_nb.core.protocols import ChatModel, ContextEngine, EventSink, Request
 from hermes_nb.core.segments import segments
-from hermes_nb.core.steps import Asking
-from hermes_nb.core.text import one_line
+from hermes_nb.core.steps import COMPRESSING, Asking
 from hermes_nb.core.tools import Toolset
 
 logger = logging.getLogger(__name__)
@@ -45,14 +37,23 @@ MAX_REQUESTS = 15
 """Model requests a turn; the closing summary comes on top."""
 EMPTY_REPLIES = 2
 """So many empty replies in a row are answered with a nudge; one more fails the turn."""
+BUSY = "this session is already taking a turn; wait for it or stop it"
 LOST_RESULT = "No result: the process ended while this call was running."
 NUDGE = "Your reply was empty. Answer the question, or call a tool."
 OUT_OF_BUDGET = (
     "The budget of {limit} is used up, and no more tools can run. "
     "Say in a few sentences what is done, what is still open and how to go on."
 )
+_BEGINS, _, _ENDS = OUT_OF_BUDGET.partition("{limit}")
 NOTHING_LEFT = "(Stopped here: {refusal}. What was done so far is kept.)"
 """What the assistant is made to say where even the request for a summary does not fit."""
+
+
+def is_prompt(message: Message) -> bool:
+    """Say whether a message is the user's own, and not one of the loop's in the user's name."""
+    text = message.text
+    own = text == NUDGE or (text.startswith(_BEGINS) and text.endswith(_ENDS))
+    return message.role == "user" and not own
 
 
 class Agent:
@@ -82,7 +83,7 @@ class Agent:
         self.rebuild = rebuild
         self.sinks = list(sinks)
         self.max_requests = max_requests
-        self.turns = sum(message.role == "user" for message in messages)
+        self.turns = sum(map(is_prompt, messages))
         self._conversation = Conversation(system, mend(messages, note=LOST_RESULT))
         self._budgets: tuple[Budget, ...] = ()
         self._running = False
@@ -109,15 +110,26 @@ class Agent:
         """Return the request that would be sent now."""
         return self._conversation.request(self.tools)
 
-    async def compress(self, focus: str = "") -> ContextCompressed | None:
+    def check_idle(self) -> None:
+        """Raise `SessionBusy` while a turn or a compression is under way."""
+        if self._running:
+            raise SessionBusy(BUSY)
+
+    async def compress(
+        self, focus: str = "", *, budgets: Iterable[Budget] = ()
+    ) -> ContextCompressed | None:
         """Compress the conversation between two turns; None when nothing could be gained.
 
-        Sinks see the events. Raises `SessionBusy` during a turn, `ConfigError` without an engine.
+        What it uses counts against the `budgets`; where they do not bear it, nothing is done. Sinks
+        see the events. Raises `SessionBusy` during a turn, `ConfigError` without an engine.
         """
         if self.engine is None:
             message = "there is no context engine; set context.engine to 'compressor'"
             raise ConfigError(message)
-        self._check_idle()
+        self.check_idle()
+        self._budgets = tuple(budgets)
+        if not self._affords(COMPRESSING):
+            return None
         self._running = True
         try:
             events = [event async for event in self._asking().compress(self.engine, focus)]
@@ -132,7 +144,7 @@ class Agent:
 
         Sinks see the event. Raises `SessionBusy` during a turn.
         """
-        self._check_idle()
+        self.check_idle()
         before = self.prompt_tokens()
         restored = tuple(mend(messages, note=LOST_RESULT))
         after = self._conversation.estimate(restored)
@@ -153,7 +165,7 @@ class Agent:
         A cancelled turn is closed properly, yields what closes it, and then raises CancelledError.
         Raises `SessionBusy` when a turn is already running.
         """
-        self._check_idle()
+        self.check_idle()
         self._running = True
         self._budgets = tuple(budgets)
         self.turns += 1
@@ -161,6 +173,7 @@ class Agent:
         most = self.max_requests if max_requests is None else max_requests
         progress = Progress()
         error: BaseException | None = None
+        left = False
         try:
             opening: tuple[Event, ...] = (TurnStarted(self.turns), MessageAdded(user))
             for event in opening:  # both before a consumer can leave: no prompt is ever lost
@@ -170,23 +183,22 @@ class Agent:
             async with aclosing(self._turn(most, progress)) as events:
                 async for event in events:
                     self._publish(event, progress)
-                    yield event
-        except GeneratorExit:
-            self._close(progress, TurnEnded("interrupted"))
-            raise
-        except BaseException as caught:  # noqa: BLE001 - what is not the turn's own is raised below
-            error = caught
+                    try:
+                        yield event
+                    except GeneratorExit:
+                        left = True  # even if something else comes up while the turn is closed
+                        raise
+        except BaseException as caught:
+            if left or isinstance(caught, GeneratorExit):  # there is nobody to yield to any more
+                self._close(progress, TurnEnded("interrupted"))
+                raise
+            error = caught  # what is not the turn's own is raised below
         finally:
             self._running = False
-        for event in self._close(progress, _ending(error, progress)):
+        for event in self._close(progress, progress.ending(error)):
             yield event
         if error is not None and not isinstance(error, Exception):
             raise error
-
-    def _check_idle(self) -> None:
-        if self._running:
-            message = "this session is already taking a turn; wait for it or stop it"
-            raise SessionBusy(message)
 
     async def _turn(self, most: int, progress: Progress) -> AsyncGenerator[Event, None]:
         empty = 0
@@ -247,7 +259,11 @@ class Agent:
             tools=self.tools,
             engine=self.engine,
             rebuild=self.rebuild,
+            affords=self._affords,
         )
+
+    def _affords(self, requests: int) -> bool:
+        return refusal(self._budgets, self.prompt_tokens(), requests=requests) is None
 
     def _publish(self, event: Event, progress: Progress) -> None:
         """Fold the event into the agent's state, then tell the sinks."""
@@ -268,15 +284,3 @@ class Agent:
         for event in events:
             self._publish(event, progress)
         return events
-
-
-def _ending(error: BaseException | None, progress: Progress) -> TurnEnded:
-    """Return how a turn ends that was left with `error`."""
-    if error is None:
-        return TurnEnded(progress.reason, note=progress.note)
-    if isinstance(error, TurnInterrupted) or not isinstance(error, Exception):
-        return TurnEnded("interrupted")
-    if isinstance(error, HermesError):
-        return TurnEnded("failed", one_line(str(error), 500))
-    logger.error("the turn broke", exc_info=error)
-    return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", 500))

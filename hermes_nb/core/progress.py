@@ -1,14 +1,16 @@
 """How far a turn has come: a fold over its events that knows what is open.
 
-It answers one question: which events must still follow so that the conversation is valid when the
-turn ends here.
+It answers two questions: which events must still follow so that the conversation is valid when the
+turn ends here, and how it then has ended.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
+from hermes_nb.core.errors import HermesError, TurnInterrupted
 from hermes_nb.core.events import (
     EndReason,
     Event,
@@ -18,9 +20,15 @@ from hermes_nb.core.events import (
     ToolFinished,
     ToolStarted,
     ToolStatus,
+    TurnEnded,
 )
 from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.text import one_line
 
+logger = logging.getLogger(__name__)
+
+ERROR_CHARACTERS = 500
+"""Of the line that says why a turn failed."""
 NOT_RUN = {
     "interrupted": "Not run: the user stopped the turn first.",
     "failed": "Not run: the turn failed first.",
@@ -79,6 +87,18 @@ class Progress:
         if draft or dangling:
             events.append(MessageAdded(Message.assistant(draft, interrupted=True)))
         return events
+
+    def ending(self, error: BaseException | None) -> TurnEnded:
+        """Return how a turn ends that was left with `error`, or came to its end."""
+        if error is None:
+            return TurnEnded(self.reason, note=self.note)
+        if isinstance(error, TurnInterrupted) or not isinstance(error, Exception):
+            return TurnEnded("interrupted")
+        if isinstance(error, HermesError):
+            return TurnEnded("failed", one_line(str(error), ERROR_CHARACTERS))
+        logger.error("the turn broke", exc_info=error)
+        told = f"{type(error).__name__}: {error}"
+        return TurnEnded("failed", one_line(told, ERROR_CHARACTERS))
 
     def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:
         """Return a call's missing events: it may have its result, be running, or not have begun."""

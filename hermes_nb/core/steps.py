@@ -23,21 +23,30 @@ from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine
 from hermes_nb.core.tools import Toolset
 
+COMPRESSING = 2
+"""Requests as large as the prompt that a compression takes at most, as a rule: the look at what
+goes into memory, and the summary."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What a request is made with; `rebuild` is as in `Agent`."""
+    """What a request is made with; `rebuild` is as in `Agent`.
+
+    `affords(n)` says whether the budgets bear n more requests as large as the prompt: where they do
+    not bear a compression and the request behind it, the prompt stays as long as it is.
+    """
 
     conversation: Conversation
     model: ChatModel
     tools: Toolset
     engine: ContextEngine | None = None
     rebuild: Callable[[str], str] | None = None
+    affords: Callable[[int], bool] = lambda _: True
 
     async def step(self, *, tool_choice: ToolChoice = "auto") -> AsyncGenerator[Event, None]:
         """Ask the model once; a prompt that turns out too long is compressed and sent again."""
         engine = self.engine
-        if engine is not None and engine.should_compress(self.conversation.tokens()):
+        if engine is not None and self._due(engine):
             async with aclosing(self.compress(engine)) as compression:
                 async for event in compression:
                     yield event
@@ -48,6 +57,8 @@ class Asking:
         except ModelError as error:
             if error.kind is not FailureKind.CONTEXT_OVERFLOW or engine is None:
                 raise
+            if not self.affords(COMPRESSING + 1):
+                raise
         else:
             return
         yield RequestRetried("the prompt was too long", 0.0, 1)
@@ -57,6 +68,10 @@ class Asking:
         async with aclosing(self._ask(tool_choice)) as events:
             async for event in events:
                 yield event
+
+    def _due(self, engine: ContextEngine) -> bool:
+        due = engine.should_compress(self.conversation.tokens())
+        return due and self.affords(COMPRESSING + 1)
 
     async def compress(self, engine: ContextEngine, focus: str = "") -> AsyncGenerator[Event, None]:
         """Yield what the engine used and, if it changed anything, the shorter conversation."""

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from hermes_nb.context.marks import is_ours
 from hermes_nb.core.events import Event, MessageAdded
+from hermes_nb.core.loop import is_prompt
 from hermes_nb.core.messages import Message
 
 MEMORY_TURNS = 10
@@ -42,7 +44,7 @@ class Nudges:
 
     def see(self, message: Message) -> None:
         """Take in a message."""
-        if message.role == "user":
+        if is_prompt(message) and not is_ours(message):
             self.memory += 1
         if message.calls:
             self.skills += 1

@@ -46,12 +46,17 @@ class Assembly:
         self._secret = secret
         self._calls = CallFragments()
         self._reasoning: list[str] = []
-        self._details: list[dict[str, Any]] = []
+        self._details: list[_Detail] = []
         self._usage: dict[str, Any] = {}
         self._finish = ""
         self._model = ""
         self._shown_text = False
         self._choices = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has said why the reply stops: what may follow is usage."""
+        return bool(self._finish)
 
     @property
     def full(self) -> bool:
@@ -104,7 +109,7 @@ class Assembly:
         """Return what a later request may send back as it came."""
         echo: dict[str, Any] = {}
         if self._details:
-            echo["reasoning_details"] = clean(self._details)
+            echo["reasoning_details"] = clean([detail.whole() for detail in self._details])
         if reading.raw and reading.calls:
             echo[RAW] = clean_text(reading.raw)
         return echo
@@ -152,15 +157,10 @@ class Assembly:
     def _detail(self, detail: Mapping[str, Any]) -> None:
         """Join the pieces of one reasoning block; what signs it must come back unchanged."""
         last = self._details[-1] if self._details else None
-        same = last is not None and all(last.get(k) == detail.get(k) for k in ("type", "index"))
-        if last is None or not same or detail.get("index") is None:
-            self._details.append(dict(detail))
-            return
-        for key, value in detail.items():
-            if key in ("text", "summary", "data") and isinstance(value, str):
-                last[key] = (last.get(key) or "") + value
-            elif value is not None:
-                last[key] = value
+        if last is None or not last.goes_on(detail):
+            last = _Detail()
+            self._details.append(last)
+        self._left -= last.add(detail)
 
     def _said(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
         content = delta.get("content")
@@ -187,9 +187,10 @@ class Assembly:
             numbered = whole or len(calls) > 1
             for position, call in enumerate(calls):
                 if isinstance(call, Mapping):
-                    self._left -= self._calls.feed(call, position if numbered else None)
+                    at = position if numbered else None
+                    self._left -= self._calls.feed(call, at, room=max(self._left, 0))
         elif isinstance(old := delta.get("function_call"), Mapping):
-            self._left -= self._calls.feed({"function": old}, 0)
+            self._left -= self._calls.feed({"function": old}, 0, room=max(self._left, 0))
 
     def _text(self, text: str) -> Iterator[Shown]:
         text = self._within(text)
@@ -207,6 +208,40 @@ class Assembly:
         text = text[: max(self._left, 0)]
         self._left -= len(text)
         return text
+
+
+class _Detail:
+    """One reasoning block as it arrives: some of its fields come in pieces."""
+
+    _GROWING = ("text", "summary", "data")
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._pieces: dict[str, list[str]] = {}
+
+    def goes_on(self, detail: Mapping[str, Any]) -> bool:
+        """Say whether `detail` is another piece of this block."""
+        if detail.get("index") is None:
+            return False
+        return all(self._fields.get(key) == detail.get(key) for key in ("type", "index"))
+
+    def add(self, detail: Mapping[str, Any]) -> int:
+        """Take a piece; return the size of what nothing else shows or counts."""
+        hidden = 0
+        first = not self._fields
+        for key, value in detail.items():
+            if key in self._GROWING and isinstance(value, str):
+                self._fields.setdefault(key, "")  # keeps the order in which they came
+                self._pieces.setdefault(key, []).append(value)
+                hidden += len(value) if key == "data" else 0
+            elif first or value is not None:
+                self._fields[key] = value
+                self._pieces.pop(key, None)
+        return hidden
+
+    def whole(self) -> dict[str, Any]:
+        """Return the block as far as it has come."""
+        return {**self._fields, **{key: "".join(each) for key, each in self._pieces.items()}}
 
 
 def _detail_text(detail: object) -> str:

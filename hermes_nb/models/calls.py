@@ -15,6 +15,10 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.models.arguments import dumps_text, parse_arguments
 from hermes_nb.models.clean import clean_text
 
+_LONGEST_NAME = 1_000
+"""Characters; no tool's name comes near, and it is sent back with every later request."""
+_LONGEST_ID = 512
+"""Characters; a longer id is replaced by one of ours."""
 _MARK = re.compile(r'[{}"\\]')
 
 
@@ -46,9 +50,10 @@ class _Fragments:
 
     def add_name(self, piece: str) -> None:
         """Take a name that comes whole, again, growing, or in pieces."""
-        if piece == self.name or (self.begun and self.name):
+        if piece == self.name or (self.begun and self.name) or len(self.name) >= _LONGEST_NAME:
             return
-        self.name = piece if piece.startswith(self.name) else self.name + piece
+        name = piece if piece.startswith(self.name) else self.name + piece
+        self.name = name[:_LONGEST_NAME]
 
     def add_arguments(self, piece: str) -> None:
         """Take more of the arguments, counting brackets as they come: once a character."""
@@ -78,8 +83,11 @@ class CallFragments:
         self._by_index: dict[int, _Fragments] = {}
         self._by_id: dict[str, _Fragments] = {}
 
-    def feed(self, fragment: Mapping[str, Any], position: int | None) -> int:
-        """Take one fragment, return its size; `position` numbers it where it says nothing."""
+    def feed(self, fragment: Mapping[str, Any], position: int | None, *, room: int) -> int:
+        """Take one fragment, return its size; `position` numbers it where it says nothing.
+
+        Of its arguments `room` characters are taken: what is cut off there is never executed.
+        """
         function = fragment.get("function")
         function = function if isinstance(function, Mapping) else fragment
         name = function.get("name")
@@ -89,14 +97,14 @@ class CallFragments:
             arguments = dumps_text(arguments)
         arguments = arguments if isinstance(arguments, str) else ""
         call_id = fragment.get("id")
-        call_id = call_id if isinstance(call_id, str) else ""
+        call_id = call_id if isinstance(call_id, str) and len(call_id) <= _LONGEST_ID else ""
         index = fragment.get("index")
         index = index if isinstance(index, int) else position
         call = self._find(index, call_id, name, arguments)
         if name:
             call.add_name(name)
         if arguments:
-            call.add_arguments(arguments)
+            call.add_arguments(arguments[:room])
         return len(name) + len(arguments)
 
     def calls(self, *, cut: bool) -> list[ToolCall]:

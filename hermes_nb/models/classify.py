@@ -6,6 +6,7 @@ has to be loaded. Every text it makes is one line, at most 300 characters, and f
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.models.overflow import is_overflow, window_in
 from hermes_nb.models.retry_after import asked_delay
 from hermes_nb.safety.redact import STUB, redact
+from hermes_nb.safety.visible import visible
 
 _LIMIT = 300
 _SHORTEST_KEY = 6
@@ -115,12 +117,15 @@ def malformed(text: str, *, secret: str = "") -> ModelError:
 
 
 def clean_line(text: str, secret: str = "", limit: int = _LIMIT) -> str:
-    """Return `text` as one bounded line without keys, and without `secret` in particular."""
+    """Return `text` as one bounded line without keys, and without `secret` in particular.
+
+    What could steer a terminal, or turn the line around, is spelt out.
+    """
     text = text[:_READ]
     if len(secret) >= _SHORTEST_KEY:
         for written in (secret, repr(secret)[1:-1], secret.encode("unicode_escape").decode()):
             text = text.replace(written, STUB)
-    return one_line(redact(text), limit)
+    return one_line(visible(one_line(redact(text), limit)), limit)
 
 
 class _Detail:
@@ -207,8 +212,13 @@ def _without_reply(error: BaseException, secret: str) -> ModelError:
         kind = FailureKind.NETWORK
     else:
         kind = FailureKind.MALFORMED
-    reason = next((str(link) for link in reversed(chain) if str(link)), type(error).__name__)
-    return ModelError(clean_line(f"{_SAID[kind]}: {reason}", secret), kind=kind)
+    # What a cancelled wait says is about scopes and tasks, nothing of the server's.
+    told = (str(link) for link in reversed(chain) if not isinstance(link, asyncio.CancelledError))
+    reason = next(filter(None, told), "")
+    if not reason and kind is not FailureKind.TIMEOUT:
+        reason = type(error).__name__
+    message = f"{_SAID[kind]}: {reason}" if reason else _SAID[kind]
+    return ModelError(clean_line(message, secret), kind=kind)
 
 
 def _causes(error: BaseException) -> list[BaseException]:

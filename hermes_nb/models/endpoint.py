@@ -17,6 +17,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from hermes_nb.models.addresses import is_loopback
 from hermes_nb.models.classify import classify
 
 if TYPE_CHECKING:
@@ -129,11 +130,6 @@ class Endpoint:
             default_headers=self._headers,
             **options,
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a host name means this machine."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None]:

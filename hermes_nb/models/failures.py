@@ -108,8 +108,9 @@ class Fallback:
     """Models in order of preference: the next one answers when one failed for good.
 
     A model that failed rests for `rest` seconds of the monotonic clock, so that a turn of many
-    requests does not pay for the same failure each time. `window` is that of the model whose turn
-    it is.
+    requests does not pay for the same failure each time. A conversation that is too long for a
+    model goes back to be compressed; where it is too long again, the next model may have room for
+    it. `window` is that of the model whose turn it is.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Fallback:
         self._rest = rest
         self._clock = clock
         self._resting: dict[int, float] = {}
+        self._too_long: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -146,11 +148,11 @@ class Fallback:
                     async for item in items:
                         yield item
             except ModelError as error:
-                if error.kind not in ELSEWHERE or attempt == len(models):
+                if not self._goes_on(model, error) or attempt == len(models):
                     raise
-                self._resting[id(model)] = self._clock() + self._rest
                 reason = str(error)
             else:
+                self._too_long.discard(id(model))
                 return
             yield RequestRetried(reason, 0.0, attempt, models[attempt].name)
 
@@ -162,6 +164,17 @@ class Fallback:
     def body(self, request: Request) -> bytes:
         """Return the JSON that the model whose turn it is would send."""
         return body_of(self._order()[0], request)
+
+    def _goes_on(self, model: ChatModel, error: ModelError) -> bool:
+        """Take note of a failure; say whether another model may do better."""
+        if error.kind is FailureKind.CONTEXT_OVERFLOW:
+            again = id(model) in self._too_long
+            self._too_long.add(id(model))
+            return again
+        if error.kind not in ELSEWHERE:
+            return False
+        self._resting[id(model)] = self._clock() + self._rest
+        return True
 
     def _order(self) -> list[ChatModel]:
         """Return the models to ask in order, the resting ones last."""

@@ -32,6 +32,7 @@ from hermes_nb.models.wire import Conversation
 OPENAI = "https://api.openai.com/v1"
 _DRAIN = 0.1
 """Seconds to wait behind the end mark for the end of the response, which frees its connection."""
+_BROKEN_OFF = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 _MOST_BYTES = 64 * 2**20
 _NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _NO_TOOLS = re.compile(
@@ -156,17 +157,22 @@ class OpenAIChat:
         )
         decoder = StreamDecoder()
         read = 0
-        async with aclosing(self._endpoint.post("/chat/completions", body)) as pieces:
-            async for piece in pieces:
-                for value in decoder.feed(piece):
-                    for shown in assembly.feed(value):
-                        yield shown
-                read += len(piece)
-                if assembly.full or read > _MOST_BYTES:
-                    break
-                if decoder.done:
-                    await _drain(pieces)
-                    break
+        try:
+            async with aclosing(self._endpoint.post("/chat/completions", body)) as pieces:
+                async for piece in pieces:
+                    for value in decoder.feed(piece):
+                        for shown in assembly.feed(value):
+                            yield shown
+                    read += len(piece)
+                    if assembly.full or read > _MOST_BYTES:
+                        break
+                    if decoder.done:
+                        await _drain(pieces)
+                        break
+        except ModelError as error:
+            # What says itself that it is whole is whole, however its connection ends.
+            if not assembly.ended or error.kind not in _BROKEN_OFF:
+                raise
         for value in decoder.finish():
             for shown in assembly.feed(value):
                 yield shown

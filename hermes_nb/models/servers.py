@@ -5,12 +5,16 @@ Only loopback addresses are tried on their own; everything else has to be config
 
 from __future__ import annotations
 
+import http.client
 import json
-import urllib.error
+import time
 import urllib.request
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from hermes_nb.models.addresses import is_loopback
 
 LOCAL_SERVERS = {
     "Ollama": "http://127.0.0.1:11434/v1",
@@ -50,17 +54,50 @@ def models_at(
 ) -> tuple[str, ...]:
     """Return the model names a server lists, none when it does not answer as such a server does.
 
-    Embedding models are left out: they cannot chat.
+    Embedding models are left out: they cannot chat. Redirects are not followed, so the key stays
+    with the host it is for; a proxy is not asked for this machine's own servers. `timeout` is in
+    seconds, for the connection and then for the whole answer.
     """
-    request = urllib.request.Request(base_url.rstrip("/") + "/models")  # noqa: S310 - http(s) below
-    if request.type not in ("http", "https"):
-        return ()
-    if api_key:
-        request.add_header("Authorization", f"Bearer {api_key}")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
-            document = json.loads(response.read(1_000_000))
+        request = urllib.request.Request(base_url.rstrip("/") + "/models")  # noqa: S310 - see below
+        if request.type not in ("http", "https"):
+            return ()
+        if api_key:
+            request.add_header("Authorization", f"Bearer {api_key}")
+        with _opener(request.host).open(request, timeout=timeout) as response:
+            document = json.loads(_read(response, time.monotonic() + timeout))
         names = [str(entry["id"]) for entry in document["data"]]
-    except (OSError, ValueError, TypeError, KeyError, urllib.error.URLError):
+    except _NO_SERVER:
         return ()
     return tuple(name for name in names if "embed" not in name.lower())
+
+
+_MOST = 1_000_000
+"""Bytes of an answer that are read; a longer one is no list of models."""
+_NO_SERVER = (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, RecursionError)
+"""What comes of speaking HTTP and JSON with something that may speak neither."""
+
+
+class _Staying(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect as an answer, which is then an error."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Go nowhere."""
+
+
+def _opener(host: str) -> urllib.request.OpenerDirector:
+    here = is_loopback(urlsplit(f"//{host}").hostname or "")
+    return urllib.request.build_opener(
+        _Staying, *([urllib.request.ProxyHandler({})] if here else [])
+    )
+
+
+def _read(response: http.client.HTTPResponse, end: float) -> bytes:
+    """Return the answer; raise TimeoutError where it is still coming at `end` (monotonic)."""
+    body = bytearray()
+    while piece := response.read1(65_536):
+        body += piece
+        if len(body) > _MOST or time.monotonic() > end:
+            message = "the answer has no end"
+            raise TimeoutError(message)
+    return bytes(body)

@@ -17,6 +17,10 @@ from hermes_nb.core.messages import Usage
 _APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
 
 
+_MOST = 10**12
+"""No request has more tokens, or costs more; a store could not keep just any number."""
+
+
 def read_usage(usage: Mapping[str, Any]) -> Usage:
     """Return one request's usage; what is missing or no sensible number counts as 0."""
     prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
@@ -58,8 +62,10 @@ def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def _count(usage: Mapping[str, Any], *names: str) -> int:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return max(0, int(value)) if math.isfinite(value) else 0
+        if isinstance(value, int) and not isinstance(value, bool):
+            return min(max(0, value), _MOST)
+        if isinstance(value, float):
+            return int(min(max(0.0, value), _MOST)) if math.isfinite(value) else 0
     return 0
 
 
@@ -71,4 +77,4 @@ def _sum(parts: object) -> int:
 def _price(value: object) -> float | None:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    return float(value) if 0 <= value <= _MOST else None

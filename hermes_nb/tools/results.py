@@ -36,21 +36,22 @@ class Results:
     context: int = 0
     lines: list[str] = field(default_factory=list)
     matches: int = 0
-    errors: list[str] = field(default_factory=list)
-    _pending: bytes = b""
+    _pending: list[bytes] = field(default_factory=list)
     _file: list[_Line] = field(default_factory=list)
     _shown: int = 0
 
     def feed(self, chunk: bytes) -> bool:
         """Take the next piece of output; return False once there is more than anybody reads."""
-        *whole, self._pending = (self._pending + chunk).split(b"\n")
-        for line in whole:
-            self._event(line)
+        self._pending.append(chunk)
+        if b"\n" in chunk:  # joined once a line, however many pieces a long one comes in
+            *whole, rest = b"".join(self._pending).split(b"\n")
+            self._pending = [rest]
+            for line in whole:
+                self._event(line)
         return self.matches < COUNT_LIMIT
 
     def _event(self, line: bytes) -> None:
-        if not line.startswith(b"{"):
-            self.errors.append(line.decode("utf-8", "replace"))
+        if not line.startswith(b"{"):  # a complaint about a file
             return
         event = json.loads(line)
         data = event["data"]

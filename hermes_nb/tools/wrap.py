@@ -7,6 +7,7 @@ plain function stays one unless it has to wait for the user.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import re
 import threading
@@ -16,18 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.atomic import write_atomic
-from hermes_nb.core.calls import invoke
+from hermes_nb.core.calls import as_output, invoke
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven
 from hermes_nb.core.protocols import ApprovalRequest, Approver
 from hermes_nb.core.text import head_tail
-from hermes_nb.core.tools import Run, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Run, Tool, ToolContext, Toolset
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 CAP = 50_000
 TURN_CAP = 200_000
+KEPT = 500
+"""Whole outputs that are kept as files, of all sessions."""
 _MARKER = 400
 """Characters kept free for the marker that says what was dropped."""
 
@@ -124,13 +127,15 @@ def passing(
 ) -> Run:
     """Return `run` with what it returns or raises passed through `cut`, async if it was.
 
-    Errors of the kind `apart` stay as they are.
+    A result of whatever kind passes as the text that the model would read. Errors of the kind
+    `apart` stay as they are.
     """
 
     def shorter(context: ToolContext, result: object) -> object:
-        if isinstance(result, ToolOutput):
-            return replace(result, text=cut(context, result.text))
-        return cut(context, result) if isinstance(result, str) else result
+        if isinstance(result, str):
+            return cut(context, result)
+        output = as_output(result)
+        return replace(output, text=cut(context, output.text))
 
     def told(context: ToolContext, error: ToolError) -> ToolError:
         if apart is not None and isinstance(error, apart):
@@ -158,18 +163,34 @@ def passing(
 
 
 def _spilled(spill: Path | None, context: ToolContext, text: str) -> str:
-    """Keep the whole output in a file and return its path, or "" where there is none."""
+    """Keep the whole output in a file and return its path, or "" where there is none.
+
+    A file of an earlier output stays what its own marker says that it is.
+    """
     if spill is None:
         return ""
     call = re.sub(r"[^\w-]", "_", f"{context.call.name}-{context.call.id}")[:80]
-    path = spill / f"{context.turn:04}-{call}.txt"
+    data = redact(text).encode("utf-8", "replace")
+    name = f"{context.turn:04}-{call}"
     try:
         spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = redact(text).encode("utf-8", "replace")
+        path = spill / f"{name}.txt"
+        if path.exists() and path.read_bytes() != data:
+            path = spill / f"{name}-{hashlib.sha256(data).hexdigest()[:8]}.txt"
         write_atomic(path, data, mode=0o600)
+        _sweep(spill)
     except OSError:  # a full disk costs the file, not the result
         return ""
     return str(path)
+
+
+def _sweep(spill: Path) -> None:
+    """Remove the oldest outputs, so that they do not fill the disk over the years."""
+    paths = list(spill.iterdir())
+    if len(paths) <= KEPT:
+        return
+    for path in sorted(paths, key=lambda each: each.lstat().st_mtime_ns)[:-KEPT]:
+        path.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)

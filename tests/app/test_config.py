@@ -73,12 +73,57 @@ def test_fallbacks_name_their_key_by_variable(home):
     assert (second.base_url, second.api_key) == ("https://other.example/v1", "other")
 
 
+def test_a_fallback_that_cannot_be_placed_is_left_out(home):
+    """The list is Hermes Agent's as well: what only it knows is nobody else's business."""
+    write_config(
+        home,
+        "fallback_providers:\n"
+        "  - {provider: anthropic, model: claude-x}\n"
+        "  - {provider: openrouter}\n"
+        "  - {base_url: 'http://127.0.0.1:1/v1'}\n"
+        "  - just words\n"
+        "  - {provider: OpenAI, model: gpt-x}\n",
+    )
+    env = {"OPENAI_API_KEY": "sk-openai", "OPENROUTER_API_KEY": "sk-router"}
+    (only,) = load_settings(environ=env).fallbacks
+    assert (only.model, only.base_url, only.api_key) == ("gpt-x", "", "sk-openai")
+    write_config(home, "fallback_providers: {provider: openai, model: m}\n")
+    assert load_settings(environ=env).fallbacks == ()
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key"),
+    [
+        ("https://openrouter.ai/api/v1", "sk-router"),
+        ("https://eu.openrouter.ai/api/v1", "sk-router"),
+        ("https://evil.example/openrouter.ai/v1", "sk-openai"),
+        ("https://evilopenrouter.ai/v1", "sk-openai"),
+        ("https://127.0.0.1:8000/v1", ""),
+        ("http://LOCALHOST:8000/v1", ""),
+        ("http://[::1]:8000/v1", ""),
+        ("http://127.evil.example/v1", "sk-openai"),
+        ("http://[broken", ""),
+    ],
+)
+def test_a_key_goes_to_the_host_it_was_given_for(base_url, key):
+    env = {"OPENAI_API_KEY": "sk-openai", "OPENROUTER_API_KEY": "sk-router"}
+    settings = load_settings(environ=env, overrides={"model": "m", "base_url": base_url})
+    assert settings.endpoint.api_key == key
+
+
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
         ({"approve": "sometimes"}, "approve is 'sometimes'"),
         ({"max_requests": "many"}, "max_requests is 'many'"),
-        ({"max_requests": -1}, "use a number above 0"),
+        ({"max_requests": -1}, "use a whole number above 0"),
+        ({"max_requests": 2.5}, "use a whole number above 0"),
+        ({"max_requests": True}, "use a whole number above 0"),
+        ({"window": float("inf")}, "window is inf"),
+        ({"window": float("nan")}, "window is nan"),
+        ({"window": 10**400}, "use a whole number above 0"),
+        ({"memory.nudge_interval": 2.5}, "memory.nudge_interval is 2.5"),
+        ({"compression.threshold": True}, "compression.threshold is True"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(overrides, text):

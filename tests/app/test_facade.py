@@ -192,3 +192,100 @@ def test_no_model_names_the_ways_out(home):
     assert "ConfigError" in last
     assert "OPENAI_API_KEY" in last
     assert "Ollama" in last
+
+
+class Closing(ScriptedModel):
+    """Says when it is closed; `problem` is raised then."""
+
+    def __init__(self, steps, *, problem=None):
+        super().__init__(steps)
+        self.closed = 0
+        self.problem = problem
+
+    async def aclose(self):
+        self.closed += 1
+        if self.problem:
+            raise self.problem
+
+
+def loops():
+    return [thread for thread in threading.enumerate() if thread.name == "hermes-loop"]
+
+
+def test_a_tool_that_is_not_there_is_said(tmp_path):
+    with (
+        pytest.raises(ConfigError, match="no tool or toolset 'flies'; did you mean 'files'"),
+        Hermes(ScriptedModel(["x"]), cwd=tmp_path, tools=["flies"]) as hermes,
+    ):
+        hermes.ask("go")
+
+
+def test_closing_closes_both_models_and_the_store_whatever_fails(tmp_path, home):
+    main = Closing(["one"], problem=OSError("stuck"))
+    beside = Closing([])
+    hermes = Hermes(main, cwd=tmp_path, auxiliary=beside)
+    hermes.ask("go")
+    with pytest.raises(OSError, match="stuck"):
+        hermes.close()
+    assert (main.closed, beside.closed) == (1, 1)
+    assert loops() == []
+    main.problem = None
+    hermes.close()
+
+
+def test_asking_in_an_async_with_leaves_no_thread(tmp_path):
+    async def story():
+        async with Hermes(Closing(["one"]), cwd=tmp_path) as hermes:
+            turn = await asyncio.to_thread(hermes.ask, "go")
+            assert turn.text == "one"
+            assert loops()
+
+    asyncio.run(story())
+    assert loops() == []
+
+
+def test_closing_works_where_a_loop_is_running(tmp_path):
+    async def story():
+        hermes = Hermes(Closing(["one"]), cwd=tmp_path)
+        events = [event async for event in hermes.stream("go")]
+        assert events[-1] == TurnEnded("answered")
+        hermes.close()
+        assert hermes._opening._model.closed == 1
+
+    asyncio.run(story())
+    assert loops() == []
+
+
+def test_the_external_memory_hears_of_the_end(tmp_path, home, monkeypatch):
+    from hermes_nb.memory import providers
+
+    heard = []
+
+    class Provider:
+        name = "ears"
+
+        def static_block(self):
+            heard.append("opened")
+            return ""
+
+        def prefetch(self, query):
+            heard.append(f"asked {query}")
+            return ""
+
+        def on_memory_write(self, *_):
+            pass
+
+        def before_compress(self, messages):
+            pass
+
+        def on_delegation(self, *_):
+            pass
+
+        def session_ended(self, messages):
+            heard.append([message.text for message in messages])
+
+    monkeypatch.setitem(providers._SHIPPED, "ears", lambda home, settings: Provider())
+    monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "ears")
+    with Hermes(ScriptedModel(["one"]), cwd=tmp_path) as hermes:
+        hermes.ask("first")
+    assert heard == ["opened", "asked first", ["first", "one"]]

@@ -83,6 +83,32 @@ def test_a_session_goes_on(serve, capsys):
     assert (stored["title"], stored["messages"]) == ("plans", 4)
 
 
+def test_a_session_whose_name_could_be_several_is_asked_for(serve, capsys):
+    server = serve(says("Noted."))
+    assert main(["run", "one"]) == 0
+    assert main(["run", "two"]) == 0
+    asked = len(server.bodies)
+    capsys.readouterr()
+    assert main(["run", "--session", "20", "go on"]) == 1
+    assert "several sessions begin with '20'" in capsys.readouterr().err
+    assert len(server.bodies) == asked, "nothing is sent, and no session named 20 is begun"
+
+
+def test_an_error_cannot_steer_the_terminal(home, capsys):
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text('context: {engine: "\\e[2Jwiped"}', encoding="utf-8")
+    assert main(["run", "--model", "m", "go"]) == 1
+    said = capsys.readouterr().err
+    assert "wiped" in said and "\x1b" not in said
+
+
+def test_a_standing_budget_holds_for_prompts_as_well(serve, monkeypatch, capsys):
+    server = serve(says("never"))
+    monkeypatch.setenv("HERMES_NB_BUDGET_TOKENS", "10")
+    assert main(["run", "go"]) == 1
+    assert server.bodies == []
+
+
 def test_a_failed_turn(serve, capsys):
     serve(failure(401, "bad key " + KEY))
     assert main(["run", "go"]) == 1

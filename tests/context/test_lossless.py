@@ -20,6 +20,7 @@ from hermes_nb.context.references import (
 )
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message, ToolCall
+from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import ToolOutput
 from hermes_nb.memory.sessions import SqliteStore
@@ -150,6 +151,27 @@ def test_search_finds_what_left_the_context():
     assert expand(engine, re.search(r"^(s\d+) ", found)[1]).count("54329") == 1
     with pytest.raises(ToolError, match="fewer or other words"):
         run(search, query="zebra xylophone")
+
+
+def test_search_passes_over_what_is_in_view():
+    messages = work(60, fact_at=20, fact="the staging database listens on port 54329")
+    store, session = stored(messages)
+    engine = Lossless(store, session, window=WINDOW, limits=LIMITS)
+    made = list(compress(engine, messages).messages)
+    question = Message.user("What was the staging database port? zebra")
+    store.append(session, question)
+    live = Request(messages=(Message.system("s"), *made, question))
+    search = context_tools(engine).get("context_search")
+    asked = "staging database port"
+    assert "What was the staging" in run(search, query=asked)
+    engine.session_started(session, lambda: live)
+    found = run(search, query=asked)
+    assert "54329" in found
+    assert "What was the staging" not in found
+    with pytest.raises(ToolError, match="fewer or other words"):
+        run(search, query="zebra")
+    engine.session_ended()
+    assert "zebra" in run(search, query="zebra")
 
 
 def test_spans_that_no_store_has_are_kept_in_memory():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 
 import pytest
+from hermes_nb.core import background
 from hermes_nb.core.background import LoopThread
 
 
@@ -72,4 +74,22 @@ def test_a_fork_gets_a_loop_of_its_own():
     if child == 0:
         os._exit(0 if loop.run(asyncio.sleep(0, 7)) == 7 else 1)
     assert os.waitpid(child, 0)[1] == 0
+    loop.close()
+
+
+def test_a_stop_is_heard_where_the_loop_itself_hangs(monkeypatch):
+    """What holds up the loop cannot be waited for; the stop stays a stop."""
+    monkeypatch.setattr(background, "STOP_SECONDS", 0.1)
+    release = threading.Event()
+
+    async def hang():
+        release.wait(30)
+
+    loop = LoopThread("hermes-test-hung")
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(hang())
+    release.set()
     loop.close()

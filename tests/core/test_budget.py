@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.budget import ANSWER_TOKENS, Budget, Limits, dollars, refusal
-from hermes_nb.core.events import MessageAdded, TurnEnded, UsageReported
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded, UsageReported
 from hermes_nb.core.loop import NOTHING_LEFT, OUT_OF_BUDGET, Agent
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.protocols import Compression, ContextEngine
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import given
@@ -98,6 +100,62 @@ def test_no_request_is_sent_that_is_known_not_to_fit(limit, sizes):
     assert every_call_has_one_result(agent.messages)
     assert agent.messages[-1].role == "assistant"
     assert budget.used.input + budget.used.output == sent
+
+
+class Dear(ContextEngine):
+    """An engine whose every compression asks for a flush and a summary as large as the prompt."""
+
+    def __init__(self, *, due=True):
+        self.due = due
+        self.asked = 0
+
+    def observe(self, usage):
+        pass
+
+    def should_compress(self, prompt_tokens):
+        return self.due and prompt_tokens > 500
+
+    async def compress(self, messages, focus=""):
+        self.asked += 1
+        used = UsageReported(Usage(input=1_000, output=10, requests=1), "small", "summary")
+        kept = (Message.user("(earlier)"), *messages[-1:])
+        return Compression(messages=kept, requests=(used, used))
+
+
+def long_agent(engine, *steps):
+    history = [Message.user("x" * 3_400), Message.assistant("y")]
+    return Agent(ScriptedModel(steps), messages=history, engine=engine)
+
+
+@pytest.mark.parametrize("limit", [2_500, 3_000, 4_000])
+def test_a_compression_is_not_begun_that_the_budget_may_not_bear(limit):
+    engine = Dear()
+    agent = long_agent(engine, "done", "so far")
+    budget = Budget(Limits(tokens=limit), scope="this turn")
+    events = take_turn(agent, budgets=[budget])
+    assert events[-1].reason == "answered"
+    assert budget.used.input + budget.used.output <= limit
+    assert engine.asked == 0
+    assert not [event for event in events if isinstance(event, ContextCompressed)]
+
+
+def test_a_compression_that_fits_counts():
+    engine = Dear()
+    agent = long_agent(engine, "done")
+    budget = Budget(Limits(tokens=9_000), scope="this turn")
+    events = take_turn(agent, budgets=[budget])
+    assert engine.asked == 1
+    assert events[-1].reason == "answered"
+    assert 2_020 < budget.used.input + budget.used.output <= 9_000
+
+
+def test_an_overflow_is_not_compressed_beyond_the_budget():
+    overflow = ModelError("too long", kind=FailureKind.CONTEXT_OVERFLOW)
+    engine = Dear(due=False)
+    agent = long_agent(engine, overflow, "never")
+    events = take_turn(agent, budgets=[Budget(Limits(tokens=2_500), scope="this turn")])
+    assert events[-1] == TurnEnded("failed", "too long")
+    assert engine.asked == 0
 
 
 @pytest.mark.parametrize(

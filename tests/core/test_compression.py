@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.events import ContextCompressed, TurnEnded, UsageReported
 from hermes_nb.core.loop import Agent
@@ -143,3 +144,16 @@ def test_a_compression_reads_as_its_messages():
     assert made[0].text == "a"
     assert made[-1:] == (Message.assistant("b"),)
     assert list(made) == [Message.user("a"), Message.assistant("b")]
+
+
+def test_a_compression_between_turns_counts_against_budgets_and_keeps_to_them():
+    agent = agent_with(Shortener())
+    budget = Budget(Limits(tokens=50_000), scope="this session")
+    assert asyncio.run(agent.compress(budgets=[budget])) is not None
+    assert budget.used.input == 70
+    small = Budget(Limits(tokens=500), scope="this session")
+    engine = Shortener()
+    agent = agent_with(engine)
+    assert asyncio.run(agent.compress(budgets=[small])) is None
+    assert engine.focus is None
+    assert asyncio.run(agent.compress()) is not None, "the user's own wish is no matter of a turn"

@@ -384,6 +384,34 @@ def test_a_stop_is_safe_at_every_event(how):
         asyncio.run(story(index))
 
 
+def test_leaving_a_turn_may_itself_be_cancelled(make_agent):
+    """A consumer goes while a call cleans up, and the user stops it once more meanwhile."""
+
+    async def stubborn(context, arguments):
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(1)
+
+    async def story():
+        agent = make_agent(call("slow"), tools=[make_tool("slow", stubborn)])
+        events = agent.run("go")
+        async for event in events:
+            if isinstance(event, ToolStarted):
+                break
+        await asyncio.sleep(0.02)
+        leaving = asyncio.create_task(events.aclose())
+        await asyncio.sleep(0.02)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert every_call_has_one_result(agent.messages)
+        assert agent.messages[-1].role == "assistant"
+        agent.check_idle()
+
+    asyncio.run(story())
+
+
 def test_a_cancelled_turn_yields_its_ending_and_then_raises(make_agent):
     async def story():
         agent = make_agent(["Working on it. ", call("slow")], tools=[SLOW])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hermes_nb.context.marks import GO_ON, SUMMARY
+from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET, Agent
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.learning.nudges import Nudges
+from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +31,15 @@ def test_nothing_is_due_at_first():
 def test_memory_is_due_after_so_many_user_turns():
     assert after(*[USER, ANSWER] * 2).due() is None
     assert after(*[USER, ANSWER] * 3).due() == "memory"
+
+
+def test_what_is_said_in_the_users_name_is_no_turn_of_theirs():
+    spent = Message.user(OUT_OF_BUDGET.format(limit="$0.05 for this turn"))
+    ours = [Message.user(NUDGE), spent, Message.user(f"{SUMMARY}\nso far"), Message.user(GO_ON)]
+    assert after(*ours, *[USER, ANSWER] * 2).due() is None
+    theirs = Message.user("The budget of the project is tight.")
+    assert after(*ours, *[theirs, ANSWER] * 3).due() == "memory"
+    assert Agent(ScriptedModel([]), messages=[*ours, theirs]).turns == 3
 
 
 def test_skills_are_due_after_so_many_tool_iterations():

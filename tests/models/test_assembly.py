@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import pytest
 from hermes_nb.core.errors import FailureKind, ModelError
@@ -245,6 +246,27 @@ def test_signed_reasoning_comes_back_whole():
     assert reply.message.echo == {"reasoning_details": [expected]}
     assert reply.message.reasoning == "ab"
     assert shown[0] == ReasoningDelta("a")
+
+
+def test_reasoning_in_very_many_pieces_costs_no_more_than_its_size():
+    def details(**more):
+        return chunk({"reasoning_details": [{"type": "reasoning.encrypted", "index": 0} | more]})
+
+    piece = "x" * 1_000
+    began = time.process_time()
+    _, reply = assemble([details(data=piece)] * 20_000, limit=10_000_000)
+    assert time.process_time() - began < 3
+    (block,) = reply.message.echo["reasoning_details"]
+    assert len(block["data"]) == 20_000_000
+    assembly = Assembly(PlainReader(), limit=10_000)
+    for _ in range(11):
+        assembly.feed(details(data=piece))
+    assert assembly.full, "what is not shown is bounded as well"
+
+
+def test_a_name_does_not_grow_for_ever():
+    _, reply = assemble([piece(0, "a", "n" * 400)] + [piece(0, None, f"{n}") for n in range(5_000)])
+    assert len(reply.message.calls[0].name) < 2_000
 
 
 def test_mistral_thinks_in_parts():

@@ -403,6 +403,26 @@ def test_no_other_model_is_asked_when_none_can_help(kind):
     assert other.requests == 0
 
 
+def test_what_is_too_long_even_compressed_goes_to_the_next_model():
+    first = Model(failed(K.CONTEXT_OVERFLOW), failed(K.CONTEXT_OVERFLOW), "short", name="a")
+    model = Fallback([first, Model("ok", name="b")])
+    assert run(model)[1].kind is K.CONTEXT_OVERFLOW, "now it is compressed"
+    items, error = run(model)
+    assert error is None
+    assert folded(items) == "b1"
+    assert model.name == "a", "it does not rest: a shorter conversation is for it again"
+    assert folded(run(model)[0]) == "a3"
+    assert folded(run(model)[0]) == "a4"
+
+
+def test_an_answer_in_between_begins_anew():
+    steps = (failed(K.CONTEXT_OVERFLOW), "ok", failed(K.CONTEXT_OVERFLOW))
+    model = Fallback([Model(*steps, name="a"), Model("ok", name="b")])
+    assert run(model)[1].kind is K.CONTEXT_OVERFLOW
+    assert run(model)[1] is None
+    assert run(model)[1].kind is K.CONTEXT_OVERFLOW
+
+
 def test_the_last_failure_is_the_one_that_is_raised():
     models = [Model(failed(K.AUTH)), Model(failed(K.QUOTA))]
     assert run(Fallback(models))[1].kind is K.QUOTA

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
+from contextlib import contextmanager
 
 import pytest
 from hermes_nb.models.servers import local_servers, models_at
 
-from tests.loopback import Loopback, document, failure
+from tests.loopback import Loopback, Reply, document, failure
 
 LISTED = {"data": [{"id": "text-embedding-3"}, {"id": "qwen3-coder"}, {"id": "gemma3"}]}
 
@@ -51,3 +54,75 @@ def test_the_first_server_of_the_table_wins():
         found = local_servers([("Away", nobody), ("Here", server.url), ("Also", server.url)])
     assert [served.name for served in found] == ["Here", "Also"]
     assert found[0].models[0] == "qwen3-coder"
+
+
+@contextmanager
+def speaking(*pieces, pause=0.0):
+    """A server that speaks no HTTP of ours: it sends these bytes to whoever connects."""
+    ended = threading.Event()
+
+    def serve():
+        while not ended.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                for piece in pieces:
+                    try:
+                        connection.sendall(piece)
+                    except OSError:
+                        break
+                    if ended.wait(pause):
+                        break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 banana\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 400000\r\n\r\n" + b"[" * 400_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"",
+    ],
+)
+def test_what_speaks_another_language_is_no_model_server(said):
+    with speaking(said) as url:
+        assert models_at(url) == ()
+
+
+def test_a_server_that_drips_is_not_waited_for():
+    drops = [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b" "] * 100]
+    with speaking(*drops, pause=0.05) as url:
+        began = time.monotonic()
+        assert models_at(url, timeout=0.3) == ()
+        assert time.monotonic() - began < 2
+
+
+def test_a_redirect_takes_no_key_anywhere():
+    with Loopback(document(LISTED)) as other:
+        moved = Reply(status=302, headers={"Location": f"{other.url}/models"}, length=True)
+        with Loopback(moved) as server:
+            assert models_at(server.url, api_key="sk-test") == ()
+        assert other.exchanges == []
+
+
+def test_a_proxy_is_not_asked_for_this_machine(monkeypatch):
+    with Loopback(document(LISTED)) as server, Loopback(failure(502, {})) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert models_at(server.url) == ("qwen3-coder", "gemma3")
+        assert proxy.exchanges == []

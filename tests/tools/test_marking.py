@@ -42,6 +42,15 @@ def test_what_is_the_users_own_is_not(toolset):
     assert result("three penguins and a seal", toolset=toolset) == "three penguins and a seal"
 
 
+@pytest.mark.parametrize("value", [{"text": ATTACK}, [ATTACK], (ATTACK,)])
+def test_a_result_that_is_no_text_is_marked_as_the_text_it_becomes(value):
+    tainted = []
+    output = result(value, toolset="mcp", tainted=tainted)
+    assert isinstance(output, ToolOutput)
+    assert MARK in output.text
+    assert tainted
+
+
 def test_a_short_line_cannot_carry_an_order():
     assert result("344", toolset="kernel", risk=Risk.EXECUTE) == "344"
 

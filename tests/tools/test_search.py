@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -305,6 +306,20 @@ def test_a_sink_has_enough_after_the_count_limit():
     end = b'{"type":"end","data":{"path":{"text":"a"},"binary_offset":null}}\n'
     assert not kept.feed(line * results.COUNT_LIMIT + end)
     assert kept.omitted == results.COUNT_LIMIT - 1
+
+
+def test_a_line_in_many_pieces_is_joined_once():
+    found = results.Results(10, str)
+    text = "x" * 20_000_000
+    line = {"path": {"text": "a"}, "lines": {"text": text}, "line_number": 1, "submatches": []}
+    data = json.dumps({"type": "match", "data": line}).encode()
+    end = json.dumps({"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}})
+    began = time.process_time()
+    for start in range(0, len(data), 2_000):
+        assert found.feed(data[start : start + 2_000])
+    assert found.feed(f"\nrg: a complaint\n{end}\n".encode())
+    assert time.process_time() - began < 2
+    assert found.matches == 1
 
 
 def test_a_large_tree_is_quick(tmp_path):

@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 from hermes_nb.core.errors import ToolDenied, ToolError
@@ -13,6 +15,7 @@ from hermes_nb.core.messages import Image
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk, ToolOutput, Toolset
 from hermes_nb.safety.guard import Guard
+from hermes_nb.tools import wrap
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrap import asking, limited
 from hypothesis import given
@@ -77,6 +80,34 @@ def test_the_whole_output_is_kept_for_its_owner_only(tmp_path):
     text = kept.read_text(encoding="utf-8")
     assert secret not in text
     assert text.count("x") >= 60_000
+
+
+@tool
+def count(items: int) -> list[str]:
+    """Count."""
+    return ["line"] * items
+
+
+def test_a_result_that_is_no_text_is_capped_as_the_text_it_becomes():
+    output = run(limited(Toolset([count])).get("count"), items=100_000)
+    assert isinstance(output, ToolOutput)
+    assert len(output.text) <= 50_000
+    assert "characters dropped" in output.text
+
+
+def test_one_output_never_takes_the_file_of_another(tmp_path, monkeypatch):
+    """Another session counts its turns and calls from 1 as well."""
+    for text in ("a" * 60_000, "b" * 60_000, "a" * 60_000):
+        shown = run(limited(SET, spill=tmp_path / "spill").get("say"), text=text)
+        (path,) = re.findall(r"the whole output is in (\S+) \.\.\.", shown)
+        assert Path(path).read_text(encoding="utf-8") == text
+    kept = {path.read_text(encoding="utf-8")[0] for path in (tmp_path / "spill").iterdir()}
+    assert kept == {"a", "b"}
+    monkeypatch.setattr(wrap, "KEPT", 3)
+    for n in range(6):
+        run(limited(SET, spill=tmp_path / "spill").get("say"), text=f"{n}" * 60_000)
+    kept = {path.read_text(encoding="utf-8")[0] for path in (tmp_path / "spill").iterdir()}
+    assert kept == {"3", "4", "5"}
 
 
 def test_a_spill_that_cannot_be_written_costs_only_the_file(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hermes_nb.app.build import build_model, embedded_notice
 from hermes_nb.app.config import load_settings
+from hermes_nb.app.models import build_model, embedded_notice
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models import servers
 
@@ -62,3 +62,11 @@ def test_a_fallback_answers_when_the_first_provider_is_down(make_agent, home):
     assert events[-1].reason == "answered"
     assert agent.messages[-1].text == "from the second"
     asyncio.run(model.aclose())
+
+
+def test_the_window_that_is_set_is_that_of_the_model_that_is_named(home):
+    home.mkdir()
+    text = "fallback_providers: [{base_url: 'http://127.0.0.1:1/v1', model: second}]\n"
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+    model = model_for(base_url="http://127.0.0.1:2/v1", model="first", window=1_000)
+    assert [each.window for each in model._models] == [1_000, None]
