@@ -1,7 +1,7 @@
 """Asks the user before a call runs: buttons where a page answers, else `input()`, else the policy.
 
 The page draws the box, from texts that it never takes for HTML, and a page that is reloaded draws
-it again. What stays in the notebook after the answer is one line of plain Markdown.
+it again. What stays in the notebook is the answer, in the line of the call (`callview`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_nb.core.errors import ToolError
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk
@@ -18,8 +17,7 @@ from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.view import can_ask, has_kernel
 from hermes_nb.notebook.workbench import running_cell
-from hermes_nb.safety.markup import code_block, code_span, escape
-from hermes_nb.safety.redact import redact
+from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.visible import visible
 
 NOBODY = (
@@ -34,8 +32,6 @@ AFTER = "The turn goes on in the kernel; %hermes last shows it here once it is o
 QUESTION = "Run it? [y]es, [a]lways here, [n]o, or say why not: "
 ABSENT = 600.0
 """Seconds that a question waits for its page to come back: the laptop may have been closed."""
-GIST = 90
-"""Characters of a call that the line kept in the notebook shows."""
 
 
 class CellApprover:
@@ -59,24 +55,10 @@ class CellApprover:
         return Approval("deny", NOBODY) if answer is None else _parse(answer)
 
     async def _ask_in_page(self, request: ApprovalRequest) -> Approval:
-        """Have the page ask, and leave one line behind; a cancellation closes the box too."""
-        from IPython.display import display
-
-        outcome = "stopped"
-        try:
-            question = _question(request) | {"cell": running_cell(self._shell)}
-            given = await self._frontend.hold("ask", ABSENT, **question)
-            approval = Approval("deny", LEFT) if given is None else _chosen(given)
-            outcome = _outcome(approval)
-        except ToolError:
-            outcome = "could not be asked"
-            raise
-        else:
-            return approval
-        finally:
-            gist = one_line(redact(visible(_gist(request))), GIST)
-            line = {"text/markdown": f"{code_span(gist)} · {escape(outcome)}"}
-            display(line | {"text/plain": f"{gist} · {outcome}"}, raw=True)
+        """Have the page ask; a cancellation closes the box too."""
+        question = _question(request) | {"cell": running_cell(self._shell)}
+        given = await self._frontend.hold("ask", ABSENT, **question)
+        return Approval("deny", LEFT) if given is None else _chosen(given)
 
     def _show(self, request: ApprovalRequest) -> None:
         title = f"Hermes wants to use {request.tool.name}"
@@ -175,9 +157,3 @@ def _gist(request: ApprovalRequest) -> str:
     found = [str(arguments[name]) for name in names if arguments.get(name)]
     told = request.tool.describe(arguments) if request.tool.describe else ""
     return " ".join(found) or f"{request.tool.name} {told}".strip()
-
-
-def _outcome(approval: Approval) -> str:
-    if approval.answer == "deny":
-        return f"denied: {redact(visible(approval.reason))}" if approval.reason else "denied"
-    return "allowed once" if approval.answer == "once" else "allowed from now on"

@@ -1,4 +1,7 @@
-"""One tool call as its user sees it: a line, and its arguments and result, cut to what is read."""
+"""One tool call as its user sees it: a line that opens to its arguments and its result.
+
+Both are cut to what is read. What the user answered when the call asked stands in the line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from hermes_nb.core.events import ApprovalGiven
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.safety.markup import code_block, code_span, escape
@@ -20,6 +24,8 @@ MOST_ARGUMENTS = 12
 """Arguments of a call that are shown."""
 GIST = 90
 """Characters of what a call is about."""
+REASON = 160
+"""Characters of why the user said no."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
 LANGUAGES = {"code": "python", "command": "bash"}
 GIST_ARGUMENTS = ("command", "code", "path", "name", "pattern", "query", "goal", "action")
@@ -42,16 +48,43 @@ class CallView:
     seconds: float = 0.0
     progress: str = ""
     result: str = ""
+    answer: str = ""
 
     def line(self) -> str:
         """Return the call as one Markdown line."""
         gist = f" {code_span(self.gist)}" if self.gist else ""
-        if self.status in ("error", "denied", "interrupted"):
-            gist += f" · {self.status}"
+        name = escape(one_line(self.call.name))
+        return f"{MARKS[self.status]} **{name}**{gist}{self._tail()}"
+
+    def block(self) -> str:
+        """Return the call as Markdown: its line, which opens to all the rest by a click."""
+        bodies = self.bodies()
+        if not bodies:
+            return self.line()
+        gist = f" <code>{escape(self.gist)}</code>" if self.gist else ""
+        head = f"{MARKS[self.status]} <b>{escape(one_line(self.call.name))}</b>{gist}{self._tail()}"
+        inside = "\n\n".join(bodies)
+        return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
+
+    def answered(self, given: ApprovalGiven) -> None:
+        """Take in what the user said when this call asked."""
+        reason = visible(one_line(redact(given.reason), REASON))
+        refused = f"denied: {reason}" if reason else ""
+        told = {"once": "allowed once", "always": "allowed from now on", "deny": refused}
+        self.answer = told[given.answer]
+
+    def _tail(self) -> str:
+        """Return how it goes or went, and how long that takes, as Markdown or HTML."""
+        parts = [self.answer]
+        if self.status in ("error", "denied", "interrupted") and not (
+            self.status == "denied" and self.answer
+        ):
+            parts.append(self.status)
         if self.status != "skipped":
-            gist += f" · {self.elapsed():.1f} s"
-        tail = f" · {escape(self.progress)}" if self.progress and not self.status else ""
-        return f"{MARKS[self.status]} **{escape(one_line(self.call.name))}**{gist}{tail}"
+            parts.append(f"{self.elapsed():.1f} s")
+        if not self.status:
+            parts.append(self.progress)
+        return "".join(f" · {escape(part)}" for part in parts if part)
 
     def elapsed(self) -> float:
         """Return how long the call took, or has been running."""

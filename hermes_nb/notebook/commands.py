@@ -46,10 +46,11 @@ def find(line: str) -> tuple[Command, str] | None:
     Raises `ConfigError` for a lone word that looks like a misspelt command, and for a command's
     first word that looks like a misspelt one.
     """
-    word, _, rest = line.strip().partition(" ")
+    word, *more = line.split(None, 1) or [""]
+    rest = more[0].strip() if more else ""
     if word in COMMANDS:
-        _check_first(word, COMMANDS[word], rest.strip())
-        return COMMANDS[word], rest.strip()
+        _check_first(word, COMMANDS[word], rest)
+        return COMMANDS[word], rest
     if word and not rest and not word.startswith("-"):
         near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=CLOSE_ENOUGH)
         if near:
@@ -72,7 +73,7 @@ async def perform(command: Command, resident: Resident, words: str) -> str:
 
 def _check_first(name: str, command: Command, words: str) -> None:
     """Raise `ConfigError` for a first word that is nearly one of the command's."""
-    first = words.partition(" ")[0]
+    first = next(iter(words.split(None, 1)), "")
     if not first or first in command.words or not command.words:
         return
     near = difflib.get_close_matches(first, command.words, n=1, cutoff=CLOSE_ENOUGH)

@@ -32,7 +32,7 @@ async def have_weights(
     Asks before anything is downloaded; where nobody can answer, `HERMES_NB_FETCH_WEIGHTS=1` is the
     yes. Raises `ConfigError`, with the ways out, when the answer is no.
     """
-    from hermes_nb.app.build import embedded_notice
+    from hermes_nb.app.models import embedded_notice
 
     notice = embedded_notice(model)
     if notice is None:

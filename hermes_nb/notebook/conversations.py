@@ -40,16 +40,23 @@ class Conversations:
             self.current.end()
         self.current = None
 
+    def _enter(self, session: Session) -> Session:
+        """Go on with a session; the one before it lets go of what it needed."""
+        if self.current is not None:
+            self.current.leave()
+        self.current = session
+        self._entered(session)
+        return session
+
     def start(self, title: str, equipment: Equipment) -> Session:
         """Begin a session and make it the current one."""
-        self.current = Session.start(
+        session = Session.start(
             store=self._store(),
             equipment=equipment,
             identity=Identity(source=self._source, notebook=self._notebook(), title=title),
             warn=self._note,
         )
-        self._entered(self.current)
-        return self.current
+        return self._enter(session)
 
     def join(self, name: str, equipment: Equipment) -> Session:
         """Go on with the session of that id or title, or start one with that title."""
@@ -115,14 +122,13 @@ class Conversations:
         return self.current or (None if afresh else self.left_off())
 
     def _resumed(self, stored: StoredSession, equipment: Equipment) -> Session:
-        self.current = Session.resume(
+        session = Session.resume(
             stored,
             store=self._store(),
             equipment=equipment,
             warn=self._note,
         )
-        self._entered(self.current)
-        return self.current
+        return self._enter(session)
 
     def _is(self, session: Session, name: str) -> bool:
         stored = self._store().get(session.id)

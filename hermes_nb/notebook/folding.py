@@ -1,4 +1,4 @@
-"""What a finished turn folds away: its calls, the latest ones whole, within a size that is saved.
+"""What a finished turn folds away: its calls, one line each, the latest of which open in turn.
 
 A notebook keeps what its cells show, in every copy and every commit. So the size is bounded, not
 the number of calls: of a turn with 1,500 of them, the last few are whole, some hundred more have a
@@ -36,6 +36,14 @@ class Step:
     calls: list[CallView] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A piece of what is folded away; `line` says that it is a call without anything in it."""
+
+    text: str
+    line: bool = False
+
+
 def fold(steps: Sequence[Step]) -> str:
     """Return the calls of all steps as one folded block; "" without any.
 
@@ -47,8 +55,8 @@ def fold(steps: Sequence[Step]) -> str:
     summary = f"{len(calls)} tool call{'s' if len(calls) != 1 else ''}{_troubled(calls)}"
     kept, left_out = _latest(steps)
     if left_out:
-        kept.insert(0, _counted(left_out))
-    return folded(summary, "\n\n".join(kept))
+        kept.insert(0, _Block(_counted(left_out)))
+    return folded(summary, _joined(kept))
 
 
 def folded(summary: str, body: str) -> str:
@@ -75,27 +83,39 @@ def fitted(text: str, room: int) -> str:
         limit = limit * room // size
 
 
-def _latest(steps: Sequence[Step]) -> tuple[list[str], list[CallView]]:
+def _joined(blocks: Sequence[_Block]) -> str:
+    """Return blocks as one text; calls that are mere lines stand right below one another."""
+    out: list[str] = []
+    above = _Block("")
+    for block in blocks:
+        if out:
+            out.append("  \n" if block.line and above.line else "\n\n")
+        out.append(block.text)
+        above = block
+    return "".join(out)
+
+
+def _latest(steps: Sequence[Step]) -> tuple[list[_Block], list[CallView]]:
     """Return the blocks that there is room for, and the calls that there is none for."""
-    blocks: list[str] = []
+    blocks: list[_Block] = []
     whole, listed = WHOLE, LISTED
     number = 0
     queue = [(step, call) for step in steps for call in step.calls]
     while queue:
         step, call = queue[-1]
-        piece = [call.line()]
+        line = call.line()
         said = step.text if step.calls[0] is call and step is not steps[-1] else ""
-        if said:
-            piece.insert(0, fitted(redact(said), SAID))
-        listed -= _size(piece)
+        told = fitted(redact(said), SAID) if said else ""
+        listed -= _size(told) + _size(line)
         if listed < 0:
             break
-        if number < KEPT_IN_FULL:
-            bodies = call.bodies()
-            whole -= _size(bodies)
+        block = call.block() if number < KEPT_IN_FULL else line
+        if block != line:
+            whole -= _size(block) - _size(line)
             number = KEPT_IN_FULL if whole < 0 else number + 1
-            piece += bodies if whole >= 0 else []
-        blocks += reversed(piece)
+            block = block if whole >= 0 else line
+        blocks.append(_Block(block, line=block == line))
+        blocks += [_Block(told)] if told else []
         queue.pop()
     return blocks[::-1], [call for _, call in queue]
 
@@ -115,5 +135,5 @@ def _troubled(calls: Sequence[CallView]) -> str:
     return "".join(f", {counts[status]} {word}" for status, word in told if counts[status])
 
 
-def _size(blocks: Sequence[str]) -> int:
-    return sum(len(block.encode(errors="replace")) + 2 for block in blocks)
+def _size(block: str) -> int:
+    return len(block.encode(errors="replace")) + 2 if block else 0

@@ -97,7 +97,7 @@ def _unmet() -> list[str]:
 
 def model(settings: Settings, variables: Callable[[], Sequence[Variable]] = tuple) -> Finding:
     """Return which model would answer; a replay asks none, so none is looked for."""
-    from hermes_nb.app.build import build_model, embedded_notice
+    from hermes_nb.app.models import build_model, embedded_notice
 
     if settings.cassette == "replay":
         return _replay(settings)

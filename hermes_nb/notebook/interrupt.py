@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from hermes_nb.core import hurry
+
 PATIENCE = 1.0
 """Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
 AGAIN = 1.0009765625
@@ -54,6 +56,7 @@ class Stop:
         if self.stopped and now - self._last < PATIENCE:
             return
         self.stopped, self._last = True, now
+        hurry.press()
         with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
             self._loop.call_soon_threadsafe(self._cancel)
 
@@ -66,6 +69,7 @@ class Stop:
         """End the watch and take our cancellations back; return whether others remain."""
         if self._active:
             self._active = False
+            hurry.release()
             signal.signal(signal.SIGINT, self._old)
         for _ in range(self._cancels):
             self._task.uncancel()

@@ -14,6 +14,7 @@ from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.notebook.drawings import show_drawings
 from hermes_nb.notebook.kernel import Execution, execute
 from hermes_nb.notebook.kinds import Foreign
 from hermes_nb.notebook.outputs import IMAGES, render, strip_ansi
@@ -56,6 +57,7 @@ def kernel_tools(
             timeout=timeout,
             on_output=lambda text: context.progress(_last_line(text)),
         )
+        show_drawings(shell, execution.outputs)
         after = fingerprints(shell.user_ns, shell.user_ns_hidden)
         changes = changed(before, after)
         note = _mention(shell, changes.added, changes.changed)

@@ -8,63 +8,24 @@ stop is noticed at once.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
-import re
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.inputtransformer2 import make_tokens_by_line
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Int, Unicode
+from traitlets import Int, Unicode, observe
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.tools import Tool
+from hermes_nb.notebook import transformers
 from hermes_nb.notebook.completion import Completions
 from hermes_nb.notebook.keys import refuse_key
+from hermes_nb.notebook.magic_line import split_options
 
 if TYPE_CHECKING:
     from hermes_nb.app.turn import Turn
-
-CALL = re.compile(
-    r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
-)
-
-
-QUESTION = re.compile(r"^(\s*)%hermes[ \t]+(\S.*\?)\s*$")
-
-
-def questions(lines: list[str]) -> list[str]:
-    """Turn `%hermes … ?` into the call it stands for.
-
-    IPython takes any line that ends with a question mark for a request for help, so a question to
-    the agent would look up its last word. Lines inside a string are left alone.
-    """
-    rows = [row for row, line in enumerate(lines) if QUESTION.match(line)]
-    if not rows:
-        return lines
-    starts = {
-        tokens[0].start[0] - 1
-        for group in make_tokens_by_line(lines)
-        if (tokens := [token for token in group if token.string.strip()])
-        and tokens[0].string == "%"
-    }
-    return [
-        QUESTION.sub(_call, line) if row in starts and row in rows else line
-        for row, line in enumerate(lines)
-    ]
-
-
-def _call(match: re.Match[str]) -> str:
-    return f"{match[1]}get_ipython().run_line_magic('hermes', {match[2]!r})\n"
-
-
-def awaited(lines: list[str]) -> list[str]:
-    """Put `await` before every call of our magics that IPython generated."""
-    return [CALL.sub(r"\1await \2", line) for line in lines]
 
 
 @magics_class
@@ -77,8 +38,14 @@ class HermesMagics(Magics):
     max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+        self._resident: Any = None  # before the traits, which may be set by a configuration
         super().__init__(shell=shell, parent=shell)
-        self._resident: Any = None
+
+    @observe("model", "base_url")
+    def _another_model(self, _change: Any) -> None:  # noqa: ANN401 - traitlets' own
+        """Have `%config` work on an agent that is awake: the next turn asks the new model."""
+        if self.awake is not None:
+            self.awake.change_models()
 
     def close(self) -> None:
         """Stop what runs in the background."""
@@ -240,46 +207,6 @@ def _magics() -> HermesMagics:
     return found
 
 
-def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
-    """Return the option words at the start of a line, and the rest untouched.
-
-    A prompt is no shell command: its apostrophes, quotes and dashes mean nothing here. `--` ends
-    the options.
-    """
-    words: list[str] = []
-    rest = line.strip()
-    takes_value = {
-        name: action.nargs != 0
-        for action in parser._actions  # noqa: SLF001 - argparse has no public listing
-        for name in action.option_strings
-    }
-    while rest.startswith("-"):
-        word, _, after = rest.partition(" ")
-        if word == "--":
-            return words, after.lstrip()
-        name = word.partition("=")[0]
-        if name not in takes_value:
-            known = [each for each in takes_value if each.startswith("--")]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-            message = f"there is no option {name}; {hint} (`--` starts a prompt)"
-            raise ConfigError(message)
-        words.append(word)
-        rest = after.lstrip()
-        if takes_value[name] and "=" not in word:
-            value, rest = _first_word(rest)
-            words += [value] if value else []
-    return words, rest
-
-
-def _first_word(text: str) -> tuple[str, str]:
-    """Return the first word, which may be quoted, and what follows it."""
-    if text[:1] in ("'", '"') and (end := text.find(text[0], 1)) > 0:
-        return shlex.split(text[: end + 1])[0], text[end + 1 :].lstrip()
-    word, _, rest = text.partition(" ")
-    return word, rest.lstrip()
-
-
 def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Register the magics and the transformer, once however often this is called."""
     unload(shell)
@@ -287,14 +214,16 @@ def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     shell.register_magics(magics)
     if (completer := getattr(shell, "Completer", None)) is not None:
         completer.custom_matchers.append(Completions(magics).matcher)
-    shell.input_transformers_cleanup.append(questions)
-    shell.input_transformers_post.append(awaited)
+    shell.input_transformers_cleanup.append(transformers.questions)
+    shell.input_transformers_post.append(transformers.awaited)
 
 
 def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Take back what `load` registered, and stop what runs in the background."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
-        hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != __name__]
+        # By where they are from: after a reload they are other objects.
+        ours = transformers.__name__
+        hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != ours]
     if (completer := getattr(shell, "Completer", None)) is not None:
         matchers = completer.custom_matchers
         matchers[:] = [each for each in matchers if getattr(each, "hermes", False) is False]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hermes_nb.app.build import EMBEDDED, offered_models
+from hermes_nb.app.amounts import amount
 from hermes_nb.app.config import Endpoint
+from hermes_nb.app.models import EMBEDDED, offered_models
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.models import prices
@@ -14,7 +15,6 @@ from hermes_nb.models.openai_chat import OPENAI
 from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
 from hermes_nb.models.profiles import profile_for
 from hermes_nb.notebook.resident import Resident
-from hermes_nb.notebook.transcript import amount
 from hermes_nb.notebook.wording import grid
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact

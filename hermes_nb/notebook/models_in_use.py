@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_nb.app.build import EMBEDDED, build_auxiliary, build_model, is_embedded
 from hermes_nb.app.config import Settings
+from hermes_nb.app.models import EMBEDDED, build_auxiliary, build_model, is_embedded
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.models.addresses import is_loopback
 from hermes_nb.models.deck import Deck
 from hermes_nb.models.profiles import profile_for
 from hermes_nb.notebook.consent import have_weights
-
-LOOPBACK = ("localhost", "::1")
 
 
 class ModelsInUse:
@@ -113,7 +112,7 @@ class ModelsInUse:
         # Without an address, a name or a key it is a local server that was found, or built in.
         named = end.model or end.base_url or end.api_key
         host = urlsplit(end.base_url).hostname or ""
-        return not named or end.model == EMBEDDED or host in LOOPBACK or host.startswith("127.")
+        return not named or end.model == EMBEDDED or is_loopback(host)
 
     def _built(self) -> ChatModel:
         return build_model(self._settings(), variables=self._variables, deck=self._deck)

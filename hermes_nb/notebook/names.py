@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hermes_nb.app.build import EMBEDDED
 from hermes_nb.app.filling import shares
+from hermes_nb.app.models import EMBEDDED
 from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook.resident import Resident
 from hermes_nb.safety.visible import visible

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook import knowledge_commands as known
 from hermes_nb.notebook import session_commands as sessions
@@ -24,7 +26,7 @@ async def panel(resident: Resident, words: str) -> str:
     if tab and tab not in TEXTS:
         message = f"the panel has no tab {words!r}; its tabs are {', '.join(TEXTS)}"
         raise ConfigError(message)
-    if not has_kernel(resident.shell):
+    if not has_kernel(resident.shell) or find_spec("ipywidgets") is None:
         return _texts(resident, tab)
     from hermes_nb.notebook.panels.panel import Panel  # ipywidgets, not before somebody wants it
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_nb.app.amounts import amount
-from hermes_nb.app.build import build_model
 from hermes_nb.app.equipment import Equipment, compose
 from hermes_nb.app.filling import schema_tokens, text_tokens
+from hermes_nb.app.models import build_model
 from hermes_nb.app.session import Identity, Session
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.loop import LOST_RESULT

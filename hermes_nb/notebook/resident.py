@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.app.build import build_deck, open_store
+from hermes_nb.app.build import open_store
 from hermes_nb.app.checkpoints import Checkpoints
-from hermes_nb.app.config import Settings, load_settings
+from hermes_nb.app.config import Settings
 from hermes_nb.app.equipment import Equipment
 from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.app.models import build_deck
 from hermes_nb.app.reviews import Reviews
 from hermes_nb.app.session import Session
 from hermes_nb.app.turn import Turn
 from hermes_nb.app.workshop import Workshop
-from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.errors import ConfigError, SessionBusy
+from hermes_nb.core.loop import BUSY
 from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
+from hermes_nb.notebook.choices import Choices
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.document import NotebookDocument
+from hermes_nb.notebook.endings import Stopped, TurnFailed
 from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.models_in_use import ModelsInUse
 from hermes_nb.notebook.options import TurnOptions
+from hermes_nb.notebook.outfit import Outfit
 from hermes_nb.notebook.rehearsal import rehearse
 from hermes_nb.notebook.tools_in_use import ToolsInUse, own_tools
 from hermes_nb.notebook.transcript import Transcript
@@ -42,21 +46,6 @@ from hermes_nb.notebook.variables import summaries
 from hermes_nb.notebook.view import View, can_ask, has_kernel
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import escape
-
-
-class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
-    """The turn failed; its cell fails with it, so that a run of the whole notebook stops here."""
-
-
-class Stopped(HermesError):  # noqa: N818 - what the user did
-    """The user stopped the turn; the cell ends as interrupted cells do, in one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [str(self)]
-
-
-MINE = "mine"
-"""The toolset of tools that the user hands over without naming one."""
 
 
 class Resident:
@@ -75,13 +64,12 @@ class Resident:
     ) -> None:
         self.shell = shell
         self.last: Transcript | None = None
-        self.happenings = Happenings()
-        self.guard = Guard()
-        self._overrides = overrides
-        self._chosen: dict[str, Any] = {}
-        self._say = say
         self.view: View | None = None
         self.turn: Turn | None = None
+        self.happenings = Happenings()
+        self.guard = Guard()
+        self._choices = Choices(overrides)
+        self._say = say
         self.deck = build_deck(
             self.settings,
             personal=lambda: self.session.personal if self.session else (),
@@ -89,11 +77,8 @@ class Resident:
             start=Path(shell.starting_dir),
         )
         self.models = ModelsInUse(self.settings, self.variables, self.deck)
-        self._workshop: Workshop | None = None
-        self._equipped: Equipment | None = None
-        self._reviews: Reviews | None = None
+        self._outfit = Outfit(self.models, make=self._workshop, emit=self.happenings.background)
         self.tools_in_use = ToolsInUse(self.tools)
-        self.given_tools = Toolset()
         self._store: SessionStore | None = None
         self.desk = Desk(
             shell,
@@ -103,7 +88,7 @@ class Resident:
             turn=lambda: self.session.agent.turns if self.session else 0,
         )
         self.briefing = Briefing(shell, self.desk, self.variables)
-        self._conversations = Conversations(
+        self.conversations = Conversations(
             store=lambda: self.store,
             notebook=lambda: self.notebook,
             source="notebook" if has_kernel(shell) else "terminal",
@@ -114,12 +99,11 @@ class Resident:
     @property
     def session(self) -> Session | None:
         """The session that the next turn goes on with, None before the first one."""
-        return self._conversations.current
+        return self.conversations.current
 
     def settings(self, **options: object) -> Settings:
         """Return the settings as they are now; `options` that are not None come first."""
-        wished = {name: value for name, value in options.items() if value is not None}
-        return load_settings(overrides={**self._overrides(), **self._chosen, **wished})
+        return self._choices.settings(**options)
 
     @property
     def store(self) -> SessionStore:
@@ -151,10 +135,13 @@ class Resident:
         """Take a turn, show it, and return the answer; a dry run shows what would be sent.
 
         Raises `Stopped` when the user stopped it and `TurnFailed` when it failed; both render as
-        one line. What was shown and stored until then stays.
+        one line. What was shown and stored until then stays. Raises `SessionBusy` while a turn of
+        this kernel runs, and leaves that alone.
         """
         options = options or TurnOptions()
         options.check(prompt)
+        if self.view is not None:
+            raise SessionBusy(BUSY)
         with stoppable() as stop:
             if options.dry_run:
                 await rehearse(self, prompt, options, show=self._say)
@@ -170,66 +157,60 @@ class Resident:
             self.reviews.after_turn(self.session)
         return self.last.answer if self.last else ""
 
-    @property
-    def conversations(self) -> Conversations:
-        """Which session this is, and the ways to others."""
-        return self._conversations
-
     def new(self) -> None:
         """End the running session; the next turn begins another."""
-        self._conversations.end()
+        self.conversations.end()
 
     def resume(self, wanted: str = "") -> Session:
         """Go on with a session by id or title, or with the notebook's (or any) latest one.
 
         Raises `ConfigError` when there is none.
         """
-        return self._conversations.resume(wanted, self.equipment(self.settings()))
+        return self.conversations.resume(wanted, self.equipment(self.settings()))
 
     def find_session(self, wanted: str) -> StoredSession:
         """Return a stored session by id or title; "" is the latest, of this notebook if any.
 
         Raises `ConfigError` when there is none.
         """
-        return self._conversations.find(wanted)
+        return self.conversations.find(wanted)
 
     def equipment(self, settings: Settings) -> Equipment:
         """Return what a session is given now; raise `ConfigError` where there is no model."""
-        model = self.models.main
-        if self._equipped is None or self._equipped.model is not model:
-            self._equipped = self.workshop.equipment(model, auxiliary=self.models.auxiliary)
-        budget = settings.budget.without_cost() if self.models.runs_here else settings.budget
-        return replace(self._equipped, max_requests=settings.max_requests, budget=budget)
+        return self._outfit.equipment(settings)
 
     @property
     def workshop(self) -> Workshop:
         """What equips sessions, with everything Hermes knows here; made on first use."""
-        if self._workshop is None:
-            self._workshop = Workshop(
-                self.settings(),
-                root=working_directory(),
-                store=self.store,
-                guard=self.guard,
-                approver=CellApprover(self.shell, self.desk.frontend),
-                session=lambda: self.session,
-                notebook=lambda: self.notebook,
-                own=own_tools(
-                    self.shell,
-                    self.desk,
-                    sees_images=self.models.sees_images,
-                    mark=self._mark,
-                    root=working_directory,
-                ),
-                given=self.given_tools,
-                keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
-                tell=self.note,
-            )
-        return self._workshop
+        return self._outfit.workshop
+
+    def _workshop(self, given: Toolset) -> Workshop:
+        """Return a workshop for this kernel, with tools of the user's."""
+        root = working_directory()
+        return Workshop(
+            self.settings(),
+            root=root,
+            store=self.store,
+            guard=self.guard,
+            approver=CellApprover(self.shell, self.desk.frontend),
+            session=lambda: self.session,
+            notebook=lambda: self.notebook,
+            own=own_tools(
+                self.shell,
+                self.desk,
+                sees_images=self.models.sees_images,
+                mark=self._mark,
+                root=working_directory,
+            ),
+            given=given,
+            keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
+            tell=self.note,
+        )
 
     @property
     def equipped(self) -> bool:
         """Whether tools and knowledge have been made, so that asking for them costs little."""
-        return self._equipped is not None
+        return self._outfit.made
 
     @property
     def knowledge(self) -> Knowledge:
@@ -238,29 +219,38 @@ class Resident:
 
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
-        self._chosen["model"] = name
+        self._choices.choose("model", name)
         self.use(None)
+
+    def change_models(self) -> None:
+        """Ask the models that the settings name now, from the next turn on."""
+        self._outfit.change_models()
+
+    def choose_approval(self, mode: str) -> None:
+        """Set the approval mode; raise `ConfigError` for one that does not exist."""
+        self._choices.choose("approve", mode)
 
     def switch_cassette(self, mode: CassetteMode) -> None:
         """Record, replay, both or neither from the next turn on."""
         self.deck.switch(mode)
-        self.models.renew()
-        self._equipped = None
+        self._outfit.change_models()
+
+    def configure(self, key: str, value: object) -> None:
+        """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
+        self._choices.choose(key, value)
+        self._outfit.renew()
 
     @property
     def reviews(self) -> Reviews:
         """What looks back after turns; made on first use."""
-        if self._reviews is None:
-            self._reviews = Reviews(
-                self.workshop, model=self.models.another, emit=self.happenings.background
-            )
-        return self._reviews
+        return self._outfit.reviews
 
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop what runs in the background, and leave the session, which can be resumed."""
         self.happenings.close()
-        if self._reviews is not None:
-            self._reviews.close()
+        self._outfit.close()
+        if self.session is not None:
+            self.session.leave()
 
     @property
     def _looks_back(self) -> bool:
@@ -282,30 +272,7 @@ class Resident:
 
     def use_tools(self, tools: Sequence[Tool]) -> None:
         """Add tools of the user's, or put them in the place of earlier ones of their names."""
-        mine = {tool.name: tool for tool in [*self.given_tools, *tools]}
-        self.given_tools = Toolset(
-            replace(tool, toolset=tool.toolset or MINE) for tool in mine.values()
-        )
-        self._renew()
-
-    def configure(self, key: str, value: object) -> None:
-        """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
-        wanted = {**self._chosen, key: value}
-        load_settings(overrides={**self._overrides(), **wanted})
-        self._chosen = wanted
-        self._renew()
-
-    def _renew(self) -> None:
-        """Let everything that was made from the settings be made anew when it is next needed."""
-        self.models.renew()
-        if self._reviews is not None:
-            self._reviews.close()
-        self._workshop = self._equipped = self._reviews = None
-
-    def choose_approval(self, mode: str) -> None:
-        """Set the approval mode; raise `ConfigError` for one that does not exist."""
-        load_settings(overrides={"approve": mode})
-        self._chosen["approve"] = mode
+        self._outfit.give(tools)
 
     def tools(self) -> Toolset:
         """Return all the tools there are, built on first use."""

@@ -12,8 +12,10 @@ import re
 import time
 from collections.abc import Callable
 
+from hermes_nb.app.amounts import amount
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
+    ApprovalGiven,
     ContextCompressed,
     Event,
     MessageAdded,
@@ -31,6 +33,7 @@ from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.callview import CallView, gist_of
 from hermes_nb.notebook.folding import Step, fold, thought
+from hermes_nb.notebook.wording import aligned
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import readable, visible
@@ -42,8 +45,6 @@ ANSWER = 45_000
 model says at most at a time; `%hermes last` shows the rest of a longer one."""
 PLAIN_CALLS = 60
 """Lines of calls that the plain text has."""
-ROUNDS_UP = 0.99995
-"""999,950 tokens are 1.0M, not 1000.0k."""
 
 
 class Transcript:
@@ -83,6 +84,12 @@ class Transcript:
         return self._steps[-1].text
 
     @property
+    def _said(self) -> str:
+        """What was said last, so that it stays in sight while the calls after it run."""
+        said = self.answer
+        return said or next((step.text for step in reversed(self._steps) if step.text), "")
+
+    @property
     def calls(self) -> list[CallView]:
         """The turn's calls so far."""
         return [call for step in self._steps for call in step.calls]
@@ -117,14 +124,8 @@ class Transcript:
                 self.notes.append(told_compression(event))
             case MessageAdded(message):
                 self._message(message)
-            case ToolStarted(call):
-                self._start(call)
-            case ToolProgress(call_id, text) if call_id in self._calls:
-                self._calls[call_id].progress = one_line(visible(text), 80)
-            case ToolFinished(call, status, seconds):
-                self._open.discard(call.id)
-                self._calls[call.id].status = status
-                self._calls[call.id].seconds = seconds
+            case ToolStarted() | ApprovalGiven() | ToolProgress() | ToolFinished():
+                self._call(event)
             case TurnEnded():
                 self.ending = event
                 self._seconds = time.monotonic() - self._started
@@ -133,7 +134,7 @@ class Transcript:
 
     def running(self) -> str:
         """Return the view of a running turn, as Markdown."""
-        blocks = [safe_markdown(redact(self.answer)) + (" …" if self._draft else "")]
+        blocks = [safe_markdown(redact(self._said)) + (" …" if self._draft else "")]
         blocks += self.notes
         calls = self.calls
         lines = [call.line() for call in calls[-SHOWN_CALLS:]]
@@ -155,7 +156,8 @@ class Transcript:
         outcome = self._outcome() if shown else ""
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
         blocks += [thought(self._reasoning), fold(self._steps)]
-        blocks.append(f"<sub>{self._status(self._mark())}</sub>")
+        if self._began:
+            blocks.append(f"<sub>{self._status(self._mark())}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
 
     def plain(self, *, room: int | None = None) -> str:
@@ -168,7 +170,9 @@ class Transcript:
         return "\n".join(line for line in [*lines, *self.ending_lines()] if line.strip())
 
     def ending_lines(self) -> list[str]:
-        """Return how the turn ended and what it used, as lines of plain text."""
+        """Return how the turn ended and what it used, as lines of plain text; none before it."""
+        if not self._began:
+            return []
         lines = (self._outcome(), self._status(self._mark()))
         return [plain_text(line) for line in lines if line]
 
@@ -181,6 +185,21 @@ class Transcript:
                 self._reasoning.append("\n\n")
         elif message.role == "tool" and message.call_id in self._calls:
             self._calls[message.call_id].result = message.text
+
+    def _call(self, event: ToolStarted | ApprovalGiven | ToolProgress | ToolFinished) -> None:
+        match event:
+            case ToolStarted(call):
+                self._start(call)
+            case ApprovalGiven(call_id) if call_id in self._calls:
+                self._calls[call_id].answered(event)
+            case ToolProgress(call_id, text) if call_id in self._calls:
+                self._calls[call_id].progress = one_line(visible(text), 80)
+            case ToolFinished(call, status, seconds):
+                self._open.discard(call.id)
+                self._calls[call.id].status = status
+                self._calls[call.id].seconds = seconds
+            case _:  # of a call that is not known: it belongs to no turn that is shown here
+                pass
 
     def _start(self, call: ToolCall) -> None:
         view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))
@@ -202,7 +221,10 @@ class Transcript:
             case _ if self.ending.note:
                 return f"**Out of budget:** {escape(self.ending.note)}."
             case _:
-                return "**Out of requests for this turn.** Ask on to continue."
+                return (
+                    "**Out of requests for this turn.** Ask on to continue; "
+                    "`--max-requests N` gives a turn more."
+                )
 
     def _mark(self) -> str:
         reason = self.ending.reason if self.ending else ""
@@ -247,14 +269,6 @@ def told_compression(event: ContextCompressed) -> str:
     return f"{line} {escape(event.warning)}" if event.warning else line
 
 
-def amount(tokens: int) -> str:
-    """Return a token count as a person reads it: 640, 14.7k, 1.2M."""
-    for unit, size in (("M", 1_000_000), ("k", 1_000)):
-        if tokens >= size * ROUNDS_UP:
-            return f"{tokens / size:.1f}{unit}"
-    return str(tokens)
-
-
 def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
     """Return a text as it is shown, in `room` bytes: of a longer one the beginning and a note."""
     shown = show(text)
@@ -269,5 +283,7 @@ def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
 
 
 def plain_text(markdown: str) -> str:
-    """Return our own Markdown as plain text: no tags, no emphasis, no code marks."""
-    return html.unescape(re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n")))
+    """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
+    bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
+    bar = "\0"  # one that `escape` wrote is no border of a cell
+    return aligned(html.unescape(bare.replace("&#124;", bar))).replace(bar, "|")

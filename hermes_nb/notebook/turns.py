@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
-from hermes_nb.app.build import embedded_notice
 from hermes_nb.app.config import Settings
+from hermes_nb.app.models import embedded_notice
 from hermes_nb.app.session import Session
 from hermes_nb.app.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.events import Event, TurnEnded
+from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.models.profiles import seeing
@@ -20,6 +20,7 @@ from hermes_nb.notebook.host import Host
 from hermes_nb.notebook.models_in_use import sees
 from hermes_nb.notebook.options import TurnOptions
 from hermes_nb.notebook.quiet import StatusView
+from hermes_nb.notebook.remedies import with_remedy
 from hermes_nb.notebook.view import View, make_view
 
 
@@ -27,13 +28,16 @@ async def take(host: Host, prompt: str, options: TurnOptions) -> None:
     """Take a turn and show it; `host.turn` is the turn as soon as it has ended."""
     settings = host.settings()
     view = _view(host, options)
-    host.last, host.turn = view.transcript, None
+    host.turn = None
     events: list[Event] = []
 
     def follow(event: Event) -> None:
         events.append(event)
-        if isinstance(event, TurnEnded):
-            host.turn = turn_of(events)
+        if isinstance(event, TurnStarted):
+            host.last = view.transcript
+        elif isinstance(event, TurnEnded):
+            address = host.settings().endpoint.base_url
+            host.turn = with_remedy(turn_of(events), address=address)
             _bind(host, host.turn, options)
 
     with _showing(host, view), _approving(host, options, settings):
@@ -60,6 +64,7 @@ async def take(host: Host, prompt: str, options: TurnOptions) -> None:
         async with aclosing(turn) as running:
             async for _ in running:
                 pass
+    _take_other_settings(host)
 
 
 def prepare(host: Host, prompt: str, options: TurnOptions) -> Session:
@@ -100,6 +105,16 @@ def require_eyes(host: Host, model: ChatModel) -> None:
         "`%hermes config vision on`"
     )
     raise ConfigError(message)
+
+
+def _take_other_settings(host: Host) -> None:
+    """Let a key or an address that is set after a failure count from the next turn on.
+
+    The built-in model has neither, and would be loaded anew.
+    """
+    failed = host.turn is not None and host.turn.reason == "failed"
+    if failed and embedded_notice(host.models.main) is None:
+        host.models.renew()
 
 
 def _bind(host: Host, turn: Turn, options: TurnOptions) -> None:

@@ -9,7 +9,9 @@ updates, which those tools do not understand: one display at the end. In a termi
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
+import threading
 import time
 from typing import Any, Protocol
 
@@ -33,6 +35,8 @@ CHARACTERS_PER_SECOND = 40_000
 STILL_RUNNING = "(the turn was still running when this was saved)"
 TICK = 1.0
 """Seconds between updates of a quiet turn, so that its clock runs."""
+LATE = 1.5
+"""Seconds without an update after which the event loop is taken to be held up."""
 
 
 class View(Protocol):
@@ -110,10 +114,17 @@ class FinalView:
 
 
 class CellView:
-    """One display that is updated while the turn runs."""
+    """One display that is updated while the turn runs.
+
+    Code that a call runs on this thread holds up the event loop, for minutes if it trains a model.
+    A thread then keeps the clock going, so that what works does not look dead.
+    """
 
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
+        self._one = threading.RLock()
+        self._clock: threading.Thread | None = None
+        self._over = threading.Event()
         self._handle: Any = None
         self._shown = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -126,11 +137,13 @@ class CellView:
         The first of some calls is shown at once: it may run code that holds up this event loop,
         and with it every timer.
         """
-        busy = self.transcript.running_call
-        self.transcript(event)
+        with self._one:
+            busy = self.transcript.running_call
+            self.transcript(event)
         if isinstance(event, ToolStarted) and not busy:
             self._cancel()
             self._update(running=True)
+            self._start_clock()
         if not isinstance(event, TurnEnded):
             self._schedule()
 
@@ -144,8 +157,25 @@ class CellView:
         if self._closed:
             return
         self._closed = True
+        self._over.set()
         self._cancel()
         self._update(running=False)
+
+    def _start_clock(self) -> None:
+        if self._clock is None:
+            # With this context, its updates belong to the cell that runs now.
+            run = contextvars.copy_context().run
+            self._clock = threading.Thread(
+                target=run, args=(self._keep_time,), name="hermes-clock", daemon=True
+            )
+            self._clock.start()
+
+    def _keep_time(self) -> None:
+        while not self._over.wait(TICK):
+            with self._one:
+                held_up = time.monotonic() - self._shown > LATE
+                if held_up and self.transcript.running_call and not self._closed:
+                    self._update(running=True)
 
     def _schedule(self) -> None:
         if self._closed or self._due:
@@ -172,12 +202,13 @@ class CellView:
     def _update(self, *, running: bool) -> None:
         from IPython.display import display
 
-        data = bundle(self.transcript, running=running)
-        self._shown = time.monotonic()
-        if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True)
-        else:
-            self._handle.update(data, raw=True)
+        with self._one:
+            data = bundle(self.transcript, running=running)
+            self._shown = time.monotonic()
+            if self._handle is None:
+                self._handle = display(data, raw=True, display_id=True)
+            else:
+                self._handle.update(data, raw=True)
 
 
 class TerminalView:
@@ -218,9 +249,11 @@ class TerminalView:
         if self._closed:
             return
         self._closed = True
-        failed = self.transcript.ending is None or self.transcript.ending.reason != "answered"
-        for line in self.transcript.ending_lines():
-            self._line(line, style="red" if failed else "dim")
+        reason = self.transcript.ending.reason if self.transcript.ending else ""
+        lines = self.transcript.ending_lines()
+        # A failure's text follows as the cell's error, and with what to do about it.
+        for line in lines[-1:] if reason == "failed" else lines:
+            self._line(line, style="dim" if reason == "answered" else "red")
 
     def _line(self, text: str, *, style: str) -> None:
         self._end_line()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Iterable, Sequence
 
@@ -19,6 +20,31 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table; its cells are Markdown already, on one line each."""
     lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def aligned(text: str) -> str:
+    """Return a text with its Markdown tables as columns, for places that draw no tables.
+
+    Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay.
+    """
+    out: list[str] = []
+    table: list[list[str]] = []
+    for line in [*text.split("\n"), ""]:
+        if line.startswith("|") and line.endswith("|") and len(line) > 1:
+            table.append([cell.strip() for cell in line[1:-1].split("|")])
+            continue
+        out += _columns(table)
+        table = []
+        out.append(line)
+    return "\n".join(out[:-1])
+
+
+def _columns(table: list[list[str]]) -> list[str]:
+    """Return a table's rows without its rule, each column as wide as its widest cell."""
+    rows = [row for row in table if any(row) and not all(re.fullmatch(":?-+:?", c) for c in row)]
+    count = max(map(len, rows), default=0)
+    wide = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, wide, strict=False)).rstrip() for row in rows]
 
 
 def ago(seconds: float) -> str:

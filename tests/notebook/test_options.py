@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import re
@@ -9,13 +10,17 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.core.budget import Limits
-from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands import find, perform
+from hermes_nb.notebook.endings import TurnFailed
+from hermes_nb.notebook.magic_line import split_options
 from hermes_nb.notebook.magics import HermesMagics, last_turn, load, unload
 from hermes_nb.notebook.options import TurnOptions
-from hermes_nb.notebook.resident import TurnFailed
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.fixture
@@ -95,6 +100,68 @@ def test_a_turn_keeps_to_its_budget_and_says_which(magics, shell, capsys):
     assert len(model.requests) == 1
     assert "x" not in shell.user_ns
     assert "$0.50 for this turn" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "rest"),
+    [
+        ("--session my plan", ["--session=my"], "plan"),
+        ("--session 'my plan' go on", ["--session=my plan"], "go on"),
+        ('--session="my plan" it\'s "fine"', ["--session=my plan"], 'it\'s "fine"'),
+        ('--image "df[\\"x\\"]" why?', ['--image=df["x"]'], "why?"),
+        ("--image \"df['x']\" why?", ["--image=df['x']"], "why?"),
+        ('--session "open', ['--session="open'], ""),
+        ("--session 'x\\' y", ["--session=x\\"], "y"),
+        ("--new\tgo\ton", ["--new"], "go\ton"),
+        ("--max-cost -4 go", ["--max-cost=-4"], "go"),
+        ("--session= go", ["--session="], "go"),
+        ("--session", ["--session"], ""),
+        ("--new -- --not-an-option", ["--new"], "--not-an-option"),
+    ],
+)
+def test_options_stand_before_the_prompt(magics, text, words, rest):
+    assert split_options(text, magics.hermes.parser) == (words, rest)
+
+
+@given(st.text(max_size=60))
+def test_no_line_breaks_the_splitting(text):
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--new", action="store_true")
+    parser.add_argument("--session")
+    for line in (text, f"--new {text}", f"--session {text}", f"--session={text}"):
+        try:
+            words, rest = split_options(line, parser)
+        except ConfigError:
+            continue
+        assert all(word.startswith("--") for word in words)
+        assert rest == rest.lstrip() and line.strip().endswith(rest)
+
+
+def test_a_second_turn_in_the_kernel_is_refused_and_the_first_goes_on(magics, shell, capsys):
+    async def story():
+        go_on = asyncio.Event()
+
+        async def wait(context, arguments):
+            await go_on.wait()
+            return "waited"
+
+        tool = Tool(name="wait", description="w", parameters={"type": "object"}, run=wait)
+        magics.resident.use_tools([tool])
+        plays(magics, call("wait"), "Forty-two.")
+        first = asyncio.create_task(magics.hermes("--into answer --approve all", "What is it?"))
+        while not (magics.resident.session and magics.resident.session.messages):
+            assert not first.done(), await first
+            await asyncio.sleep(0.01)
+        view = magics.resident.view
+        with pytest.raises(SessionBusy):
+            await magics.hermes("", "And now?")
+        assert magics.resident.view is view
+        go_on.set()
+        await first
+
+    asyncio.run(story())
+    assert shell.user_ns["answer"] == "Forty-two."
+    assert [m.text for m in last_turn().messages if m.role == "user"] == ["What is it?"]
 
 
 @pytest.mark.parametrize("option", ["--max-cost 0", "--max-cost nan", "--max-tokens -4"])

@@ -42,7 +42,7 @@ def hosting(resident):
     """Give a resident what a panel needs where it has none yet."""
     if not hasattr(resident, "happenings"):
         resident.happenings = happenings = Happenings()
-        conversations = resident._conversations
+        conversations = resident.conversations
         for name in ("start", "_resumed"):
             method = getattr(Conversations, name)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from hermes_nb.app.amounts import amount
 from hermes_nb.core.events import (
+    ApprovalAsked,
+    ApprovalGiven,
     MessageAdded,
     ReasoningDelta,
     RequestRetried,
@@ -18,8 +22,8 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.notebook.folding import fitted
-from hermes_nb.notebook.transcript import Transcript, amount
+from hermes_nb.notebook.folding import KEPT_IN_FULL, fitted
+from hermes_nb.notebook.transcript import Transcript
 from hermes_nb.notebook.view import bundle
 from hermes_nb.safety.markup import safe_markdown
 from hermes_nb.safety.untrusted import wrap
@@ -36,6 +40,76 @@ def folded(*events):
     for event in (TurnStarted(1), MessageAdded(Message.user("go")), *events):
         transcript(event)
     return transcript
+
+
+def test_what_was_said_stays_while_the_next_calls_run():
+    transcript = folded(
+        MessageAdded(Message.assistant("Let me look.", calls=[CALL])),
+        ToolStarted(CALL),
+        ToolFinished(CALL, "ok", 0.1),
+        MessageAdded(Message.tool(CALL, "3 passed")),
+        MessageAdded(Message.assistant("", calls=[CALL])),
+        ToolStarted(CALL),
+    )
+    assert transcript.running().startswith("Let me look.")
+    assert transcript.answer == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "told"),
+    [
+        (ApprovalGiven("1", "once"), "ok", "<code>pytest -q</code> · allowed once · 1.2 s"),
+        (ApprovalGiven("1", "always"), "ok", "· allowed from now on · 1.2 s"),
+        (ApprovalGiven("1", "deny"), "denied", "<code>pytest -q</code> · denied · 1.2 s"),
+        (ApprovalGiven("1", "deny", "not <b>now</b>"), "denied", "· denied: not &lt;b&gt;now"),
+    ],
+)
+def test_the_answer_to_a_question_stands_in_the_line_of_its_call(given, status, told):
+    transcript = folded(
+        MessageAdded(Message.assistant("", calls=[CALL])),
+        ToolStarted(CALL),
+        ApprovalAsked(CALL, "it runs a command", "pytest -q"),
+        given,
+        ToolFinished(CALL, status, 1.25),
+        MessageAdded(Message.tool(CALL, "3 passed")),
+        TurnEnded("answered"),
+    )
+    assert told in transcript.finished()
+    assert "denied · denied" not in transcript.finished()
+    assert "pytest -q · " in transcript.plain()
+
+
+def test_calls_that_are_mere_lines_stand_right_below_one_another():
+    shown = of_calls(KEPT_IN_FULL + 3, {"code": "1"}, result="1").finished()
+    line = r"[✓✗] \*\*run_python\*\* `1`.* s"
+    assert len(re.findall(rf"^{line}  $", shown, re.MULTILINE)) == 2
+    assert re.search(rf"^{line}\n\n<details><summary>", shown, re.MULTILINE)
+    page = RENDERERS[0](shown)
+    assert page.count("<details>") == page.count("</details>") == KEPT_IN_FULL + 1
+
+
+@given(st.text(max_size=120), st.text(max_size=60), st.text(max_size=60))
+def test_nothing_in_the_line_of_a_call_is_obeyed(command, name, reason):
+    call = ToolCall(id="1", name=name or "x", arguments={"command": command})
+    transcript = folded(
+        MessageAdded(Message.assistant("", calls=[call])),
+        ToolStarted(call),
+        ApprovalGiven("1", "deny", f"<img src=x>{reason}"),
+        ToolFinished(call, "denied", 0.1),
+        MessageAdded(Message.tool(call, "</details><script>")),
+        TurnEnded("answered"),
+    )
+    for render in RENDERERS:
+        page = render(transcript.finished())
+        assert not obeyed(page)
+        assert page.count("<details>") == page.count("</details>") == 2
+
+
+def test_a_turn_that_never_began_has_no_status_line():
+    transcript = Transcript(model="m")
+    transcript.notes.append("The weights are being fetched.")
+    assert transcript.finished() == "The weights are being fetched."
+    assert transcript.plain() == "The weights are being fetched."
 
 
 def test_a_running_turn_shows_text_calls_and_status():
@@ -66,7 +140,8 @@ def test_a_finished_turn_is_the_answer_with_folded_calls():
     shown = transcript.finished()
     assert shown.startswith("All green.")
     assert "<details><summary>1 tool call</summary>" in shown
-    assert "✓ **terminal** `pytest -q` · 1.2 s" in shown
+    head = "<details><summary>✓ <b>terminal</b> <code>pytest -q</code> · 1.2 s</summary>"
+    assert f"{head}\n\n```text\n3 passed\n```\n\n</details>" in shown
     assert "3 passed" in shown
     assert "First, the tests." in shown
     assert transcript.plain().splitlines()[0] == "All green."
@@ -147,7 +222,7 @@ SHAPES = {
 }
 
 
-def of_calls(count, arguments, *, answer="Done.", said=""):
+def of_calls(count, arguments, *, answer="Done.", said="", result="y😀" * 20_000):
     """Return the transcript of a turn with so many calls."""
     events = []
     for n in range(count):
@@ -156,7 +231,7 @@ def of_calls(count, arguments, *, answer="Done.", said=""):
             MessageAdded(Message.assistant(said, calls=[call])),
             ToolStarted(call),
             ToolFinished(call, "error" if n % 10 == 0 else "ok", 0.1),
-            MessageAdded(Message.tool(call, "y😀" * 20_000)),
+            MessageAdded(Message.tool(call, result)),
         ]
     return folded(*events, MessageAdded(Message.assistant(answer)), TurnEnded("answered"))
 
@@ -174,7 +249,7 @@ def test_a_long_turn_is_saved_small(count, shape, said):
     # Counted, as pytest would compare texts of this size for minutes.
     assert shown.count(f"{count} tool calls, {count // 10} failed</summary>") == 1
     assert shown.count("earlier calls:") == (count > 1_000) or count == 500
-    assert shown.count("<details>") == shown.count("</details>") == 1
+    assert shown.count("<details>") == shown.count("</details>") <= 1 + KEPT_IN_FULL
     assert shown.count("`%hermes last` shows all of them") == 1
     assert whole.count("Word") == 4_000
 

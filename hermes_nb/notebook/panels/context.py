@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hermes_nb.app.amounts import amount
 from hermes_nb.app.filling import shares
 from hermes_nb.app.session import Session
 from hermes_nb.core.errors import ConfigError
@@ -24,7 +25,7 @@ from hermes_nb.notebook.panels.charts import BARS, Part, gauge, legend, spending
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write
 from hermes_nb.notebook.panels.style import dim, document, heading, shown, two
 from hermes_nb.notebook.panels.tab import Place
-from hermes_nb.notebook.transcript import PHASES, amount
+from hermes_nb.notebook.transcript import PHASES
 
 NO_SESSION = "there has been no turn in this session yet"
 
@@ -60,7 +61,7 @@ def fill(place: Place) -> Filling:
     return Filling(
         session=session.id,
         parts=parts,
-        counted=_size(session, sum(part.tokens for part in parts)),
+        counted=size(session),
         window=session.agent.model.window or getattr(meter, "window", None) or 0,
         threshold=getattr(meter, "threshold", 0),
         turns=turns,
@@ -70,15 +71,17 @@ def fill(place: Place) -> Filling:
     )
 
 
-def _size(session: Session, parts: int) -> int:
-    """Return the size of the next prompt: as counted, or, before anything was, that of its parts.
+def size(session: Session) -> int:
+    """Return the next prompt's tokens: as counted, or, before anything was, those of its parts.
 
     The agent's own estimate leaves out the schemas of the tools.
     """
     agent = session.agent
     head = [Message.system(agent.system)] if agent.system else []
     known = agent.prompt_tokens()
-    return parts if known == estimate_tokens([*head, *agent.messages]) else known
+    if known != estimate_tokens([*head, *agent.messages]):
+        return known
+    return sum(share.tokens for share in shares(session))
 
 
 class ContextTab:

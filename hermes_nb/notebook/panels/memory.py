@@ -29,7 +29,7 @@ from hermes_nb.notebook.panels.recollection import (
     recollect,
     where,
 )
-from hermes_nb.notebook.panels.style import caution, dim, heading, paragraphs, shown
+from hermes_nb.notebook.panels.style import caution, coded, dim, heading, paragraphs, shown
 from hermes_nb.notebook.panels.tab import Place
 from hermes_nb.notebook.panels.waiting import Queue, Waiting, single
 from hermes_nb.notebook.wording import ago
@@ -123,7 +123,7 @@ class MemoryTab:
     def _change(self, record: Record) -> Line:
         change = record.changes[0] if record.changes else Change(action="")
         more = f" and {len(record.changes) - 1} more" if len(record.changes) > 1 else ""
-        text = shown(change.after or change.before, 100)
+        text = coded(change.after or change.before, 100)
         did = f"{dim(VERBS.get(change.action, 'wrote'))} {text}{more}"
         act = self._undo(record, "undo", "take this change back")
         return Line(key=record.id, text=did, foot=where(record), acts=(act,))

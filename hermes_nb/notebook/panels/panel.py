@@ -20,6 +20,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.notebook.channel import Info
 from hermes_nb.notebook.panels.acting import Actions, told
 from hermes_nb.notebook.panels.context import ContextTab
+from hermes_nb.notebook.panels.heard import teller
 from hermes_nb.notebook.panels.memory import MemoryTab
 from hermes_nb.notebook.panels.parts import Kit, write
 from hermes_nb.notebook.panels.session import SessionTab
@@ -45,7 +46,7 @@ class Panel:
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._loop = asyncio.get_running_loop()
-        self._kit = kit = Kit()
+        self._kit = kit = Kit(teller(getattr(resident.shell, "kernel", None)))
         self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
         place = Place(resident=resident, kit=kit, actions=self._actions, refresh=self.refresh)
         self.tabs: tuple[Tab, ...] = (

@@ -16,6 +16,7 @@ import traitlets
 from ipywidgets.widgets.widget_description import DescriptionStyle
 from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
 
+from hermes_nb.notebook.panels.heard import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.safety.fragments import clean_html
 
@@ -62,10 +63,12 @@ class Markup(widgets.HTML):
 class Kit:
     """Makes widgets, and closes all of them in the end.
 
-    They share a few layout and style models, as each would be another message to the page.
+    They share a few layout and style models, as each would be another message to the page. `tell`
+    answers what the page sends them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
         self._made: list[Any] = []
         self._layout = self._kept(widgets.Layout())
         self._styles: dict[type, Any] = {}
@@ -119,6 +122,8 @@ class Kit:
 
     def _kept(self, widget: Any) -> Any:  # noqa: ANN401 - untyped library
         self._made.append(widget)
+        if widget.comm is not None:
+            answered(widget, self._tell)
         return widget
 
 

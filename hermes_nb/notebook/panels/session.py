@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_nb.app.amounts import amount
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
@@ -19,10 +20,10 @@ from hermes_nb.core.events import (
 from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.learning.review import SOURCE
 from hermes_nb.notebook.panels.acting import QUERY, Pause
+from hermes_nb.notebook.panels.context import size
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write
 from hermes_nb.notebook.panels.style import caution, dim, heading, shown, two
 from hermes_nb.notebook.panels.tab import Place
-from hermes_nb.notebook.transcript import amount
 from hermes_nb.notebook.wording import ago, moment
 
 LISTED = 500
@@ -76,7 +77,7 @@ def look(place: Place, query: str) -> Sessions:
         found=tuple(found),
         current=session.id if session else "",
         messages=len(session.messages) if session else 0,
-        prompt=session.agent.prompt_tokens() if session else 0,
+        prompt=size(session) if session else 0,
         here=bool(notebook) and not query.strip(),
         query=query.strip(),
         busy=place.busy,

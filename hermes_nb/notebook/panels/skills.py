@@ -9,8 +9,9 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.panels.acting import QUERY, Pause, Refused
-from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, push, write
+from hermes_nb.notebook.panels.parts import PAGE, Act, Line, Listing, Push, push, write
 from hermes_nb.notebook.panels.shelves import FROM, Shelves, look
+from hermes_nb.notebook.panels.skills_glance import drawn, glimpses
 from hermes_nb.notebook.panels.style import (
     WHOLE,
     caution,
@@ -49,6 +50,8 @@ class SkillsTab:
         self._category = kit.choice("Category", ((EVERY, ""),))
         self._category.observe(self._chosen, names="value")
         self._detail = _Detail(place, self)
+        self._first = kit.markup()
+        self._looked = False
         self._skills = Listing[tuple[str, Skill]](
             kit, self._line, moved=self.redraw, empty="No skill fits."
         )
@@ -60,18 +63,28 @@ class SkillsTab:
             self._waiting.widget,
             kit.box(self._query, self._category, line=True),
             self._undoing,
+            self._first,
             self._skills.widget,
             self._skipped_head,
             self._skipped.widget,
         )
 
     def read(self) -> tuple[Shelves, Queue]:
-        """Return what fits the search, and what waits to be changed."""
+        """Return what fits the search, and what waits to be changed.
+
+        The first time a page of skills is shown meanwhile, if there is more than that.
+        """
+        if not self._looked:
+            first = glimpses(self._known.library.roots, PAGE)
+            if len(first) == PAGE:
+                self._place.actions.call(lambda: self._glance(drawn(first)))
         found = look(self._known, self._query.value[:QUERY], self._category.value or "")
         return found, self._waiting.read()
 
     def show(self, found: tuple[Shelves, Queue]) -> None:
         """Show it."""
+        self._looked = True
+        write(self._first, "")
         self._now, self._queue = found
         self._draw()
 
@@ -96,6 +109,10 @@ class SkillsTab:
     def _search(self) -> None:
         self._skills.rewind()
         self._place.refresh()
+
+    def _glance(self, rows: str) -> None:
+        if not self._looked:
+            write(self._first, rows)
 
     def _draw(self) -> None:
         now = self._now

@@ -112,6 +112,11 @@ def shown(text: str, limit: int = 160) -> str:
     return html.escape(visible(one_line(redact(text), limit)))
 
 
+def coded(text: str, limit: int = 160) -> str:
+    """Return foreign text on one line for HTML, its code spans as such."""
+    return _CODE.sub(r"<code>\1</code>", shown(text, limit))
+
+
 def paragraphs(text: str, limit: int = 2_500) -> str:
     """Return foreign text with its lines, and its code spans as such, for HTML."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))

@@ -12,7 +12,7 @@ from hermes_nb.learning.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.notebook.panels.acting import Refused
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, write
-from hermes_nb.notebook.panels.style import WHOLE, caution, document, heading, shown
+from hermes_nb.notebook.panels.style import WHOLE, caution, coded, document, heading, shown
 from hermes_nb.notebook.panels.tab import Place
 from hermes_nb.notebook.wording import ago
 from hermes_nb.safety.redact import redact
@@ -85,7 +85,7 @@ class Waiting:
             marks += caution(shown(f"It could not be saved: {proposal.problem}", 300))
         return Line(
             key=proposal.id,
-            text=f"{shown(proposal.gist)}{marks}{document(item.would)}",
+            text=f"{coded(proposal.gist)}{marks}{document(item.would)}",
             foot=f"by a {shown(proposal.origin.source, 20)} · {ago(proposal.at)}",
             acts=tuple(self._acts(item)),
         )

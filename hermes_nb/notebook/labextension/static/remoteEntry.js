@@ -189,6 +189,33 @@ outline-offset:1px}`;
     return root;
   };
 
+  // Bring a box below a running cell into view, or say that it waits where its cell is out of sight:
+  // nobody's page jumps away from what is being read. Returns what takes the note back.
+  const pointTo = (app, panel, below, box, title) => {
+    const outOfSight = () => {
+      const [cell, view] = [below, panel.content].map(w => w.node.getBoundingClientRect());
+      return !panel.isVisible || cell.bottom <= view.top || cell.top >= view.bottom;
+    };
+    const bring = () => box.isDisposed || box.node.scrollIntoView({ block: 'nearest' });
+    if (!outOfSight()) {
+      bring();
+      setTimeout(bring, 400); // what the turn says above it is still being drawn
+      return () => {};
+    }
+    const show = async () => {
+      app.shell.activateById(panel.id);
+      const at = panel.content.widgets.indexOf(below);
+      if (at >= 0) await panel.content.scrollToItem(at, 'smart');
+      bring();
+    };
+    const actions = [{ label: 'Show', caption: 'Go to the question', callback: show }];
+    const told = shared('@jupyterlab/apputils').then(({ Notification }) => {
+      const note = Notification.warning(title, { autoClose: false, actions });
+      return () => Notification.dismiss(note);
+    });
+    return () => void told.then(dismiss => dismiss()).catch(console.warn);
+  };
+
   const operations = app => {
     return {
       info: panel => ({
@@ -265,7 +292,9 @@ outline-offset:1px}`;
         const below = panel.content.widgets[index];
         if (below && args.again) await panel.content.scrollToItem(index, 'smart');
         return new Promise((resolve, reject) => {
+          let forget = () => {};
           const done = (answer, reason) => {
+            forget();
             resolve({ answer, reason: reason ?? '' });
             // A page that was reloaded shows nothing more of the turn: say where it is shown.
             if (!args.again) return remove();
@@ -280,12 +309,17 @@ outline-offset:1px}`;
           boxes.get(args.id)?.();
           boxes.set(args.id, remove);
           widget.disposed.connect(() => {
+            forget();
             boxes.delete(args.id);
             // Closed by the user at the side; or its cell was deleted, and it is asked elsewhere.
             if (!below) done('deny');
             else reject(new Refusal('gone', 'the cell was removed'));
           });
-          if (below) return below.layout.addWidget(widget);
+          if (below) {
+            below.layout.addWidget(widget);
+            forget = pointTo(app, panel, below, widget, args.title);
+            return;
+          }
           widget.id = `hermes-nb-ask-${args.id}`;
           Object.assign(widget.title, { label: 'Hermes asks', closable: true });
           app.shell.add(widget, 'right', { rank: 900 });
