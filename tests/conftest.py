@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import tempfile
 from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 from hermes_nb.core.events import Event
@@ -38,6 +40,15 @@ def home(tmp_path, monkeypatch):
     for key in KEYS:
         monkeypatch.delenv(key, raising=False)
     return path
+
+
+@pytest.fixture
+def open_path():
+    """Yield a directory that other users reach; pytest closes those of its own to them."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name).resolve()
+        path.chmod(0o755)
+        yield path
 
 
 @pytest.fixture

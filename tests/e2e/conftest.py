@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.e2e.harness import CHROMIUM_ARGUMENTS, Notebook, Server, chromium
+from tests.e2e.side import Side
 from tests.loopback import Loopback, stream, text_chunks
 
 _numbers = itertools.count()
@@ -76,6 +77,28 @@ def open_notebook(server, browser, request):
             notebook.shot(f"failed-{request.node.name}-{number}")
             print(*notebook.log, sep="\n")
         notebook.close()
+
+
+@pytest.fixture(scope="package")
+def kept_sides(lab, notebook7):
+    """The pages that `side` keeps, by application; closed before their servers are."""
+    kept: dict[str, Side] = {}
+    yield kept
+    for side in kept.values():
+        side.close()
+
+
+@pytest.fixture
+def side(server, browser, kept_sides, request):
+    """The panel of a page that is kept for all tests that want one; begin with `fresh`."""
+    if server.app not in kept_sides:
+        kept_sides[server.app] = Side.beside(server, browser)
+    side = kept_sides[server.app]
+    yield side
+    if request.node.stash.get(_FAILED, False):  # the next test is not to find what is left
+        side.notebook.shot(f"failed-{request.node.name}")
+        print(*side.notebook.log, sep="\n")
+        kept_sides.pop(server.app).close()
 
 
 @pytest.fixture

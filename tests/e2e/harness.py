@@ -165,15 +165,21 @@ class Notebook:
         size: tuple[int, int] = (1200, 900),
         kernel: str = "python3",
         script: str = "",
+        without: str = "",
+        scale: float = 1.0,
     ) -> Notebook:
         """Write a notebook and open it; a cell is a code cell's source, or a whole cell.
 
         `script` runs in the page before anything else does. `asked` has the addresses of all that
-        the page requested.
+        the page requested; those that fit `without` fail. `scale` is the device's pixels for one of
+        the page's.
         """
         write(server.root / name, cells, kernel=kernel)
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]})
+        viewport = {"width": size[0], "height": size[1]}
+        context = browser.new_context(viewport=viewport, device_scale_factor=scale)
         notebook = cls(server, context.new_page(), name)
+        if without:
+            notebook.page.route(without, lambda route: route.abort())
         notebook.page.add_init_script(script)
         notebook.page.on("request", lambda request: notebook.asked.append(request.url))
         notebook.page.on("console", lambda m: notebook.log.append(f"{m.type}: {m.text}"[:400]))

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.e2e.side import PANEL, Side
 from tests.e2e.test_approval import prepare as load
 from tests.e2e.test_approval import python
-from tests.e2e.test_panels import SIDE, see, tab
 from tests.safety.hostile import HARMLESS, PAYLOADS, numbered
 
 TEXTS = [numbered(payload, number) for number, payload in enumerate(PAYLOADS)]
@@ -193,19 +193,19 @@ def test_nothing_that_hermes_knows_is_obeyed(watched, model):
     notebook.page.wait_for_timeout(500)
     unharmed(notebook, OUTPUTS, 1_000)
     notebook.run(len(COMMANDS) + 1)
-    see(notebook, "Notes")
-    unharmed(notebook, SIDE, 50)
-    tab(notebook, "Skills")
-    see(notebook, "skill-0")
-    notebook.page.click(f"{SIDE} button:text-is('skill-1') >> nth=0")
-    see(notebook, "Turn off")
-    unharmed(notebook, SIDE, 50)
-    tab(notebook, "Session")
-    notebook.page.wait_for_selector(f"{SIDE} input[placeholder^='Search what']")
-    notebook.page.fill(f"{SIDE} input:visible", "penguin")
-    see(notebook, "Found")
-    notebook.page.wait_for_selector(f"{SIDE} mark, {SIDE} button:text-is('resume')")
-    unharmed(notebook, SIDE, 50)
+    side = Side(notebook, model)
+    side.see("Notes")
+    unharmed(notebook, PANEL, 50)
+    side.tab("Skills")
+    side.see("skill-0")
+    side.press("skill-1")
+    side.see("Turn off")
+    unharmed(notebook, PANEL, 50)
+    side.tab("Session")
+    side.field("Search what was said").fill("penguin")
+    side.see("Found")
+    side.button("resume").wait_for()
+    unharmed(notebook, PANEL, 50)
     notebook.shot("hostile-panel")
 
 

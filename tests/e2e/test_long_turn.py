@@ -54,5 +54,6 @@ def test_a_page_stays_responsive_and_saves_little(open_notebook, model):
     notebook.until(lambda: notebook.saved().cells[1].outputs)
     assert len(json.dumps(notebook.saved().cells[1].outputs, ensure_ascii=False).encode()) < 200_000
     notebook.page.click("summary")
-    notebook.page.wait_for_selector("details[open] pre")
+    notebook.page.click("details[open] summary >> nth=1")
+    notebook.page.wait_for_selector("details[open] details[open] pre")
     notebook.shot("long-turn")

@@ -77,7 +77,7 @@ def test_a_stop_while_it_streams_and_while_it_asks(open_on_old, model):
     asked(notebook)
     began = time.monotonic()
     notebook.command("notebook:interrupt-kernel")
-    assert "`rm -rf build` · stopped" in shown(notebook.finish(2))
+    assert "<code>rm -rf build</code> · interrupted" in shown(notebook.finish(2))
     assert time.monotonic() - began < 3
     assert not notebook.page.query_selector(ASK)
 

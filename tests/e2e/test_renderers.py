@@ -6,10 +6,6 @@ HTML and DOMPurify behind it. Both are real here, in a real page.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import cmarkgfm
 import nh3
 import pytest
@@ -27,8 +23,8 @@ from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.notebook.transcript import Transcript
 
 from tests.e2e.harness import picture
+from tests.e2e.looking import npm
 
-NPM = Path.home() / ".cache" / "hermes_nb-tests"
 ALLOWED = set(
     "h1 h2 h3 h4 h5 h6 br b i strong em a pre code img div p ol ul li table thead tbody tr th td"
     " blockquote details summary sub sup s del ins kbd hr span input mark small".split()
@@ -111,8 +107,9 @@ def structure(page):
 
 def reads_well(found):
     """Assert that the view is as it was meant."""
-    assert found["folds"] == ["reasoning", "3 tool calls, 1 failed"]
-    assert found["open"] == found["inner"] == 0
+    assert found["folds"][:2] == ["reasoning", "3 tool calls, 1 failed"]
+    assert [fold.split()[1] for fold in found["folds"][2:]] == [name for name, *_ in CALLS]
+    assert (found["open"], found["inner"]) == (0, len(CALLS))
     assert found["shown"] == 1, "the calls' code is folded away"
     code = 'df = df[df["mass"] < 6_000]\nprint(f"<b>{len(df)}</b>")'
     assert found["pres"][0] == code
@@ -167,13 +164,3 @@ def test_vs_code_shows_a_finished_turn_well(page):
     picture(page, "vscode-folded")
     reads_well(structure(page))
     picture(page, "vscode-open")
-
-
-def npm(package, path):
-    """Return a file of an npm package, fetched once into the user's cache; None without npm."""
-    script = NPM / "node_modules" / package.partition("@")[0] / path
-    if not script.exists() and shutil.which("npm"):
-        NPM.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--prefix", str(NPM), "--no-audit", "--no-fund", package]
-        subprocess.run(command, check=False, capture_output=True, timeout=60)
-    return script if script.exists() else None

@@ -1,0 +1,130 @@
+"""What is wrong with how something looks: cut off, one over the other, empty, hard to read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Locator, Page
+
+from tests.e2e.harness import Notebook
+
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+NPM = Path.home() / ".cache" / "hermes_nb-tests"
+"""Where npm packages are kept that the tests look through; none of them is part of the product."""
+
+_UNTIDY = """
+(panel, width) => {
+  panel.style.width = panel.style.maxWidth = `${width}px`;
+  const box = panel.getBoundingClientRect();
+  const name = e => `${e.localName} "${(e.textContent || e.placeholder || '').slice(0, 40)}"`;
+  const seen = e => e.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+    && e.getBoundingClientRect().width;
+  // What scrolls shows no more than its own box.
+  const within = (e, r) => {
+    for (let up = e; up && up !== panel; up = up.parentElement) {
+      if (getComputedStyle(up).overflow === 'visible') continue;
+      const o = up.getBoundingClientRect();
+      const left = Math.max(r.left, o.left), right = Math.min(r.right, o.right);
+      const top = Math.max(r.top, o.top), bottom = Math.min(r.bottom, o.bottom);
+      r = { left, right, top, bottom };
+    }
+    return r;
+  };
+  const parts = [...panel.querySelectorAll('button, input, select, textarea, .lm-TabBar-tab')]
+    .filter(seen).map(e => [e, e.getBoundingClientRect()]);
+  const bad = [];
+  for (const [e, r] of parts)
+    if (r.right > box.right + 1 || r.left < box.left - 1) bad.push(`cut off: ${name(e)}`);
+  const texts = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (texts.nextNode()) {
+    const node = texts.currentNode, of = node.parentElement;
+    if (!node.data.trim() || !seen(of) || of.closest('button, .lm-TabBar-tab, select, style, svg'))
+      continue;
+    range.selectNodeContents(node);
+    for (const rect of range.getClientRects()) {
+      const r = within(of, rect);
+      if (r.right - r.left < 1 || r.bottom - r.top < 1) continue;
+      if (r.right > box.right + 1 || r.left < box.left - 1) bad.push(`too wide: ${name(of)}`);
+      parts.push([of, r]);
+    }
+  }
+  parts.forEach(([e, a], i) => parts.slice(i + 1).forEach(([f, b]) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 2 && high > 3) bad.push(`one over the other: ${name(e)}, ${name(f)}`);
+  }));
+  panel.style.width = panel.style.maxWidth = '';
+  return [...new Set(bad)];
+}
+"""
+_NAMELESS = """
+root => [...root.querySelectorAll('button')].filter(b => !b.textContent.trim())
+  .map(b => b.outerHTML)
+"""
+_AXE = """
+async root => (await axe.run(root, { runOnly: ['wcag2a', 'wcag2aa'] })).violations
+  .map(v => [v.id, ...v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)])
+"""
+
+
+def in_theme(notebook: Notebook, name: str) -> None:
+    """Give the application its light or dark theme."""
+    notebook.command("apputils:change-theme", theme=THEMES[name])
+    notebook.page.wait_for_function(
+        "dark => document.body.dataset.jpThemeLight === String(!dark)", arg=name == "dark"
+    )
+    notebook.page.wait_for_timeout(300)  # the style sheet follows
+
+
+def untidy(panel: Locator, width: int) -> list[str]:
+    """Return what is cut off, too wide or over something else where a panel is this wide."""
+    return panel.evaluate(_UNTIDY, width)
+
+
+def inked(part: Locator) -> float:
+    """Return the share of what is shown that is not its background."""
+    picture = Image.open(BytesIO(part.screenshot())).convert("RGB")
+    colours = picture.getcolors(maxcolors=picture.width * picture.height) or []
+    most = max(count for count, _ in colours)
+    return 1 - most / (picture.width * picture.height)
+
+
+def violations(part: Locator) -> list[list[str]]:
+    """Return what is wrong for people who cannot see well, by axe if it is there.
+
+    Without npm, only that every button has a name is checked.
+    """
+    script = npm("axe-core@4", "axe.min.js")
+    if script is None:
+        return part.evaluate(_NAMELESS)
+    if not part.page.evaluate("'axe' in window"):
+        part.page.evaluate(script.read_text(encoding="utf-8"))
+    return part.evaluate(_AXE)
+
+
+def npm(package: str, path: str) -> Path | None:
+    """Return a file of an npm package, fetched once into the user's cache; None without npm."""
+    script = NPM / "node_modules" / package.partition("@")[0] / path
+    if not script.exists() and shutil.which("npm"):
+        NPM.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--prefix", str(NPM), "--no-audit", "--no-fund", package]
+        subprocess.run(command, check=False, capture_output=True, timeout=60)
+    return script if script.exists() else None
+
+
+def cropped(page: Page, *parts: Locator, margin: int = 8) -> dict[str, float]:
+    """Return the part of a page that holds these, as a screenshot's `clip`."""
+    boxes = [box for part in parts if (box := part.bounding_box())]
+    left = min(box["x"] for box in boxes) - margin
+    top = min(box["y"] for box in boxes) - margin
+    right = max(box["x"] + box["width"] for box in boxes) + margin
+    bottom = max(box["y"] + box["height"] for box in boxes) + margin
+    size = page.viewport_size or {"width": 1, "height": 1}
+    left, top = max(left, 0), max(top, 0)
+    width, height = min(right, size["width"]) - left, min(bottom, size["height"]) - top
+    return {"x": left, "y": top, "width": width, "height": height}
