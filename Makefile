@@ -121,7 +121,7 @@ bench-panel: $(STAMP) system  ## how soon the panel is there
 	@$(BIN)/python bench/panel.py
 
 screenshots: $(STAMP) system  ## take the guide's pictures again
-	@HERMES_NB_GUIDE_IMAGES=1 $(BIN)/python -m pytest -q tests/e2e/test_looks.py -k guide
+	@HERMES_NB_GUIDE_IMAGES=1 $(BIN)/python -m pytest -q tests/e2e/test_guide.py
 
 wheel: $(STAMP)  ## build the wheel and the sdist into dist/
 	@$(BIN)/python -m build --no-isolation

@@ -1,15 +1,18 @@
-"""What the build adds to Sphinx: Markdown in docstrings, and cells that are prompts."""
+"""What the build adds to Sphinx: Markdown in docstrings, cells that are prompts, dark pictures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from docutils import nodes
 from pygments.lexer import Lexer
 from pygments.lexers import Python3Lexer
 from pygments.token import Comment, Text
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\s*$")
 
@@ -49,9 +52,33 @@ class CellLexer(Lexer):
         yield len(head + newline), Text, body
 
 
+class DarkTwins(SphinxTransform):
+    """Puts `NAME-dark.png`, where there is one, into the place of `NAME.png` on a dark page.
+
+    The Markdown names the light one alone, which is what other readers of it show.
+    """
+
+    default_priority = 400  # before the pictures are collected, which is at 500
+
+    def apply(self, **_: Any) -> None:  # noqa: ANN401 - Sphinx's signature
+        """Put the twins in, in place."""
+        folder = Path(self.env.doc2path(self.env.docname)).parent
+        for image in list(self.document.findall(nodes.image)):
+            path = PurePosixPath(image["uri"])
+            twin = path.with_name(f"{path.stem}-dark{path.suffix}")
+            if not (folder / twin).is_file():
+                continue
+            dark = image.deepcopy()
+            dark["uri"] = str(twin)
+            image["classes"].append("only-light")
+            dark["classes"].append("only-dark")
+            image.parent.insert(image.parent.index(image) + 1, dark)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the parts with Sphinx."""
     app.connect("autodoc-process-docstring", fences_as_blocks, priority=1)
+    app.add_transform(DarkTwins)
     for language in ("python", "ipython3"):
         app.add_lexer(language, CellLexer)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -295,12 +295,10 @@ class Notebook:
 
 
 def picture(page: Page, name: str, part: str = "") -> None:
-    """Keep a picture of what a page shows; one for the guide goes there when it is asked for."""
-    for_guide = name.startswith("guide-") and os.environ.get("HERMES_NB_GUIDE_IMAGES")
-    folder = REPOSITORY / "docs" / "images" if for_guide else REPOSITORY / "artifacts"
+    """Keep a picture of what a page shows."""
+    folder = REPOSITORY / "artifacts"
     folder.mkdir(exist_ok=True)
-    path = folder / f"{name.removeprefix('guide-') if for_guide else name}.png"
-    (page.locator(part) if part else page).screenshot(path=path)
+    (page.locator(part) if part else page).screenshot(path=folder / f"{name}.png")
 
 
 def write(path: Path, cells: Sequence[str | Mapping[str, Any]], *, kernel: str = "python3") -> None:
