@@ -8,6 +8,9 @@ with Loopback(stream(text_chunks("hello"))) as server:
 Each request is answered with the next reply; the last one is repeated. HTTP/1.1 with keep-alive and
 chunked transfer encoding, one thread a connection. A reply is a list of steps: bytes to send, or a
 function of the connection (`stall`, `disconnect`).
+
+A GET asks which models are served, is answered with `listing` each time (else with 404) and is
+recorded apart, in `asked`.
 """
 
 from __future__ import annotations
@@ -88,9 +91,11 @@ def pause(seconds: float) -> Callable[[Exchange], None]:
 class Loopback:
     """The server, as a context manager."""
 
-    def __init__(self, *replies: Reply) -> None:
+    def __init__(self, *replies: Reply, listing: Reply | None = None) -> None:
         self.replies = list(replies)
+        self.listing = listing or Reply(status=404, length=True)
         self.exchanges: list[Exchange] = []
+        self.asked: list[Exchange] = []
         self.ending = threading.Event()
         self.connections = 0
         self._lock = threading.Lock()
@@ -120,6 +125,11 @@ class Loopback:
         self._server.close_all()
         self._server.server_close()
         self._thread.join()
+
+    def listed(self, exchange: Exchange) -> Reply:
+        """Record a question for the models and return the answer."""
+        self.asked.append(exchange)
+        return self.listing
 
     def take(self, exchange: Exchange) -> Reply:
         """Record a request and return its reply."""
@@ -164,16 +174,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        self._answer(b"")
+        self._answer(b"", self.server.owner.listed)
 
     def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._answer(body, self.server.owner.take)
 
-    def _answer(self, body: bytes) -> None:
+    def _answer(self, body: bytes, take: Callable[[Exchange], Reply]) -> None:
         owner = self.server.owner
         headers = {name.lower(): value for name, value in self.headers.items()}
         exchange = Exchange(self.path, headers, body, id(self.connection), owner, self.connection)
-        reply = owner.take(exchange)
+        reply = take(exchange)
         try:
             self._send(reply, exchange)
         except (OSError, DisconnectError) as error:

@@ -7,17 +7,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hermes_nb.app.config import Endpoint, Settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.addresses import is_address
+from hermes_nb.models.addresses import is_address, is_loopback
 from hermes_nb.models.deck import Deck, Shelf, shelf_for
 from hermes_nb.safety.visible import visible
 
 Variables = Callable[[], Sequence[Variable]]
 EMBEDDED = "embedded"
+WINDOW_SECONDS = 2.0
+"""How long a server is waited for that may say how long its model's context window is."""
 WAYS_OUT = (
     "no model is set up. Ways out: set OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
     "start a local server (Ollama, LM Studio, llama.cpp, vLLM); or use the built-in model: "
@@ -170,10 +173,23 @@ def _chat(end: Endpoint, settings: Settings) -> ChatModel:
         base_url=end.base_url or None,
         api_key=end.api_key or None,
         profile=profile,
-        window=settings.window,
+        window=settings.window or _served_window(end, name, known=profile.window),
         cache_ttl=settings.cache_ttl,
     )
     return Priced(chat, base_url=address, ttl=settings.cache_ttl)
+
+
+def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
+    """Return the window that a server says it serves the model with, None where it is not asked.
+
+    The window that is `known` is a family's longest, which is what a provider mostly serves; on
+    this machine it is often a shorter one.
+    """
+    from hermes_nb.models.servers import window_at
+
+    if not end.base_url or (known and not is_loopback(urlsplit(end.base_url).hostname or "")):
+        return None
+    return window_at(end.base_url, name, api_key=end.api_key, timeout=WINDOW_SECONDS)
 
 
 def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:

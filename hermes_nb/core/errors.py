@@ -51,6 +51,7 @@ class FailureKind(Enum):
     OVERLOADED = "overloaded"
     CONTEXT_OVERFLOW = "context overflow"
     BAD_REQUEST = "bad request"
+    NOT_FOUND = "not found"
     NETWORK = "network"
     TIMEOUT = "timeout"
     MALFORMED = "malformed reply"

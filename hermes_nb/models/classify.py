@@ -24,6 +24,8 @@ _SHORTEST_KEY = 6
 _LONGEST_CHAIN = 10
 _STATUSES = range(100, 600)
 _REDIRECTS = range(300, 400)
+_MODEL_NAMED = (None, 400, 404, 422)
+"""With which statuses providers answer a name that is not theirs."""
 _READ = 8_000
 """Characters of a provider's text that are looked at: an error page can have megabytes."""
 
@@ -32,6 +34,7 @@ _BY_STATUS = {
     401: FailureKind.AUTH,
     402: FailureKind.QUOTA,
     403: FailureKind.AUTH,
+    404: FailureKind.NOT_FOUND,
     408: FailureKind.TIMEOUT,
     409: FailureKind.OVERLOADED,
     413: FailureKind.CONTEXT_OVERFLOW,
@@ -45,7 +48,8 @@ _BY_WORD: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
         (r"authentication|invalid.?api.?key|unauthorized|permission", FailureKind.AUTH),
         (r"billing|insufficient|payment", FailureKind.QUOTA),
         (r"timeout|deadline", FailureKind.TIMEOUT),
-        (r"invalid.?request|bad.?request|not.?found|unsupported", FailureKind.BAD_REQUEST),
+        (r"not.?found", FailureKind.NOT_FOUND),
+        (r"invalid.?request|bad.?request|unsupported", FailureKind.BAD_REQUEST),
     )
 )
 _QUOTA = re.compile(
@@ -59,6 +63,11 @@ _BAD_KEY = re.compile(
     r"|not found|is invalid)",
     re.IGNORECASE,
 )
+_NO_MODEL = re.compile(
+    r"model[_ ]not[_ ](?:found|exist)|model [^\n]{0,120}(?:does not exist|not found)"
+    r"|not a valid model",
+    re.IGNORECASE,
+)
 _SAID = {
     FailureKind.AUTH: "the provider refused the API key",
     FailureKind.QUOTA: "the account has no quota left",
@@ -66,6 +75,7 @@ _SAID = {
     FailureKind.OVERLOADED: "the provider cannot answer just now",
     FailureKind.CONTEXT_OVERFLOW: "the conversation does not fit the model's context window",
     FailureKind.BAD_REQUEST: "the provider refused the request",
+    FailureKind.NOT_FOUND: "the provider does not know this model, or the address is not its own",
     FailureKind.NETWORK: "no connection to the provider",
     FailureKind.TIMEOUT: "the provider did not answer in time",
     FailureKind.MALFORMED: "the answer could not be read",
@@ -180,6 +190,8 @@ def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
         return FailureKind.QUOTA
     if _BAD_KEY.search(text):
         return FailureKind.AUTH
+    if status in _MODEL_NAMED and _NO_MODEL.search(text):
+        return FailureKind.NOT_FOUND
     if status is not None and status != HTTPStatus.OK:
         refused = status < HTTPStatus.INTERNAL_SERVER_ERROR
         other = FailureKind.BAD_REQUEST if refused else FailureKind.OVERLOADED

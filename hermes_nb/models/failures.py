@@ -30,7 +30,7 @@ RETRIED = frozenset(
 )
 """What the same request to the same model may survive a moment later."""
 
-ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA}
+ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
 """What another provider may do better; a bad request is bad everywhere."""
 
 

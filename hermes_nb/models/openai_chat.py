@@ -33,6 +33,8 @@ OPENAI = "https://api.openai.com/v1"
 _DRAIN = 0.1
 """Seconds to wait behind the end mark for the end of the response, which frees its connection."""
 _BROKEN_OFF = (FailureKind.NETWORK, FailureKind.TIMEOUT)
+_REFUSED = (FailureKind.BAD_REQUEST, FailureKind.NOT_FOUND)
+"""How a request is refused for what is in it; OpenRouter does not find a model with tools."""
 _MOST_BYTES = 64 * 2**20
 _NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _NO_TOOLS = re.compile(
@@ -205,7 +207,7 @@ class OpenAIChat:
 
     def _adapt(self, error: ModelError) -> bool:
         """Leave out what the endpoint refused; say whether the request is worth sending again."""
-        if error.kind is not FailureKind.BAD_REQUEST:
+        if error.kind not in _REFUSED:
             return False
         if self._stream_usage and _NO_STREAM_USAGE.search(str(error)):
             self._stream_usage = False

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from hermes_nb.models.addresses import is_loopback
@@ -49,10 +50,36 @@ def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Se
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A model as a server lists it; `window` is its context window in tokens where it says so."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    window: int | None = None
+
+
 def models_at(
     base_url: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> tuple[str, ...]:
-    """Return the model names a server lists, none when it does not answer as such a server does.
+    """Return the names of the models that a server lists, as `listed_at` does."""
+    return tuple(each.name for each in listed_at(base_url, api_key=api_key, timeout=timeout))
+
+
+def window_at(
+    base_url: str, model: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
+) -> int | None:
+    """Return the context window that a server says it serves a model with, None if it does not."""
+    for each in listed_at(base_url, api_key=api_key, timeout=timeout):
+        if model in (each.name, *each.aliases):
+            return each.window
+    return None
+
+
+def listed_at(
+    base_url: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
+) -> tuple[Listed, ...]:
+    """Return the models a server lists, none when it does not answer as such a server does.
 
     Embedding models are left out: they cannot chat. Redirects are not followed, so the key stays
     with the host it is for; a proxy is not asked for this machine's own servers. `timeout` is in
@@ -66,15 +93,36 @@ def models_at(
             request.add_header("Authorization", f"Bearer {api_key}")
         with _opener(request.host).open(request, timeout=timeout) as response:
             document = json.loads(_read(response, time.monotonic() + timeout))
-        names = [str(entry["id"]) for entry in document["data"]]
+        listed = tuple(map(_listed, document["data"]))
     except _NO_SERVER:
         return ()
-    return tuple(name for name in names if "embed" not in name.lower())
+    return tuple(each for each in listed if "embed" not in each.name.lower())
+
+
+WINDOWS = ("max_model_len", "context_window", "context_length", "max_context_length")
+"""What servers call the window beside a model's name: vLLM and SGLang, Groq, OpenRouter and
+Together, Mistral. llama.cpp has `n_ctx` in `meta`, beside the longer one of the training."""
+
+
+def _listed(entry: dict[str, Any]) -> Listed:
+    aliases = entry.get("aliases")
+    meta = entry.get("meta")
+    said = [entry.get(key) for key in WINDOWS]
+    said.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
+    windows = [n for n in said if isinstance(n, int) and not isinstance(n, bool) and n > 0]
+    return Listed(
+        name=str(entry["id"]),
+        aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
+        window=min(windows, default=None),
+    )
 
 
 _MOST = 1_000_000
 """Bytes of an answer that are read; a longer one is no list of models."""
-_NO_SERVER = (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, RecursionError)
+_NO_SERVER = (
+    *(OSError, http.client.HTTPException, ValueError, RecursionError),
+    *(TypeError, KeyError, AttributeError),
+)
 """What comes of speaking HTTP and JSON with something that may speak neither."""
 
 

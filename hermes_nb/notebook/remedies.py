@@ -30,6 +30,11 @@ BY_BEGINNING = (
         "`%hermes models` lists the models at hand, `%hermes model NAME` chooses one",
     ),
     (
+        "the provider does not know this model",
+        "`%hermes models` lists what is served, `%hermes model NAME` chooses one; an address"
+        "{at} mostly ends in /v1",
+    ),
+    (
         "no connection to the provider",
         "is a server running{at}, and the network up? `%hermes model embedded` needs neither",
     ),

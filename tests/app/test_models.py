@@ -19,10 +19,10 @@ def model_for(env=None, **overrides):
 
 
 def test_a_server_without_a_model_name_is_asked_for_one():
-    with Loopback(document({"data": [{"id": "the-first"}, {"id": "second"}]})) as server:
+    with Loopback(listing=document({"data": [{"id": "the-first"}, {"id": "second"}]})) as server:
         assert model_for(base_url=server.url).name == "the-first"
     with (
-        Loopback(failure(404, {"error": {}})) as server,
+        Loopback(listing=failure(404, {"error": {}})) as server,
         pytest.raises(ConfigError, match="lists no models; set HERMES_NB_MODEL"),
     ):
         model_for(base_url=server.url)
@@ -34,7 +34,7 @@ def test_a_key_without_a_model_says_what_is_missing():
 
 
 def test_a_local_server_is_found_by_itself(monkeypatch):
-    with Loopback(document({"data": [{"id": "local-model"}]})) as server:
+    with Loopback(listing=document({"data": [{"id": "local-model"}]})) as server:
         monkeypatch.setattr(servers, "LOCAL_SERVERS", {"Ollama": server.url})
         assert model_for().name == "local-model"
 
@@ -47,14 +47,15 @@ def test_without_anything_it_is_the_embedded_model():
     assert embedded_notice(model_for(model="gpt-x", api_key="k")) is None
 
 
-def test_a_fallback_answers_when_the_first_provider_is_down(make_agent, home):
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_fallback_answers_when_the_first_provider_will_not(make_agent, home, status):
     with Loopback(stream(text_chunks("from the second"))) as second:
         home.mkdir()
         (home / "config.yaml").write_text(
             f"fallback_providers:\n  - {{base_url: '{second.url}', model: second}}\n",
             encoding="utf-8",
         )
-        with Loopback(failure(401, {"error": {"message": "no"}})) as first:
+        with Loopback(failure(status, {"error": {"message": "no"}})) as first:
             model = model_for(base_url=first.url, model="first")
             agent = make_agent()
             agent.model = model
@@ -70,3 +71,19 @@ def test_the_window_that_is_set_is_that_of_the_model_that_is_named(home):
     (home / "config.yaml").write_text(text, encoding="utf-8")
     model = model_for(base_url="http://127.0.0.1:2/v1", model="first", window=1_000)
     assert [each.window for each in model._models] == [1_000, None]
+
+
+def test_the_window_is_the_one_that_a_server_here_serves_with():
+    listing = document({"data": [{"id": "qwen3-coder", "max_model_len": 8_192}, {"id": "odd"}]})
+    with Loopback(listing=listing) as server:
+        assert model_for(base_url=server.url, model="qwen3-coder").window == 8_192
+        assert model_for(base_url=server.url, model="odd").window is None
+        asked = len(server.asked)
+        assert model_for(base_url=server.url, model="odd", window=1_000).window == 1_000
+        assert len(server.asked) == asked
+    assert model_for(base_url=server.url, model="qwen3-coder").window == 262_144
+
+
+def test_a_provider_is_not_asked_for_a_window_that_is_known(monkeypatch):
+    monkeypatch.setattr(servers, "window_at", lambda *_, **__: pytest.fail("asked"))
+    assert model_for(base_url="https://models.example/v1", model="gpt-4o").window == 128_000

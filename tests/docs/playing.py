@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from tests.loopback import Exchange, Loopback, Reply, chunk, stream, text_chunks, tool_chunks
+from tests.loopback import (
+    Exchange,
+    Loopback,
+    Reply,
+    chunk,
+    document,
+    stream,
+    text_chunks,
+    tool_chunks,
+)
 
 ANSWER = "Done."
 """What it says when nothing is told."""
@@ -17,7 +25,7 @@ class Playing(Loopback):
     """Answers each request with the next thing to say, and with `ANSWER` from then on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(listing=document({"object": "list", "data": [{"id": "playing"}]}))
         self._waiting: deque[Any] = deque()
 
     def say(self, steps: Iterable[Any]) -> None:
@@ -31,9 +39,6 @@ class Playing(Loopback):
 
     def take(self, exchange: Exchange) -> Reply:
         """Return the reply to a request."""
-        if exchange.path.endswith("/models"):
-            body = json.dumps({"object": "list", "data": [{"id": "playing"}]}).encode()
-            return Reply([body], headers={"Content-Type": "application/json"}, length=True)
         self.exchanges.append(exchange)
         step = self._waiting.popleft() if self._waiting else ANSWER
         return stream(_chunks(step, len(self.exchanges)))

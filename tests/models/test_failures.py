@@ -70,7 +70,12 @@ CASES = [
     (529, said("Overloaded", type="overloaded_error"), K.OVERLOADED),
     (408, None, K.TIMEOUT),
     (400, said("temperature must be below 2"), K.BAD_REQUEST),
-    (404, said("model not found", code="model_not_found"), K.BAD_REQUEST),
+    (404, said("model not found", code="model_not_found"), K.NOT_FOUND),
+    (404, {"detail": "Not Found"}, K.NOT_FOUND),
+    (400, said("Model Not Exist", type="invalid_request_error"), K.NOT_FOUND),
+    (400, said("gpt-9 is not a valid model ID"), K.NOT_FOUND),
+    (400, said("The model `m` does not exist."), K.NOT_FOUND),
+    (400, said("the file does not exist"), K.BAD_REQUEST),
     (422, {"detail": [{"msg": "field required"}]}, K.BAD_REQUEST),
     (413, "<html><title>413 Request Entity Too Large</title></html>", K.CONTEXT_OVERFLOW),
     (

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from hermes_nb.models.servers import local_servers, models_at
+from hermes_nb.models.servers import Listed, listed_at, local_servers, models_at, window_at
 
 from tests.loopback import Loopback, Reply, document, failure
 
@@ -22,10 +22,34 @@ def closed_port():
 
 
 def test_a_server_lists_its_models_without_the_embedding_ones():
-    with Loopback(document(LISTED)) as server:
+    with Loopback(listing=document(LISTED)) as server:
         assert models_at(server.url, api_key="sk-test") == ("qwen3-coder", "gemma3")
-        assert server.exchanges[0].path.endswith("/models")
-        assert server.exchanges[0].headers["authorization"] == "Bearer sk-test"
+        assert server.asked[0].path.endswith("/models")
+        assert server.asked[0].headers["authorization"] == "Bearer sk-test"
+
+
+@pytest.mark.parametrize(
+    ("said", "window"),
+    [
+        ({"max_model_len": 8_192}, 8_192),  # vLLM
+        ({"context_window": 131_072, "max_completion_tokens": 4_096}, 131_072),  # Groq
+        ({"context_length": 200_000, "top_provider": {}}, 200_000),  # OpenRouter
+        ({"max_context_length": 32_768}, 32_768),  # Mistral
+        ({"meta": {"n_ctx": 4_096, "n_ctx_train": 262_144}}, 4_096),  # llama.cpp
+        ({"meta": {"n_ctx_train": 262_144}}, None),
+        ({"context_length": 0, "meta": None}, None),
+        ({"context_length": True}, None),
+        ({"max_model_len": "8192"}, None),
+        ({}, None),
+    ],
+)
+def test_a_server_may_say_how_long_its_window_is(said, window):
+    entry = {"id": "qwen3-coder", "aliases": ["coder"], **said}
+    with Loopback(listing=document({"data": [{"id": "gemma3"}, entry]})) as server:
+        other, listed = listed_at(server.url)
+        assert (other, listed.window) == (Listed(name="gemma3"), window)
+        assert window_at(server.url, "coder") == window_at(server.url, "qwen3-coder") == window
+        assert window_at(server.url, "gemma3") is None
 
 
 @pytest.mark.parametrize(
@@ -35,11 +59,12 @@ def test_a_server_lists_its_models_without_the_embedding_ones():
         failure(200, b"<html>some other service</html>"),
         document({"data": "nonsense"}),
         document(["x"]),
+        document({"data": ["x"]}),
         document({"data": [{"name": "no id"}]}),
     ],
 )
 def test_something_else_on_the_port_is_no_model_server(reply):
-    with Loopback(reply) as server:
+    with Loopback(listing=reply) as server:
         assert models_at(server.url) == ()
 
 
@@ -49,7 +74,7 @@ def test_nobody_there_is_no_server():
 
 
 def test_the_first_server_of_the_table_wins():
-    with Loopback(document(LISTED)) as server:
+    with Loopback(listing=document(LISTED)) as server:
         nobody = f"http://127.0.0.1:{closed_port()}/v1"
         found = local_servers([("Away", nobody), ("Here", server.url), ("Also", server.url)])
     assert [served.name for served in found] == ["Here", "Also"]
@@ -112,17 +137,17 @@ def test_a_server_that_drips_is_not_waited_for():
 
 
 def test_a_redirect_takes_no_key_anywhere():
-    with Loopback(document(LISTED)) as other:
+    with Loopback(listing=document(LISTED)) as other:
         moved = Reply(status=302, headers={"Location": f"{other.url}/models"}, length=True)
-        with Loopback(moved) as server:
+        with Loopback(listing=moved) as server:
             assert models_at(server.url, api_key="sk-test") == ()
-        assert other.exchanges == []
+        assert other.asked == []
 
 
 def test_a_proxy_is_not_asked_for_this_machine(monkeypatch):
-    with Loopback(document(LISTED)) as server, Loopback(failure(502, {})) as proxy:
+    with Loopback(listing=document(LISTED)) as server, Loopback(listing=failure(502, {})) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         assert models_at(server.url) == ("qwen3-coder", "gemma3")
-        assert proxy.exchanges == []
+        assert proxy.asked == []
