@@ -28,6 +28,8 @@ from hermes_nb.tools.workspace import Workspace, size_text
 
 FLOOD = 4_000_000_000
 """Bytes of output after which a command is ended: nobody reads them, they only cost time."""
+MORE_PROCESSES = 4_096
+"""Processes and threads that a command may add to those of the machine, for what it forks."""
 _PROGRESS_EVERY = 0.4
 
 Wrap = Callable[[list[str], Path], list[str]]
@@ -70,7 +72,7 @@ def terminal(
         capture = Capture()
         try:
             ended = await run_group(
-                wrap([_shell(), "-c", command], cwd),
+                wrap(_bounded(_shell(), command), cwd),
                 cwd=cwd,
                 env={**child_environment(), "PWD": str(cwd)},
                 timeout=timeout,
@@ -101,6 +103,21 @@ def _shell() -> str:
         message = "there is neither bash nor sh on this machine; use Python instead"
         raise ToolError(message)
     return shell
+
+
+def _bounded(shell: str, command: str) -> list[str]:
+    """Return the shell with a command, and with an end to what it may fork (Linux).
+
+    The system counts all processes and threads of the user, so that those of the whole machine are
+    the least that has to be allowed; it holds nothing against root.
+    """
+    try:
+        count = Path("/proc/loadavg").read_text(encoding="utf-8").split()[3].partition("/")[2]
+        most = int(count) + MORE_PROCESSES
+    except (OSError, ValueError, IndexError):
+        return [shell, "-c", command]
+    # By another shell: once the command runs it may have forked already.
+    return [shell, "-c", 'ulimit -u "$0" 2>/dev/null; exec "$1" -c "$2"', str(most), shell, command]
 
 
 def _directory(space: Workspace, workdir: str | None) -> Path:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import Tool, ToolContext
@@ -32,3 +35,10 @@ def stopped() -> threading.Event:
     event = threading.Event()
     event.set()
     return event
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python of its own, from the project's root."""
+    command = [sys.executable, "-c", code]
+    cwd = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)

@@ -4,7 +4,6 @@ import os
 import socket
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from hermes_nb.tools.files import files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools.support import context_for, run, stopped
+from tests.tools.support import context_for, python, run, stopped
 
 
 @pytest.fixture
@@ -33,13 +32,6 @@ def use(root):
         return run(tools.get(name), **arguments)
 
     return call
-
-
-def python(code):
-    """Run code in a Python of its own, from the project's root."""
-    command = [sys.executable, "-c", code]
-    cwd = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def refused(use, name, **arguments):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hermes_nb.tools.terminal import terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools.support import context_for, run, stopped
+from tests.tools.support import context_for, python, run, stopped
 
 
 @pytest.fixture
@@ -214,6 +215,30 @@ def test_a_flood_is_ended(shell, monkeypatch):
 def test_many_forks_are_ended(shell):
     mark = marker()
     shell(f"for i in $(seq 150); do sleep {mark} & done; wait", timeout=1)
+    assert gone(mark)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_forks_without_end_meet_a_limit(open_path):
+    """The limit binds ordinary users; root becomes one for this."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    mark = marker()
+    code = f"""
+import os
+from pathlib import Path
+from tests.tools.support import run
+from hermes_nb.tools import terminal
+tool = terminal.terminal(Path({str(open_path)!r})).get("terminal")
+run(tool, command="true")  # imports what nobody may not read
+terminal.MORE_PROCESSES = 100 - int(Path("/proc/loadavg").read_text().split()[3].split("/")[1])
+os.setuid(65534)
+print(run(tool, command="ulimit -Hu; for i in $(seq 500); do sleep {mark} & done", timeout=6))
+"""
+    shown = python(code).stdout
+    assert int(shown.split()[0]) < 200, shown
+    assert "fork" in shown and "esource temporarily unavailable" in shown
+    assert "timed out" in shown  # bash waits for room
     assert gone(mark)
 
 
