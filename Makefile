@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
-# Tests that need no browser run side by side; kernels and models are heavy, so few at a time.
+# So many test files run side by side; kernels, browsers and models are heavy, so few at a time.
 WORKERS ?= 2
 
 .PHONY: help demo test check lint types imports quick notebooks recordings lab weights clean system \
@@ -44,7 +44,7 @@ system:
 
 test: check weights system  ## all checks, all tests, all notebooks
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m 'not e2e'
-	@$(BIN)/python -m pytest -q -m e2e --durations=10 --durations-min=5
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m e2e --durations=10 --durations-min=5
 	@$(MAKE) --no-print-directory -j 2 notebooks docs release-check
 
 quick: $(STAMP)  ## the tests that need neither the embedded model nor much time
