@@ -11,16 +11,18 @@ time is linear in the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from hermes_nb.safety.alphabet import PARAGRAPH, SENTENCE, class_bits, masks
 from hermes_nb.safety.frames import ACTS, FRAMES
+from hermes_nb.safety.lexicon import lexicon
 from hermes_nb.safety.normalise import Span
-from hermes_nb.safety.rules import compiled, mask
-from hermes_nb.safety.signs import APART, Sign
+from hermes_nb.safety.rules import charset, compiled, mask
+from hermes_nb.safety.signs import Sign
 from hermes_nb.safety.standing import Standing
-from hermes_nb.safety.tagging import PARAGRAPH, SENTENCE, Tagged, masks
+from hermes_nb.safety.tagging import Tagged
 
 _LONGEST = 48
 """Tags of a sentence that are read as one; a longer one is read in pieces that overlap by half."""
@@ -31,9 +33,11 @@ _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
 """Frames within whose first part no clause ends."""
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
 """Frames that a "not" before them does not excuse: they have their own, or are no order."""
+_TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
+"""Frames that mean nothing in what is told of a program: users report that it does such things."""
 _BREAK = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _SENTENCES_AT_ONCE = 5
-_LOOKED = 4 * APART
+_LOOKED = 60
 """For how many frames it is looked where they stand; a text with more is a flood."""
 
 
@@ -53,6 +57,8 @@ class _Frame:
     texts: tuple[str, ...]
     needs: tuple[int, ...]
     """Masks of which each has to be there."""
+    all_of: int
+    """Those of them that are one class each, together."""
 
     @property
     def parts(self) -> tuple[re.Pattern[str], ...]:
@@ -79,6 +85,7 @@ def _frames() -> tuple[_Frame, ...]:
             *(name, bits[name]),
             texts=tuple(part.strip() for part in text.split("&")),
             needs=_needs(text),
+            all_of=sum(need for need in _needs(text) if need.bit_count() == 1),
         )
         for name, text in FRAMES
     )
@@ -97,8 +104,28 @@ def _needs(text: str) -> tuple[int, ...]:
 
 @cache
 def _words_of(need: int) -> int:
-    """Return how many tags have one of the classes of a mask."""
-    return sum(1 for each in masks().values() if each & need)
+    """Return how many words are listed in the classes of a mask."""
+    sizes = lexicon().sizes
+    names = tuple(class_bits())
+    total = 0
+    while need:
+        bit = need & -need
+        total += sizes.get(names[bit.bit_length() - 1], 0)
+        need ^= bit
+    return total
+
+
+@cache
+def _told() -> re.Pattern[str]:
+    """Return how a sentence begins that says what some program does."""
+    gap = f"[^{SENTENCE}{PARAGRAPH}]{{0,3}}?"
+    return re.compile(f"[\\s\\S]?{gap}{charset('PROGRAM')}")
+
+
+@cache
+def _behind() -> re.Pattern[str]:
+    """Return what forbids from behind, where languages put the "not" last."""
+    return re.compile(f"[^{SENTENCE}{PARAGRAPH}]{{0,1}}{charset('POSTNEG')}")
 
 
 @cache
@@ -130,7 +157,7 @@ def acts(text: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
         useful |= act[3]
     frames = [frame for frame in frames if frame.bit & useful]
     reader = _Reader(text, words, standing, tuple(frames))
-    found = list(_sentences(words.tags, frames))
+    found = list(_sentences(words.tags, _by_rarest(frames)))
     for group, together in _groups(found):
         strongest: dict[str, tuple[float, int, int]] = {}
         for category, score, name, bits in wanted:
@@ -175,13 +202,18 @@ class _Reader:
         self._text = text
         self._words = words
         self._standing = standing
-        self._frames = frames
+        self._frames: dict[int, list[_Frame]] = {}
+        for frame in frames:
+            self._frames.setdefault(frame.bit, []).append(frame)
         self._places: dict[tuple[int, int], Span | None] = {}
 
     def place(self, group: list[_Found], bits: int, steps: int) -> Span | None:
         """Return from where to where the frames of an act reach, None where one is not meant."""
         places: list[tuple[int, int]] = []
-        for bit in {frame.bit for frame in self._frames if frame.bit & bits}:
+        rest = bits
+        while rest:
+            bit = rest & -rest
+            rest ^= bit
             found = (self._known(each, bit) for each in group if each.frames & bit)
             place = next(filter(None, found), None)
             if place is None:
@@ -207,9 +239,7 @@ class _Reader:
         """Return the place of a frame in a sentence."""
         tags = self._words.tags
         piece = tags[sentence.first - 1 : sentence.last]
-        for frame in self._frames:
-            if frame.bit != bit:
-                continue
+        for frame in self._frames[bit]:
             spans = [m.span() for part in frame.parts if (m := part.search(piece))]
             if len(spans) < len(frame.parts):
                 continue
@@ -218,10 +248,16 @@ class _Reader:
                 if self._said(frame, first, last):
                     low = min(sentence.first - 1 + min(s for s, _ in spans), first)
                     high = max(sentence.first - 1 + max(e for _, e in spans), last)
+                    if frame.name not in _FREE and self._denied(last, high):
+                        continue
                     place = self._words.span(low, high)
                     if not _STEP.search(self._text, *place):
                         return place
         return None
+
+    def _denied(self, *ends: int) -> bool:
+        """Say whether what ends there is forbidden by what follows, as some languages do it."""
+        return any(_behind().match(self._words.tags, end) for end in ends)
 
     def _said(self, frame: _Frame, first: int, last: int) -> bool:
         """Say whether the first part of a frame is no accident, and not forbidden."""
@@ -233,7 +269,18 @@ class _Reader:
         return not self._standing.forbidden(start, first)
 
 
-def _sentences(tags: str, frames: Iterable[_Frame]) -> Iterator[_Found]:
+_ByNeed = Sequence[tuple[int, Sequence[_Frame]]]
+"""Frames by the rarest class that they need: most sentences have few of them."""
+
+
+def _by_rarest(frames: Iterable[_Frame]) -> _ByNeed:
+    groups: dict[int, list[_Frame]] = {}
+    for frame in frames:
+        groups.setdefault(frame.needs[0] if frame.needs else ~0, []).append(frame)
+    return list(groups.items())
+
+
+def _sentences(tags: str, frames: _ByNeed) -> Iterator[_Found]:
     """Yield the sentences with frames in them."""
     known: dict[str, int] = {}
     for match in _SENTENCES.finditer(tags):
@@ -248,20 +295,26 @@ def _sentences(tags: str, frames: Iterable[_Frame]) -> Iterator[_Found]:
                 yield _Found(start, end, found)
 
 
-def _read(piece: str, frames: Iterable[_Frame]) -> int:
+def _read(piece: str, frames: _ByNeed) -> int:
     """Return the frames of a sentence."""
     classes = masks()
     present = 0
     for tag in set(piece):
         present |= classes.get(tag, 0)
     found = 0
-    for frame in frames:
-        if found & frame.bit:
+    told = None
+    for need, those in frames:
+        if not present & need:
             continue
-        for need in frame.needs:
-            if not present & need:
-                break
-        else:
+        for frame in those:
+            if present & frame.all_of != frame.all_of or found & frame.bit:
+                continue
+            if not all(map(present.__and__, frame.needs)):
+                continue
+            if frame.name in _TOLD:
+                told = _told().match(piece) is not None if told is None else told
+                if told:
+                    continue
             if all(part.search(piece) for part in frame.parts):
                 found |= frame.bit
     return found

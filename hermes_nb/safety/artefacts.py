@@ -8,8 +8,12 @@ VARIABLE is the value of a secret; BADHOST calls itself an attacker's.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations, islice
+
+from hermes_nb.safety.needs import Needs
 
 URL = "URL"
 EMAIL = "EMAIL"
@@ -54,7 +58,7 @@ _KINDS = (
             *(".azure/", "cookies.sqlite", "logins.json", ".pem"),
         ),
         re.compile(
-            r"\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|\.netrc\b|\.aws/|/etc/(?:passwd|shadow)\b"
+            r"\.ssh\b(?!/(?:config|known_hosts|[\w.-]+\.pub)\b)|\bid_(?:rsa|ed25519|ecdsa|dsa)\b(?!\.pub)|\.netrc\b|\.aws/(?!config\b)|/etc/(?:passwd|shadow)\b"
             r"|\.kube/config|\.gnupg\b|\.docker/config|wallet\.dat\b|\.pgpass\b|/proc/self/environ"
             r"|\.config/gh\b|login\.keychain|\.(?:bash|zsh)_history\b|\.config/(?:gcloud|op)\b"
             r"|default_credentials\.json|\bkey\.properties\b|\.(?:pfx|p12|kdbx|keystore)\b|~/\.azure/"
@@ -122,17 +126,49 @@ _KINDS = (
 _TOLD = 2
 """Kinds of thing that a chunk is said to name; each set of them is one more letter of the alphabet
 that every rule is compiled for."""
-_ANY = re.compile("|".join(re.escape(need) for kind in _KINDS for need in kind.needs))
 
 
-def kinds(chunk: str) -> frozenset[str]:
-    """Return the kinds of thing that a chunk without spaces names."""
-    if not _ANY.search(chunk):
+@cache
+def _needs() -> tuple[Needs, tuple[str, ...]]:
+    """Return what a chunk has to have one of to be a thing or to hold an address."""
+    parts = tuple(dict.fromkeys(["://", "@", *(need for kind in _KINDS for need in kind.needs)]))
+    return Needs([(part,) for part in parts]), parts
+
+
+def suspects(chunks: str) -> dict[str, set[str]]:
+    """Return those of some chunks, given one a line, that may name a thing or an address.
+
+    Each comes with the parts it has of what `kinds` and `address` need.
+    """
+    needs, parts = _needs()
+    return with_parts(chunks, map(parts.__getitem__, needs.met(chunks)))
+
+
+def with_parts(chunks: str, parts: Iterable[str]) -> dict[str, set[str]]:
+    """Return those of some chunks, given one a line, that have any of some parts, and which."""
+    found: dict[str, set[str]] = {}
+    for need in parts:
+        at = chunks.find(need)
+        while at >= 0:
+            end = chunks.find("\n", at)
+            end = end if end >= 0 else len(chunks)
+            found.setdefault(chunks[chunks.rfind("\n", 0, at) + 1 : end], set()).add(need)
+            at = chunks.find(need, end)
+    return found
+
+
+def kinds(chunk: str, parts: set[str] | None = None) -> frozenset[str]:
+    """Return the kinds of thing that a chunk without spaces names.
+
+    `parts` are those it has of what kinds need, where that is known (`suspects`).
+    """
+    here = suspects(chunk).get(chunk) if parts is None else parts
+    if not here:
         return frozenset()
     found = (
         kind.name
         for kind in _KINDS
-        if any(need in chunk for need in kind.needs) and kind.pattern.search(chunk)
+        if not here.isdisjoint(kind.needs) and kind.pattern.search(chunk)
     )
     return frozenset(islice(found, _TOLD))
 

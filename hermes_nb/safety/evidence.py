@@ -14,12 +14,13 @@ from hermes_nb.safety.flows import flows
 from hermes_nb.safety.imitations import imitations
 from hermes_nb.safety.leaks import leaks
 from hermes_nb.safety.normalise import Span, normalise
-from hermes_nb.safety.rules import charset, signs
+from hermes_nb.safety.rules import MARKS, charset, mask, signs
 from hermes_nb.safety.signs import APART, Sign, crowds
 from hermes_nb.safety.standing import Standing
 from hermes_nb.safety.surface import traces
 from hermes_nb.safety.tagging import Tagged
 from hermes_nb.safety.threats import STRONG, threats
+from hermes_nb.safety.work import WORK, Work, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,11 @@ class Evidence:
     end: int
 
 
+DENSE = "too_dense"
+"""The category of what was not read closely, because a text has too much that is dear to read."""
 _DEEPEST = 4
 """How often what was decoded is decoded again; more layers than that are a finding themselves."""
-_ASSESSED = APART
+_ASSESSED = 60
 """For how many passages of a layer the surroundings are read; others count as they stand."""
 _CLOSE = 60
 """Characters between signs of a kind that count as one, among those that are not assessed."""
@@ -45,6 +48,8 @@ _TELLING = 2
 """How many words of an injection have to appear in a cipher for it to be undone."""
 _DECIPHERED = 12_000
 """Characters of each cipher that are undone; lines beyond are a finding as they are."""
+_RUN, _READ = 60, 8
+"""Units of work for what is decoded, and characters of it for each further one."""
 _STRONG, _WEAK = 2.0, 0.5
 """What a threat counts: a strong one is marked where it stands, two weak ones are."""
 _DISGUISE = 1.0
@@ -53,18 +58,26 @@ _DISGUISE = 1.0
 Place = Callable[[int, int], Span]
 
 
-def evidence(text: str) -> list[Evidence]:
-    """Return the evidence in a text, in its order."""
-    found = [*invisible(text), *_layer(text, lambda start, end: (start, end), 0)]
+def evidence(text: str, work: Work | None = None) -> list[Evidence]:
+    """Return the evidence in a text, in its order; `work` is what may be done for it."""
+    work = work or Work(len(text))
+    token = WORK.set(work)
+    try:
+        found = [*invisible(text), *_layer(text, lambda start, end: (start, end), 0, work)]
+    finally:
+        WORK.reset(token)
     found.sort(key=lambda item: (item.start, item.end, -item.score))
     return found
 
 
-def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
+def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence]:
     """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
-    view = normalise(text)
+    readable = bounded(text, work)
+    if (unread := work.skipped()) is not None:
+        yield _dense(place, unread, len(text))
+    view = normalise(readable)
     lower = _lower(view.text)
-    words = Tagged(lower)
+    words = Tagged(lower, work)
     standing = Standing(lower, words)
     hidden = sorted(concealed(lower))
     for sign in _meant(view.text, lower, words, standing):
@@ -75,11 +88,9 @@ def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
             yield Evidence("hidden_html", "order", 0.5, start, end)
             score += _DISGUISE
         yield Evidence(sign.category, sign.name, score, start, end)
-    runs = [
-        run
-        for number, run in enumerate(decoded(view.text))
-        if number >= _ASSESSED or not standing.example(run.start, run.end)
-    ]
+    runs = _decoded(view.text, standing, work)
+    if (unread := work.skipped()) is not None:
+        yield _dense(place, view.span(unread, unread + 1)[0], len(text))
     runs += () if depth else _exchanged(view.text, words)
     spans = [place(*view.span(run.start, run.end)) for run in runs]
     for run, span in zip(runs, spans, strict=True):
@@ -89,9 +100,26 @@ def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
         yield from (Evidence("encoded", "deep", 1, start, end) for start, end in spans)
     elif runs:
         inner, back = _together([run.text for run in runs], spans)
-        for item in _layer(inner, back, depth + 1):
+        for item in _layer(inner, back, depth + 1, work):
             score = item.score + (0 if depth else _DISGUISE)
             yield Evidence(item.category, item.sign, score, item.start, item.end)
+
+
+def _decoded(text: str, standing: Standing, work: Work) -> list[Decoded]:
+    """Return what the encoded runs of a text say, as far as there is work left for it."""
+    runs: list[Decoded] = []
+    for number, run in enumerate(decoded(text)):
+        if not work.spend(_RUN + len(run.text) // _READ):
+            work.skip(run.start)
+            break
+        if number >= _ASSESSED or not standing.example(run.start, run.end):
+            runs.append(run)
+    return runs
+
+
+def _dense(place: Place, start: int, end: int) -> Evidence:
+    """Return that a layer is not read closely any more from `start` on."""
+    return Evidence(DENSE, "unread", MARKS, place(start, start + 1)[0], place(end - 1, end)[1])
 
 
 def _together(texts: list[str], spans: list[Span]) -> tuple[str, Place]:
@@ -107,6 +135,8 @@ def _together(texts: list[str], spans: list[Span]) -> tuple[str, Place]:
 def _exchanged(text: str, words: Tagged) -> Iterator[Decoded]:
     """Yield the lines that make sense when read backwards or with their letters exchanged."""
     for cipher in CIPHERS:
+        if not words.present() & mask(cipher):
+            continue
         found = [match.start() for match in re.finditer(charset(cipher), words.tags)]
         if len(found) < _TELLING:
             continue

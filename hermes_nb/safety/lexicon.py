@@ -1,104 +1,106 @@
 """The words that injections are made of, in twenty languages, and how a disguised one is known.
 
-The data is `lexicon.toml`: classes of words (verbs of ignoring, names for instructions) by
-language. A word may be in several classes, and rules ask for classes, so that one rule reads every
-language.
+The data is `lexicon.toml` and `acts.toml`: classes of words (verbs of ignoring, names for
+instructions) by language. A word may be in several classes, and rules ask for classes, so that one
+rule reads every language. Reading twenty thousand words takes as long as all else of a first scan,
+so it is done beforehand: `wordlists` writes what is read here, `lexicon.json`.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import ne
 from pathlib import Path
+from typing import TypedDict
 
-from hermes_nb.safety.lookalikes import ATBASH, LOOKALIKES, SIGNS_FOR_LETTERS
-from hermes_nb.safety.normalise import fold
+from hermes_nb.safety.lookalikes import ATBASH, CYRILLIC, LOOKALIKES, SIGNS_FOR_LETTERS
 
 Classes = frozenset[str]
 NONE: Classes = frozenset()
 
-_UNSPACED = ("zh", "ja", "ko", "th")
-_DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
+DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
 """The classes whose English words are recognised when misspelt or glued together."""
 _TELLING = frozenset({"IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT"})
 _SHORTEST_TELLING = 5
 _SHORTEST_STEM = 3
-_LONGEST_STEM = 14
+LONGEST_STEM = 20
+"""Letters of a stem at most; no word of a lexicon needs more to be told apart."""
 _SHORTEST_MISSPELT = 6
 _JUMBLED = 6
 """How many letters of a jumbled word may be out of place."""
 _LONGEST_WORD = 40
 _SHORTEST_GLUED = 12
-_GLUED = ("ignor", "disregard", "forget", "overrid", "instruct", "prompt", "previous", "unrestrict")
+GLUED = ("ignor", "disregard", "forget", "overrid", "instruct", "prompt", "previous", "unrestrict")
 """What a run of letters has to contain to be worth taking apart."""
+
+
+class Table(TypedDict):
+    """The lexicon as `wordlists` writes it: every word with the number of its set of classes."""
+
+    classes: list[str]
+    sizes: list[int]
+    sets: list[list[int]]
+    words: dict[str, int]
+    stems: dict[str, int]
+    phrases: dict[str, dict[str, int]]
+    unspaced: dict[str, dict[str, int]]
+    disguised: list[str]
 
 
 class Lexicon:
     """Every word with its classes; see `lexicon`."""
 
-    def __init__(self, languages: dict[str, dict[str, str]]) -> None:
-        self._words: dict[str, Classes] = {}
-        self._stems: dict[str, Classes] = {}
-        self.pairs: dict[str, dict[str, Classes]] = {}
-        """Phrases of two words: the second ones by the first."""
-        self._unspaced: dict[str, dict[str, Classes]] = {}
-        for language, classes in languages.items():
-            for name, words in classes.items():
-                for word in words.split():
-                    plain = word if word.isascii() else fold(word)
-                    self._add(plain.lower(), name, unspaced=language in _UNSPACED)
-        self._starts = {stem[:_SHORTEST_STEM] for stem in self._stems}
-        self._first = re.compile(f"[{''.join(self._unspaced)}]")
-        self._inside = {
-            first: sorted(found.items(), key=lambda entry: -len(entry[0]))
-            for first, found in self._unspaced.items()
+    def __init__(self, table: Table) -> None:
+        """Take the words from the table that `wordlists` makes of the lists."""
+        names = table["classes"]
+        self.sizes = dict(zip(names, table["sizes"], strict=True))
+        """How many words are listed in each class."""
+        self._sets = [frozenset(map(names.__getitem__, each)) for each in table["sets"]]
+        self.listed = table["words"]
+        """Every word, with the number of its set of classes."""
+        self.stems = table["stems"]
+        """What listed words begin with that may have any ending, likewise."""
+        self.pairs = {
+            first: {second: self._sets[number] for second, number in found.items()}
+            for first, found in table["phrases"].items()
         }
-        english = languages["en"]
-        self._plain = frozenset(
-            word for name in _DISGUISED for word in english[name].split() if word.isalpha()
-        )
+        """Phrases of two words: the second ones by the first."""
+        self._starts = {stem[:_SHORTEST_STEM] for stem in self.stems}
+        self._inside = {
+            first: (sorted(set(map(len, found)), reverse=True), found)
+            for first, found in table["unspaced"].items()
+        }
+        self._first = re.compile(f"[{''.join(self._inside)}]")
+        self._plain = frozenset(table["disguised"])
         self.in_pairs = frozenset(self.pairs).union(*self.pairs.values())
-        self._similar: dict[tuple[str, str, int], list[str]] = {}
+        self.similar: dict[tuple[str, str, int], list[str]] = {}
+        """Words that may be meant by a misspelt one, by its ends and its length."""
         for word in sorted(self._plain):
             if len(word) >= _SHORTEST_MISSPELT:
                 for size in range(len(word) - 1, len(word) + 2):
-                    self._similar.setdefault((word[0], word[-1], size), []).append(word)
+                    self.similar.setdefault((word[0], word[-1], size), []).append(word)
+        ciphers: dict[str, int] = {}
         for disguise, word in _ciphers(self.telling()):
-            if word not in self._words:
-                self._words[word] = frozenset({disguise})
-
-    def _add(self, word: str, name: str, *, unspaced: bool) -> None:
-        if unspaced:
-            entries = self._unspaced.setdefault(word[0], {})
-            entries[word] = entries.get(word, NONE) | {name}
-        elif "_" in word:
-            first, _, second = word.partition("_")
-            phrases = self.pairs.setdefault(first, {})
-            phrases[second] = phrases.get(second, NONE) | {name}
-        elif word.endswith("*"):
-            self._stems[word[:-1]] = self._stems.get(word[:-1], NONE) | {name}
-        else:
-            self._words[word] = self._words.get(word, NONE) | {name}
+            if disguise not in ciphers:
+                ciphers[disguise] = len(self._sets)
+                self._sets.append(frozenset({disguise}))
+            self.listed.setdefault(word, ciphers[disguise])
 
     def telling(self) -> frozenset[str]:
         """Return the English words that most injections use, without the short and common ones."""
         return frozenset(
             word
             for word in self._plain
-            if len(word) >= _SHORTEST_TELLING and self._words[word] & _TELLING
+            if len(word) >= _SHORTEST_TELLING and self._sets[self.listed[word]] & _TELLING
         )
 
     def sets(self) -> set[Classes]:
         """Return every set of classes that a word can have."""
-        found = {self.classes(word) for word in self._words}
-        found.update(self.classes(f"{stem}*") for stem in self._stems)  # and not the word itself
-        found.update(self.own_classes(word) for word in self.in_pairs)
-        found.update(*(phrases.values() for phrases in self.pairs.values()))
-        found.update(classes for words in self._inside.values() for _, classes in words)
-        return found
+        return {*self._sets, *map(self.own_classes, self.in_pairs)}
 
     def classes(self, word: str) -> Classes:
         """Return the classes of a plain lower-case word."""
@@ -109,22 +111,22 @@ class Lexicon:
         return found
 
     def _listed(self, word: str) -> Classes:
-        found = self._words.get(word, NONE)
-        if word[:_SHORTEST_STEM] not in self._starts:
-            return found
-        for size in range(_SHORTEST_STEM, min(len(word), _LONGEST_STEM) + 1):
-            stem = self._stems.get(word[:size])
-            if stem is not None:
-                found |= stem
-        return found
+        number = self.listed.get(word)
+        if number is not None:
+            return self._sets[number]
+        if word[:_SHORTEST_STEM] in self._starts:
+            for size in range(min(len(word), LONGEST_STEM), _SHORTEST_STEM - 1, -1):
+                if (number := self.stems.get(word[:size])) is not None:
+                    return self._sets[number]
+        return NONE
 
     def unknown(self, word: str) -> bool:
         """Say whether a plain English word is certain to mean nothing; most are, cheaply."""
         return (
             len(word) < _SHORTEST_GLUED
             and word[:_SHORTEST_STEM] not in self._starts
-            and word not in self._words
-            and (word[0], word[-1], len(word)) not in self._similar
+            and word not in self.listed
+            and (word[0], word[-1], len(word)) not in self.similar
             and word not in self.in_pairs
         )
 
@@ -138,13 +140,14 @@ class Lexicon:
             return NONE
         found = NONE
         if not word.isascii():
+            found = self.classes(word.translate(CYRILLIC)) if _MIXED.search(word) else NONE
             word = word.translate(LOOKALIKES)
-            found = self.classes(word)
+            found = found or self.classes(word)
         if not found and _LEET.search(word) and any(map(str.isalpha, word)):
             for signs in SIGNS_FOR_LETTERS:
                 found = found or self.classes(word.translate(signs))
         if not found and len(word) >= _SHORTEST_MISSPELT - 1:
-            for meant in self._similar.get((word[0], word[-1], len(word)), ()):
+            for meant in self.similar.get((word[0], word[-1], len(word)), ()):
                 if _misspelt(word, meant):
                     return self.classes(meant)
         return found
@@ -156,10 +159,12 @@ class Lexicon:
             start = first.start()
             if start < done:
                 continue
-            for word, classes in self._inside[first[0]]:
-                if run.startswith(word, start):
+            sizes, words = self._inside[first[0]]
+            for size in sizes:
+                word = run[start : start + size]  # shorter than that at the end
+                if (number := words.get(word)) is not None:
                     done = start + len(word)
-                    yield start, done, classes
+                    yield start, done, self._sets[number]
                     break
 
     def unglued(self, word: str) -> list[tuple[int, int, Classes]]:
@@ -167,7 +172,7 @@ class Lexicon:
 
         This reads `ignoreallpreviousinstructions`, and what is left of spaced-out letters.
         """
-        if len(word) < _SHORTEST_GLUED or not any(key in word for key in _GLUED):
+        if len(word) < _SHORTEST_GLUED or not any(key in word for key in GLUED):
             return []
         found: list[tuple[int, int, Classes]] = []
         index = covered = 0
@@ -180,12 +185,13 @@ class Lexicon:
         return found if len(found) > 1 and covered * 10 >= len(word) * 7 else []
 
     def _longest_at(self, word: str, index: int) -> int:
-        for size in range(min(_LONGEST_STEM, len(word) - index), 1, -1):
-            if word[index : index + size] in self._words:
+        for size in range(min(LONGEST_STEM, len(word) - index), 1, -1):
+            if word[index : index + size] in self.listed:
                 return size
         return 0
 
 
+_MIXED = re.compile("[a-z].*[\u0400-\u04ff]|[\u0400-\u04ff].*[a-z]")
 _LEET = re.compile("[01345789@$!+€|]")
 """Signs that stand for letters (`SIGNS_FOR_LETTERS`); without one a word means what it says."""
 
@@ -231,7 +237,10 @@ def languages(text: str) -> dict[str, dict[str, str]]:
 @cache
 def lexicon() -> Lexicon:
     """Return the lexicon, read once."""
-    return Lexicon(words())
+    return Lexicon(json.loads(TABLE.read_text(encoding="utf-8")))
+
+
+TABLE = Path(__file__).with_name("lexicon.json")
 
 
 def words() -> dict[str, dict[str, str]]:

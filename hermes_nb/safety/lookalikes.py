@@ -38,6 +38,9 @@ LOOKALIKES: dict[int, str] = {
     ord(letter): latin for latin, letters in _LATIN.items() for letter in letters
 }
 
+CYRILLIC = str.maketrans("abceghikmnoprtuxy", "авседнікмпоргтиху")
+"""Latin letters by the Cyrillic one that looks like them, for words that are mostly Cyrillic."""
+
 _SIGNS = {
     **dict(zip("0345789", "oeastbg", strict=True)),
     **dict(zip("@$!+€", "asite", strict=True)),

@@ -2,8 +2,8 @@ r"""Text as a reader would take it, whatever characters it is made of, with a wa
 
 `normalise` unfolds what hides words from a pattern: compatibility forms (fullwidth, mathematical),
 accents, invisible characters, tag characters and variation selectors that carry letters, HTML
-entities, percent and backslash escapes, emphasis marks and concatenations inside words. The result
-keeps its case; each place in it leads back to where it stands in the original.
+entities, percent and backslash escapes, what mail encodes, emphasis marks and concatenations inside
+words. The result keeps its case; each place in it leads back to where it stands in the original.
 
 Scripts stay what they are: lookalike letters are a matter of single words (`lookalikes`), because
 Russian is to remain Russian.
@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+
+from hermes_nb.safety import hangul, mail
 
 Span = tuple[int, int]
 
@@ -141,6 +143,8 @@ _SELECTING = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0
 
 
 def _unescaped(view: View) -> View:
+    if "=" in view.text:
+        view = edited(view, mail.encoded_in(view.text), mail.meaning)
     text = view.text
     if not ("&" in text or "%" in text or "\\" in text or "\x1b" in text):
         return view
@@ -185,8 +189,8 @@ _FOLDING = _Folding()
 _TAGS = range(0xE0020, 0xE007F)
 _NEGATIVE_LETTERS = (range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A), range(0x1F1E6, 0x1F200))
 """White-on-black letters and those of flags, which Unicode does not decompose."""
-_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u180e")
-"""Letters and symbols that show nothing."""
+_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u180e\u0640")
+"""Letters and symbols that show nothing, or only lengthen a letter (tatweel)."""
 _FOLDABLE = re.compile(r"[^\t\n\r -~\u3400-\u9fff\uac00-\ud7a3]+")
 """Everything but ASCII, ideographs and syllables, which are what they are."""
 
@@ -235,10 +239,13 @@ def _folded(view: View) -> View:
     if not _SELECTING.isdisjoint(odd):
         view = edited(view, _SELECTORS, _smuggled)
         odd = set(view.text)
+    if not hangul.SINGLE.isdisjoint(odd):
+        view = edited(view, hangul.SPELLED, hangul.syllables)
+        odd = set(view.text)
     if not _JAMO.isdisjoint(odd):
         view = edited(view, _FOLDING_JAMO, _composed)
         odd = set(view.text)
-    folded = view.text.translate(_FOLDING)
+    folded = _exchanged(view.text, [c for c in odd if _FOLDING[ord(c)] != c])
     if folded == view.text:
         return view
     sized = "".join(c for c in odd if len(_FOLDING[ord(c)]) != 1)
@@ -249,6 +256,19 @@ def _folded(view: View) -> View:
         view,
         lambda: _pieces(view.text, re.compile(f"[{re.escape(sized)}]"), lambda c: _FOLDING[ord(c)]),
     )
+
+
+_FEW = 100
+"""Characters that are replaced one by one sooner than by a table, which asks for each in a text."""
+
+
+def _exchanged(text: str, changing: list[str]) -> str:
+    """Return a text with the characters folded that folding changes; no folded form holds one."""
+    if len(changing) > _FEW:
+        return text.translate(_FOLDING)
+    for character in changing:
+        text = text.replace(character, _FOLDING[ord(character)])
+    return text
 
 
 def _composed(letters: str) -> str:

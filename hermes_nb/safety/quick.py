@@ -11,13 +11,15 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 
+from hermes_nb.safety.work import WORK
+
 _SHORTEST = 2
 """Letters that a word needs to be worth looking for by itself."""
 _DENSE = 60
 """Characters for each place of a word; where they are fewer, the whole text is searched at once."""
 _FLAGS = re.compile(r"\(\?[a-z]+\)")
 _LITERAL = re.compile(r"\\([.$*+?()\[\]{}|^/\\-])|([^\\.^$*+?()\[\]{}|])")
-_LIKE_ASCII = str.maketrans("\u017f\u212a\u0130\u0131", "skii")
+_LIKE_ASCII = (("\u017f", "s"), ("\u212a", "k"), ("\u0130", "i"), ("\u0131", "i"))
 """Letters beyond ASCII that are ASCII ones where case does not count."""
 
 
@@ -27,7 +29,10 @@ class _Text:
     def __init__(self, text: str) -> None:
         lower = text.lower()
         if not text.isascii():
-            lower = text.translate(_LIKE_ASCII).lower()
+            plain = text
+            for sign, letter in _LIKE_ASCII:
+                plain = plain.replace(sign, letter)
+            lower = plain.lower()
             if len(lower) != len(text):
                 lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
         self.lower = lower
@@ -54,15 +59,54 @@ def forget() -> None:
 
 
 def spans(pattern: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield where a pattern is found in a text, as `finditer` does."""
+    """Yield where a pattern is found in a text, as `finditer` does.
+
+    A scan has a bounded amount of work for it (`work`): behind where that ends nothing is found,
+    and the scan is told.
+    """
     expression, words = compiled(pattern)
     if not words:
         return (match.span() for match in expression.finditer(text))
     known = _text(text)
     found = [known.places(word) for word in words]
-    if sum(map(len, found)) * _DENSE > len(text):
+    count = sum(map(len, found))
+    most = _affordable(pattern, count)
+    if most == count and count * _DENSE > len(text):
         return (match.span() for match in expression.finditer(text))
-    return _matched(expression, text, sorted(set().union(*found)) if len(found) > 1 else found[0])
+    places = sorted(set().union(*found)) if len(found) > 1 else found[0]
+    if most < len(places):
+        _told(places[most])
+    return _matched(expression, text, places[:most])
+
+
+def _affordable(pattern: str, count: int) -> int:
+    """Return at how many of its places there is work enough to try a pattern."""
+    work = WORK.get()
+    if work is None:
+        return count
+    each = 1 + _reach(pattern) // _STEP
+    most = min(count, work.allowed // _SHARE // each, (work.allowed - work.spent) // each)
+    work.spend(most * each)
+    return most
+
+
+def _told(place: int) -> None:
+    """Tell the scan in progress that a pattern is not tried from a place on."""
+    if (work := WORK.get()) is not None:
+        work.skip(place)
+
+
+_SHARE = 5
+"""Part of all the work that one pattern can have, so that something is left for the others."""
+_STEP = 100
+"""Characters that a pattern may look ahead for each unit."""
+_BOUND = re.compile(r"\{\d*,(\d+)\}")
+
+
+@cache
+def _reach(pattern: str) -> int:
+    """Return how far a pattern looks ahead, in characters, more or less."""
+    return sum(map(int, _BOUND.findall(pattern)))
 
 
 def _matched(

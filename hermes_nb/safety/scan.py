@@ -6,7 +6,8 @@ A heuristic, not a boundary. The text is unfolded (`normalise`), turned into a r
 Passages that forbid or describe an attack do not count (`standing`). The rest adds up: from
 `rules.MARKS` on a text is suspicious, from `rules.BLOCKS` on it is blocked.
 
-All of the text is looked at, in time linear in its length.
+All of the text is looked at, in time linear in its length. What is dear to read is counted
+(`work`): a text that has more of it than any honest one is suspicious from there on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.evidence import Evidence, evidence
+from hermes_nb.safety.evidence import DENSE, Evidence, evidence
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.rules import BLOCKS, MARKS
 from hermes_nb.safety.visible import visible
@@ -28,10 +29,13 @@ _SHOWN = 200
 _SHOWN_NAME = 120
 _NEAR = 60
 """Characters between passages of one category that are shown as one."""
-_TOLD = 100
+_TOLD = 24
 """Passages of one text that are told apart like that; no honest text has as many. Behind them those
 that are at most `_FLOOD` characters from each other are one."""
 _FLOOD = 2_000
+_SAMPLE = 80
+_TOO_DENSE = "more to decipher than any honest text has, so not all was read from here on: {}"
+"""What is said of a text that uses up the work there is for it; `{}` is where it did."""
 _SENTENCE = 240
 """How far around a passage its sentence is looked for."""
 
@@ -41,8 +45,9 @@ class Finding:
     """A passage that looks like an attack.
 
     `category` is its id; `passage` is what stands in the original, fit to be shown: escaped, on one
-    line, without secrets. `score` says how much it counts (`rules.BLOCKS` alone blocks), and the
-    passage is `text[start:end]` of the scanned text.
+    line, without secrets (of `too_dense`, the beginning, behind what that means). `score` says how
+    much it counts (`rules.BLOCKS` alone blocks), and the passage is `text[start:end]` of the
+    scanned text.
     """
 
     category: str
@@ -81,12 +86,26 @@ def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
 
 
 def total(found: Iterable[Evidence]) -> float:
-    """Return how much pieces of evidence count together: each sign once, at its strongest."""
-    strongest: dict[tuple[str, str], float] = {}
+    """Return how much pieces of evidence count together: each sign once, at its strongest.
+
+    Signs of a category that stand on the same words say the same thing, so they count as one.
+    """
+    strongest: dict[tuple[str, str], Evidence] = {}
     for item in found:
-        key = item.category, item.sign
-        strongest[key] = max(strongest.get(key, 0.0), item.score)
-    return sum(strongest.values())
+        known = strongest.get((item.category, item.sign))
+        if known is None or item.score > known.score:
+            strongest[item.category, item.sign] = item
+    counted = 0.0
+    reached: dict[str, tuple[int, float]] = {}
+    for item in sorted(strongest.values(), key=lambda each: each.start):
+        end, score = reached.get(item.category, (-1, 0.0))
+        if item.start < end:
+            counted += max(0.0, item.score - score)
+            reached[item.category] = max(end, item.end), max(score, item.score)
+        else:
+            counted += item.score
+            reached[item.category] = item.end, item.score
+    return counted
 
 
 def _merged(found: Iterable[Evidence]) -> list[Evidence]:
@@ -162,9 +181,10 @@ def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _finding(text: str, item: Evidence) -> Finding:
     passage = text[item.start : min(item.end, item.start + _SHOWN * 4)]
+    shown = one_line(redact(visible(passage, lines=True)), _SHOWN)
     return Finding(
         category=item.category,
-        passage=one_line(redact(visible(passage, lines=True)), _SHOWN),
+        passage=_TOO_DENSE.format(one_line(shown, _SAMPLE)) if item.category == DENSE else shown,
         score=item.score,
         start=item.start,
         end=item.end,

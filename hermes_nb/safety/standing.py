@@ -11,9 +11,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from hermes_nb.safety.alphabet import PARAGRAPH, SENTENCE
 from hermes_nb.safety.rules import charset
 from hermes_nb.safety.signs import Sign
-from hermes_nb.safety.tagging import PARAGRAPH, SENTENCE, Tagged
+from hermes_nb.safety.tagging import Tagged
 
 _BEFORE = 400
 _AFTER = 200
@@ -57,6 +58,28 @@ _DIRECTORY = re.compile(
 _CAUSES = re.compile(
     r"\b(?:makes?|made|making|causes?|caused|lets?)[ ](?:[\w.`'-]+[ ]){1,5}(?:to[ ])?$"
 )
+_ASKED = re.compile(
+    r"\b(?:if|when(?:ever)?|si|cuando|quando|se|wenn|falls|если|коли|якщо|als|jesli|eger)\b"
+    r"[^.:;!?\n]{0,40}?\b(?:asks?|tells?|demande|dit|pid[ae]|pede|ped[ei]|chied[ae]|dic[ea]|sagt"
+    r"|verlangt|bittet|auffordert|просит|требует|говорит|vraagt|zegt|prosi|kaze)\b[^.:;!?\n]{0,24}$"
+)
+"""What a page or a user may ask for, told as a case: what comes next is no order."""
+_MISSIVE = re.compile(
+    r"\b(?:e-?mails?|mails?|letters?|drafts?|schreiben|courriels?|correos?|cartas?|lettera"
+    r"|wiadomo\w{1,8}|листа?|письм\w{1,4}|e-?posta\w{0,6})\b|邮件|郵件|メール|메일"
+)
+"""A letter that is not to be heeded is one that was sent by mistake."""
+_SAID = frozenset({"prompt_injection", "role_hijack", "system_prompt", "deception"})
+"""Categories of what is only said; what fetches or sends is no better for being quoted."""
+_REPORT = 1_500
+_REPORTING = re.compile(
+    r"\b(?:expected|actual(?:ly)?|reproduc\w{1,6}|repro|steps|observed|version|erwartet\w{0,2}|tatsachlich\w{0,2}"
+    r"|schritte|attendu|obtenu|reproduire|etapes|esperado|obtenido|reproducir|pasos|obtido|reproduzir"
+    r"|passos|atteso|ottenuto|riprodurre|passi|ожида\w{1,6}|фактическ\w{1,4}|воспроизвед\w{1,6}|шаги"
+    r"|verwacht|stappen|oczekiwan\w{1,4}|kroki|beklenen|ad[ıi]mlar|очікува\w{1,6}|кроки)\b"
+    r"|预期|实际|复现|步骤|期待|再現|手順|예상|재현|단계|متوقع|الخطوات|अपकषत|चरण|mong đoi|cac buoc"
+)
+"""What a report of a fault says, in the languages there are; without accents, as texts are here."""
 _QUOTES = "\"'`“”«»„‘’「」『』"
 
 
@@ -105,6 +128,8 @@ class Standing:
             return False
         if (sign.quotable and self._quoted(start, end)) or self.example(start, end):
             return False
+        if sign.category in _SAID and self._reported(start, end):
+            return False
         before = self._before(start)
         if not self._described(first, last, sign.score):
             return not self._listed_as_forbidden(start, before, negated=sign.negated)
@@ -131,6 +156,14 @@ class Standing:
         if len(_patterns().talks.findall(around)) < _AGAIN:
             return False
         return not self._ordered(start, end)
+
+    def _reported(self, start: int, end: int) -> bool:
+        """Say whether a passage is quoted in a report of what went wrong, and not ordered."""
+        if not self._quoted(start, end):
+            return False
+        around = self._text[max(0, start - _REPORT) : end + _REPORT]
+        words = {match[0] for match in _REPORTING.finditer(around)}
+        return len(words) >= _AGAIN and not self._ordered(start, end)
 
     def _ordered(self, start: int, end: int) -> bool:
         """Say whether the line around a quotation orders to follow it."""
@@ -191,7 +224,9 @@ class Standing:
     def _elsewhere(self, start: int, end: int) -> bool:
         """Say whether an order to ignore is about a directory, or about what some program does."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
-        if _CAUSES.search(before):
+        if _CAUSES.search(before) or _ASKED.search(before):
+            return True
+        if _MISSIVE.search(self._text, start, end):
             return True
         behind = self._text[end : end + _LEAD].partition("\n")[0]
         return (

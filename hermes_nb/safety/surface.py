@@ -127,6 +127,7 @@ _SENT_SECRET = re.compile(
 )
 _USUAL_PARAMETER = re.compile(
     r"[?&\"'](?:api_?-?key|key|access_?token|token|appid|apikey|auth)=\$[({]?\w{1,60}[)}]?[\"'&]?"
+    r"|//api\.telegram\.org/bot\$[({]?\w{1,60}[)}]?"
 )
 
 
@@ -185,7 +186,10 @@ def _sent(text: str) -> Iterator[Sign]:
     """Yield requests that carry a secret anywhere but in a header, where it belongs."""
     requests = spans(_COMMAND, text)
     for start, end in chain(islice(requests, APART), crowds(requests)):
-        request = _HEADER.sub(" ", text[start:end])
+        request = text[start:end]
+        if text[start - 1 : start] == "`":
+            request = request.partition("`")[0]  # where the code ends that it is set in
+        request = _HEADER.sub(" ", request)
         found = _SENT_SECRET.search(request)
         if found is None:
             continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from hermes_nb.safety.alphabet import alphabet
 from hermes_nb.safety.lexicon import lexicon, words
 from hermes_nb.safety.normalise import fold
 from hermes_nb.safety.rules import RULES, applicable, charset, compiled, rules, signs
 from hermes_nb.safety.standing import Standing
-from hermes_nb.safety.tagging import Tagged, alphabet
+from hermes_nb.safety.tagging import Tagged
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,6 +5,9 @@ had been, and were measured first. The third ones (`_third`) are by somebody who
 rules: 39 % of those attacks were found and 26 % of those harmless texts flagged before anything was
 changed. `FLAGGED` are false alarms that are known: the text next to them that really is an attack
 would be missed without them. `MISSED` are attacks that are known to be missed.
+
+The fourth ones were written in one go before the rules were looked at, and a third of them
+(`_unseen`) is only counted: what the scan does there is what to expect of it elsewhere.
 """
 
 from __future__ import annotations
@@ -22,27 +25,34 @@ FLAGGED = {
     "rot13-spoiler": "blocked",  # the words of an order to ignore the rules, in a story
     "prompt-design-notes": "blocked",  # quotes orders, and never calls them attacks
     "newsletter-promptinjection-news": "blocked",  # tells what a hidden text said
-    "telegram-bot-skill": "suspicious",  # the token stands in the address, as this API wants it
     "prompt-writing-skill": "suspicious",  # quotes what to test a prompt with
 }
 MISSED = {
-    "recette-blog",  # a code from the mailbox goes into the address of a picture
     "latex-thesis-agents",  # a citation to slip in, and what to say when asked
     "rss-item-memory",  # a false memory to keep
     "tracing-lib-agents-long",  # secrets as attributes of a trace
     "scraper-readme-faq-long",  # consent that was "given by cloning"
-    "hankaku-kana",  # Japanese all in kana
-    "jamo-bunhae",  # Korean letter by letter
-    "tatweel-hujum",  # Arabic with lengthened letters
-    "quoted-printable-mime",  # an encoding that is not undone
 }
 ATTACKS = ("hostile", "hostile_later", "hostile_third")
 HARMLESS = ("benign", "benign_later", "benign_third")
 
 
+COUNTED = (("fourth", 0.85, 0.05), ("unseen", 0.75, 0.13))
+"""Of the texts that are counted: the least share of attacks found, the most of others flagged."""
+
+
+def rows(name):
+    return tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))["text"]
+
+
 def texts(name):
-    rows = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))["text"]
-    return [pytest.param(row, id=row["name"]) for row in rows]
+    return [pytest.param(row, id=row["name"]) for row in rows(name)]
+
+
+def flagged(name):
+    """Return the share of a file's texts that are not clean."""
+    verdicts = [scan(row["text"]).verdict for row in rows(name)]
+    return sum(verdict != "clean" for verdict in verdicts) / len(verdicts)
 
 
 @pytest.mark.parametrize("row", [row for name in ATTACKS for row in texts(name)])
@@ -64,6 +74,12 @@ def test_it_is_found_in_the_middle_of_something_longer(row):
 def test_what_is_none_is_left_alone(row):
     result = scan(row["text"])
     assert result.verdict == FLAGGED.get(row["name"], "clean"), result.findings
+
+
+@pytest.mark.parametrize(("name", "found", "harmless"), COUNTED)
+def test_as_many_are_told_apart_as_before(name, found, harmless):
+    assert flagged(f"hostile_{name}") >= found
+    assert flagged(f"benign_{name}") <= harmless
 
 
 def test_names_are_told_apart():
