@@ -16,7 +16,7 @@ from hermes_nb.core.protocols import (
     Keeper,
     SessionStore,
 )
-from hermes_nb.core.tools import ToolContext, Toolset
+from hermes_nb.core.tools import Risk, ToolContext, Toolset
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.guard import Guard
@@ -29,7 +29,8 @@ class Place:
 
     `root` is the working directory. `own` are tools of a higher layer (the kernel's), `known` those
     of what Hermes knows, `foreign` the user's and other packages'; `tell` hears which of those
-    cannot be used. `keeper` saves what a call changes. `hints` has the running session's.
+    cannot be used. `ready` are tools that see to their own results. `keeper` saves what a call
+    changes. `hints` has the running session's.
     """
 
     root: Path
@@ -39,13 +40,41 @@ class Place:
     own: Toolset = field(default_factory=Toolset)
     known: Toolset = field(default_factory=Toolset)
     foreign: Toolset = field(default_factory=Toolset)
+    ready: Toolset = field(default_factory=Toolset)
     tell: Callable[[str], None] = lambda _: None
     keeper: Keeper | None = None
     hints: Hinting | None = None
 
-    def with_known(self, known: Toolset) -> Place:
-        """Return the place with these tools for what Hermes knows."""
-        return replace(self, known=known)
+    def with_known(self, known: Toolset, *, ready: Toolset | None = None) -> Place:
+        """Return the place with these tools for what Hermes knows, and these ready ones."""
+        return replace(self, known=known, ready=self.ready if ready is None else ready)
+
+    def for_child(self, guard: Guard, *, known: Toolset, keeper: Keeper | None) -> Place:
+        """Return the place as a child agent has it; its guard never asks.
+
+        Nothing there remembers, delegates or touches the kernel. A tool that has to run alone could
+        not do so beside other children.
+        """
+        return replace(
+            self,
+            guard=guard,
+            own=_shared(self.own),
+            known=Toolset(tool for tool in known if tool.risk is Risk.READ),
+            foreign=_shared(self.foreign),
+            ready=Toolset(),
+            tell=lambda _: None,
+            keeper=keeper,
+            hints=None,
+        )
+
+
+WITHHELD = ("kernel", "notebook", "delegation", "memory")
+"""Toolsets that no child has: what a child reads of the notebook would count as seen by Hermes."""
+
+
+def _shared(tools: Toolset) -> Toolset:
+    """Return the tools that several agents can use side by side."""
+    return Toolset(tool for tool in tools.without(*WITHHELD) if not tool.exclusive)
 
 
 def build_tools(place: Place, *, mark: bool = True) -> Toolset:
@@ -64,12 +93,14 @@ def build_tools(place: Place, *, mark: bool = True) -> Toolset:
     spill = place.home / "outputs"
     tools = place.own + files(place.root, also_readable=(spill,)) + terminal(place.root)
     tools += place.known
-    tools = (tools + without_taken(place.foreign, tools, place.tell)).usable()
+    free = without_taken(place.foreign, tools + place.ready, place.tell)
+    tools = (tools + free).usable()
     if place.keeper is not None:
         tools = checkpointed(tools, place.keeper, place.root)
     tools = limited(asking(tools, place.guard, place.approver), spill=spill)
     if mark:
         tools = marked(tools, place.guard.taint)
+    tools += place.ready
     return tools if place.hints is None else with_hints(tools, place.hints)
 
 
@@ -113,12 +144,13 @@ def build_engine(
     auxiliary: ChatModel | None,
     store: SessionStore,
     session_id: str,
-    knowledge: Knowledge,
+    knowledge: Knowledge | None,
     memory: Toolset,
 ) -> ContextEngine:
     """Return the context engine that the settings name, for one session.
 
-    `memory` holds the memory tool for the look before anything is dropped. Raises `ConfigError`.
+    `memory` holds the memory tool for the look before anything is dropped. Without `knowledge`, no
+    external memory hears of what is. Raises `ConfigError`.
     """
     from hermes_nb.context.engine import Setup, make_engine
     from hermes_nb.context.gauge import Limits
@@ -126,7 +158,7 @@ def build_engine(
     from hermes_nb.learning.flush import flush
 
     async def before(messages: Sequence[Message]) -> None:
-        if (provider := knowledge.provider) is not None:
+        if knowledge is not None and (provider := knowledge.provider) is not None:
             await in_thread(lambda: provider.before_compress(messages))
 
     chosen = settings.compression

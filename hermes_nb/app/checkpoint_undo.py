@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hermes_nb.app.checkpoint_cells import Cells, load_cells
-from hermes_nb.app.checkpoint_diff import cells_diff, file_diff
+from hermes_nb.app.checkpoint_diff import cells_diff, file_diff, shown_path
 from hermes_nb.app.checkpoint_files import NotRestored, put_back
 from hermes_nb.app.checkpoint_records import FileItem, FileState, Index, TurnRecord
 from hermes_nb.app.checkpoint_store import CheckpointStore, SavedCopyLost
@@ -98,7 +98,7 @@ class Undoer:
             record = _find(index, turn, ("", "partly", "undone"))
             parts = [self._file_diff(path, item, root) for path, item in record.files.items()]
             for document, cells in record.cells.items():
-                name = _shown(document, root)
+                name = shown_path(document, root)
                 try:
                     before, after = (self._cells(index, x) for x in (cells.before, cells.after))
                 except SavedCopyLost as error:
@@ -198,7 +198,7 @@ class Undoer:
         return [{**cell, "id": index.renamed_to(str(cell["id"]))} for cell in cells]
 
     def _file_diff(self, path: str, item: FileItem, root: Path | None) -> str:
-        name = _shown(path, root)
+        name = shown_path(path, root)
         if item.after is None:
             return f"{name}: what became of it is not known"
         try:
@@ -228,7 +228,7 @@ class Undoer:
 def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
     """Return the last record in one of these states, of a turn if one is given."""
     if not index.turns:
-        message = "no turn of this session has changed a file or a cell, so nothing can be undone"
+        message = "no turn of this session has changed a file or a cell"
         raise NothingToUndo(message)
     wanted = [each for each in index.turns if turn in (None, each.turn)]
     found = next((each for each in reversed(wanted) if each.state in states), None)
@@ -239,11 +239,5 @@ def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
         message = f"{which} that changed something is undone already"
         raise NothingToUndo(message if turn is None else f"turn {turn} is undone already")
     known = ", ".join(str(number) for number in dict.fromkeys(each.turn for each in index.turns))
-    message = f"nothing is saved of turn {turn}; there is something of {known}"
+    message = f"there is no turn {turn} that has changed a file or a cell; such turns: {known}"
     raise NothingToUndo(message)
-
-
-def _shown(path: str, root: Path | None) -> str:
-    if root is not None and Path(path).is_relative_to(root):
-        return Path(path).relative_to(root).as_posix()
-    return path

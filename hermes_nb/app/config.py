@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from hermes_nb.app.groups import (
     BudgetSettings,
     CompressionSettings,
+    DelegationSettings,
     MemorySettings,
     SkillSettings,
 )
@@ -75,6 +76,7 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     skills: SkillSettings = field(default_factory=SkillSettings)
     compression: CompressionSettings = field(default_factory=CompressionSettings)
+    delegation: DelegationSettings = field(default_factory=DelegationSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     vision: bool | None = None
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -120,6 +122,7 @@ def load_settings(
         memory=_memory(picked),
         skills=_skills(picked),
         compression=_compression(picked),
+        delegation=_delegation(picked),
         budget=_budget(picked),
         vision=_on_or_off(picked("vision", default="auto")),
     )
@@ -176,6 +179,15 @@ def _compression(picked: Picker) -> CompressionSettings:
         max_prompt_tokens=picked.whole("compression", "max_prompt_tokens", 100_000, least=2_000),
         target_ratio=picked.share("compression", "target_ratio", 0.2, least=0.1, most=0.8),
         protect_last=picked.whole("compression", "protect_last_n", 20, least=1),
+    )
+
+
+def _delegation(picked: Picker) -> DelegationSettings:
+    return DelegationSettings(
+        enabled=picked.switch("delegation", "enabled", default=True),
+        side_by_side=picked.whole("delegation", "max_concurrent_children", 3, least=1),
+        max_requests=picked.whole("delegation", "max_iterations", MAX_REQUESTS, least=1),
+        seconds=picked.whole("delegation", "child_timeout_seconds", 600, least=1),
     )
 
 

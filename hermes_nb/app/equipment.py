@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hermes_nb.app.groups import BudgetSettings
+from hermes_nb.app.jobs import Jobs
 from hermes_nb.core.loop import MAX_REQUESTS
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
@@ -17,11 +18,15 @@ from hermes_nb.prompt.hints import HintTracker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Where a conversation takes place: `notebook` is an absolute path or ""."""
+    """Where a conversation takes place: `notebook` is an absolute path or "".
+
+    `parent` is the session that it was made from, or "".
+    """
 
     source: str = "script"
     notebook: str = ""
     title: str = ""
+    parent: str = ""
 
     @property
     def platform(self) -> Platform:
@@ -38,7 +43,7 @@ class Equipment:
     hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
     returns what an external memory has to say about a prompt; it may block. `begin()` is called
     when a turn begins, `leave(messages)` when the session is left with these. `budget` is what the
-    session, and its notebook, may spend.
+    session, and its notebook, may spend. `jobs` lists what runs beside the conversation.
     """
 
     model: ChatModel
@@ -53,6 +58,7 @@ class Equipment:
     begin: Callable[[], None] = lambda: None
     leave: Callable[[Sequence[Message]], None] = lambda _: None
     budget: BudgetSettings = field(default_factory=BudgetSettings)
+    jobs: Jobs = field(default_factory=Jobs)
 
 
 def compose(equipment: Equipment, platform: Platform, session_id: str) -> Prompt:

@@ -20,16 +20,23 @@ async with Hermes() as hermes:
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from hermes_nb.app.config import APPROVE_MODES, load_settings
+from hermes_nb.app.executors import HERE
+from hermes_nb.app.inputs import inputs_of
+from hermes_nb.app.jobs import Jobs
+from hermes_nb.app.map_items import Plan
+from hermes_nb.app.mapping import Mapped, run_map
 from hermes_nb.app.opening import Opening
 from hermes_nb.app.progress_line import ProgressLine, wanted
 from hermes_nb.app.turn import Turn, turn_of
 from hermes_nb.core.background import LoopThread
+from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event
@@ -94,12 +101,15 @@ class Hermes:
         }
         self.warnings: list[str] = []
         self.progress = wanted()
+        self._given_model = not (model is None or isinstance(model, str))
+        self._settings = load_settings(home=home, overrides=overrides)
+        self._root = Path(cwd).absolute() if cwd else None
         self._opening = Opening(
-            load_settings(home=home, overrides=overrides),
+            self._settings,
             approver=approver,
             tell=self.warnings.append,
             source="script",
-            root=Path(cwd).absolute() if cwd else None,
+            root=self._root,
             model=None if isinstance(model, str) else model,
             auxiliary=auxiliary,
             own=[tool for tool in given or () if isinstance(tool, Tool)],
@@ -134,6 +144,12 @@ class Hermes:
         return session.agent.messages if session else []
 
     @property
+    def jobs(self) -> Jobs:
+        """What runs just now, such as child agents; `job.stop()` ends one, from any thread."""
+        session = self._opening.current
+        return session.jobs if session else Jobs()
+
+    @property
     def system_prompt(self) -> str:
         """The system prompt, fixed for the session."""
         return self._opening.session().agent.system
@@ -147,6 +163,31 @@ class Hermes:
         if self._loop is None:
             self._loop = LoopThread("hermes-loop")
         return self._loop.run(self._collect(prompt, max_requests))
+
+    def map(
+        self,
+        prompt: str,
+        inputs: Iterable[str | Path] | Mapping[str, str],
+        *,
+        executor: str = HERE,
+        parallel: int | None = None,
+        retry: bool = False,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Mapped:
+        """Ask the same of many inputs, side by side, and return a row for each.
+
+        `inputs` are files, patterns below the working directory such as `notes/*.md`, or texts by
+        name. The same call goes on where an earlier one stopped; `retry` also runs again what
+        failed, and what somebody began and never ended. `executor` is `threads`,
+        `ipyparallel[:PROFILE]` or `package:factory`, `parallel` how many run at a time. The limits
+        are for all of it, in US dollars and tokens. Ctrl-C keeps what is done.
+        """
+        if self._loop is None:
+            self._loop = LoopThread("hermes-loop")
+        limits = Limits(cost=max_cost, tokens=max_tokens)
+        plan = Plan(prompt=prompt, parallel=parallel, retry=retry)
+        return self._loop.run(self._map(plan, inputs, executor, limits))
 
     async def stream(
         self, prompt: str, *, max_requests: int | None = None
@@ -167,6 +208,35 @@ class Hermes:
         async with aclosing(turn) as events:
             async for event in events:
                 yield event
+
+    async def _map(
+        self,
+        plan: Plan,
+        inputs: Iterable[str | Path] | Mapping[str, str],
+        executor: str,
+        limits: Limits,
+    ) -> Mapped:
+        if not plan.prompt.strip():
+            message = "the prompt is empty"
+            raise ConfigError(message)
+        if executor != HERE and self._given_model:
+            message = "a model object cannot travel to another process; name the model instead"
+            raise ConfigError(message)
+        found = inputs_of(inputs, root=self._root or Path.cwd())
+        session = self._opening.session(one_line(plan.prompt, 60))
+        model = session.agent.model
+        standing = await in_thread(session.standing)
+        end = self._settings.endpoint
+        return await run_map(
+            replace(plan, model=model.name, base_url=end.base_url),
+            found,
+            executor=executor,
+            model=model,
+            store=session.store,
+            budgets=[*([Budget(limits, scope="this map")] if limits else []), *standing],
+            jobs=session.jobs,
+            spent=session.spend,
+        )
 
     def close(self) -> None:
         """Release the models and the store; the session can be resumed later."""

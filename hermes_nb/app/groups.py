@@ -1,4 +1,4 @@
-"""Settings that belong together: memory, skills, compression, budgets."""
+"""Settings that belong together: memory, skills, compression, delegation, budgets."""
 
 from __future__ import annotations
 
@@ -54,6 +54,19 @@ class CompressionSettings:
     max_prompt_tokens: int = 100_000
     target_ratio: float = 0.2
     protect_last: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationSettings:
+    """Child agents: `side_by_side` so many at a time, each with its requests and seconds at most.
+
+    In config.yaml they are `max_concurrent_children`, `max_iterations` and `child_timeout_seconds`.
+    """
+
+    enabled: bool = True
+    side_by_side: int = 3
+    max_requests: int = 15
+    seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,20 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from hermes_nb.app.equipment import Equipment, Identity, compose
+from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.recorder import Recorder
 from hermes_nb.app.spending import standing_budgets
 from hermes_nb.context.gauge import overdue
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
-from hermes_nb.core.events import ContextCompressed, Event, MessageAdded, UsageReported
+from hermes_nb.core.events import (
+    ChildFinished,
+    ContextCompressed,
+    Event,
+    MessageAdded,
+    UsageReported,
+)
 from hermes_nb.core.loop import BUSY, Agent
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import EventSink, SessionStore, StoredSession
@@ -83,6 +90,7 @@ class Session:
             notebook=identity.notebook,
             model=equipment.model.name,
             system_prompt=prompt.text,
+            parent=identity.parent,
         )
         agent = Agent(
             equipment.model,
@@ -158,7 +166,7 @@ class Session:
         self.agent.sinks += extra
         self._equipment.begin()
         try:
-            self._budgets = (*budgets, *await in_thread(self._standing))
+            self._budgets = (*budgets, *await in_thread(self.standing))
             await self._clear_up()
             message = await self._with_recall(prompt)
             run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
@@ -180,6 +188,16 @@ class Session:
     def personal(self) -> tuple[str, ...]:
         """The layers of the prompt that come from the user's home; they are no part of a story."""
         return tuple(layer.text for layer in self.prompt.layers if layer.name in PERSONAL)
+
+    @property
+    def jobs(self) -> Jobs:
+        """What runs beside the conversation just now."""
+        return self._equipment.jobs
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """What the running turn is held to; nothing between two turns."""
+        return self._budgets
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -260,7 +278,7 @@ class Session:
         except StoreError:  # then it is merely offered again
             return
 
-    def _standing(self) -> list[Budget]:
+    def standing(self) -> list[Budget]:
         """Return what is left of the session's and the notebook's budgets."""
         return standing_budgets(
             self.store,
@@ -304,7 +322,7 @@ class Session:
         return self.prompt.text
 
     def _fold(self, event: Event) -> None:
-        if isinstance(event, UsageReported):
+        if isinstance(event, UsageReported | ChildFinished):
             self.usage += event.usage
         elif isinstance(event, ContextCompressed):
             self.compressions.append(event)

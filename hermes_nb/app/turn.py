@@ -8,7 +8,14 @@ from typing import Self
 
 from hermes_nb.app.amounts import used
 from hermes_nb.core.errors import HermesError
-from hermes_nb.core.events import EndReason, Event, MessageAdded, TurnEnded, UsageReported
+from hermes_nb.core.events import (
+    ChildFinished,
+    EndReason,
+    Event,
+    MessageAdded,
+    TurnEnded,
+    UsageReported,
+)
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
@@ -20,8 +27,8 @@ MARKS: dict[EndReason, str] = {"answered": "✓", "interrupted": "■", "failed"
 class Turn:
     """What a turn came to. `text` is the last thing the assistant said.
 
-    `error` says why it failed, `note` which budget ended it. In a notebook it shows itself as
-    Markdown, with a line on what it used.
+    `error` says why it failed, `note` which budget ended it; `usage` has that of its children.
+    In a notebook it shows itself as Markdown, with a line on what it used.
     """
 
     text: str
@@ -67,6 +74,7 @@ def turn_of(events: Sequence[Event]) -> Turn:
     messages = tuple(event.message for event in events if isinstance(event, MessageAdded))
     spoken = [message.text for message in messages if message.role == "assistant" and message.text]
     reports = [event for event in events if isinstance(event, UsageReported)]
+    children = [event.usage for event in events if isinstance(event, ChildFinished)]
     return Turn(
         text=spoken[-1] if spoken else "",
         reason=ending.reason,
@@ -75,5 +83,5 @@ def turn_of(events: Sequence[Event]) -> Turn:
         model=next((each.model for each in reversed(reports) if not each.purpose), ""),
         events=tuple(events),
         messages=messages,
-        usage=sum((each.usage for each in reports), Usage()),
+        usage=sum((*(each.usage for each in reports), *children), Usage()),
     )

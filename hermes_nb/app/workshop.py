@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hermes_nb.app.approvals import Approvals
 from hermes_nb.app.build import Place, build_engine, build_tools, known_tools
 from hermes_nb.app.config import Settings
+from hermes_nb.app.delegation import IDENTITY, Delegation, Upbringing
+from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.app.models import is_embedded
 from hermes_nb.app.session import Equipment, Session
@@ -18,7 +21,9 @@ from hermes_nb.core.tools import Tool, ToolContext, Toolset
 from hermes_nb.learning.proposing import proposing
 from hermes_nb.learning.review import SOURCE
 from hermes_nb.memory.curation.history import Origin
+from hermes_nb.prompt.builder import Material
 from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.delegate import delegation_tools
 from hermes_nb.tools.installed import installed_tools
 
 
@@ -27,7 +32,7 @@ class Workshop:
 
     `session()` is the one that runs now, for tools that note where a call came from; `notebook()`
     its path or "". `own` are tools of a higher layer, `given` the user's. `tell` shows a line to
-    the user.
+    the user. `jobs` lists the children that run.
     """
 
     def __init__(  # noqa: PLR0913 - everything a session touches comes together here
@@ -44,14 +49,17 @@ class Workshop:
         own: Toolset | None = None,
         given: Iterable[Tool] = (),
         keeper: Keeper | None = None,
+        jobs: Jobs | None = None,
     ) -> None:
         self.settings = settings
         self.knowledge = Knowledge(settings, workdir=root, store=store, tell=tell)
         self.approvals = Approvals(self.knowledge)
         self.tell = tell
+        self.jobs = Jobs() if jobs is None else jobs  # none may run in it now
         self._session = session
         self._notebook = notebook
         self._guard = guard
+        self._store = store
         self._place = Place(
             root=root,
             home=settings.home,
@@ -97,9 +105,10 @@ class Workshop:
                 memory=self.quiet_tools(model, session_id),
             )
 
+        place = self._place.with_known(known, ready=self._delegation(model, auxiliary, known))
         return Equipment(
             model=model,
-            tools=chosen(build_tools(self._place.with_known(known))),
+            tools=chosen(build_tools(place)),
             max_requests=settings.max_requests,
             material=self.knowledge.material,
             enforce=settings.enforce,
@@ -109,6 +118,66 @@ class Workshop:
             recalled=self.knowledge.recalled if settings.memory.provider else None,
             begin=self._begin_turn,
             leave=self.knowledge.left,
+            jobs=self.jobs,
+        )
+
+    def _delegation(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> Toolset:
+        """Return the tool that begets children, unless it is switched off."""
+        settings = self.settings
+        if not settings.delegation.enabled:
+            return Toolset()
+        provider = bool(settings.memory.provider)
+        children = Delegation(
+            Upbringing(
+                settings=settings.delegation,
+                store=self._store,
+                guard=self._guard,
+                jobs=self.jobs,
+                equip=lambda guard, turn: self._child(model, auxiliary, known, guard, turn),
+                parent=self._session,
+                told=self._delegated if provider else None,
+                tell=self.tell,
+            )
+        )
+        return delegation_tools(children, taint=self._guard.taint)
+
+    def _delegated(self, goal: str, summary: str) -> None:
+        if (provider := self.knowledge.provider) is not None:
+            provider.on_delegation(goal, summary)
+
+    def _child(
+        self,
+        model: ChatModel,
+        auxiliary: ChatModel | None,
+        known: Toolset,
+        guard: Guard,
+        turn: int,
+    ) -> Equipment:
+        """Return what a child of the turn is given: the model, and tools that nobody is asked for.
+
+        What it changes is saved as the turn's own.
+        """
+        keeper = self._place.keeper
+        under = UnderTurn(keeper, turn) if keeper is not None else None
+
+        def engine(store: SessionStore, session_id: str) -> ContextEngine:
+            return build_engine(
+                self.settings,
+                model=model,
+                auxiliary=auxiliary,
+                store=store,
+                session_id=session_id,
+                knowledge=None,
+                memory=Toolset(),
+            )
+
+        return Equipment(
+            model=model,
+            tools=build_tools(self._place.for_child(guard, known=known, keeper=under)),
+            material=lambda _: Material(identity=IDENTITY),
+            enforce=self.settings.enforce,
+            marked=True,
+            engine=engine,
         )
 
     def _begin_turn(self) -> None:
@@ -165,6 +234,26 @@ class Workshop:
 
     def _origin(self, context: ToolContext) -> Origin:
         return Origin(session=self._session_id(), turn=context.turn, notebook=self._notebook())
+
+
+@dataclass(frozen=True, slots=True)
+class UnderTurn:
+    """A keeper of what children change: theirs is a part of the turn that begot them."""
+
+    keeper: Keeper
+    turn: int
+
+    def before(self, turn: int, paths: Sequence[Path]) -> None:  # noqa: ARG002 - the child's own
+        """Save files that a call is about to change."""
+        self.keeper.before(self.turn, paths)
+
+    def after(self, turn: int, paths: Sequence[Path]) -> None:  # noqa: ARG002
+        """Note what these files have become."""
+        self.keeper.after(self.turn, paths)
+
+    def note(self, turn: int, text: str) -> None:  # noqa: ARG002
+        """Note what a call did that cannot be undone."""
+        self.keeper.note(self.turn, text)
 
 
 class _RunningHints:

@@ -6,16 +6,18 @@ step    = [compression] (TextDelta | ReasoningDelta | RequestRetried [compressio
           UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
 compression = UsageReported* [ContextCompressed], one UsageReported a request of the engine's own
 segment = the calls that run side by side; each is
-          ToolStarted [ApprovalAsked ApprovalGiven] ToolProgress* ToolFinished,
+          ToolStarted [ApprovalAsked ApprovalGiven] (ToolProgress | child)* ToolFinished,
           the calls' events interleaved; MessageAdded(tool) comes in call order, each behind
           its ToolFinished
+child   = ChildStarted ChildProgress* ChildFinished, those of one call interleaved
 ```
 
 The optional user message at a step's end is the agent's own: a nudge after an empty reply, or the
 request for a summary when a budget is spent; where even that no longer fits, an assistant message
 of its own says so instead, without a request. A turn that is stopped or fails may break off
 inside a step; what follows then closes it: the partial assistant message if there was text, and
-for each open call its missing ToolStarted, ToolFinished and MessageAdded.
+for each open child its ChildFinished, for each open call its missing ToolStarted, ToolFinished and
+MessageAdded. What a child used is in its own events: no UsageReported of the turn counts it again.
 
 Folding `MessageAdded` and `ContextCompressed` reproduces `agent.messages`; between two turns, a
 compression stands alone. Deltas only serve
@@ -31,6 +33,7 @@ from hermes_nb.core.messages import Message, ToolCall, Usage
 
 EndReason = Literal["answered", "budget", "interrupted", "failed"]
 ToolStatus = Literal["ok", "error", "denied", "interrupted", "skipped"]
+ChildStatus = Literal["done", "budget", "failed", "stopped"]
 Answer = Literal["once", "always", "deny"]
 
 
@@ -139,6 +142,40 @@ class ToolProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildStarted:
+    """A call has begun a child agent, the `number`-th (from 1) of its children.
+
+    `session_id` is where the child's own conversation is stored.
+    """
+
+    call_id: str
+    number: int
+    goal: str
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProgress:
+    """What a child does, such as `read_file a.csv`, and what it has used so far."""
+
+    call_id: str
+    number: int
+    doing: str
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFinished:
+    """A child ended after `seconds`; `usage` is all that it used."""
+
+    call_id: str
+    number: int
+    status: ChildStatus
+    seconds: float
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolFinished:
     """A call ended after `seconds`; its result follows as a message."""
 
@@ -182,7 +219,8 @@ class ReviewFinished:
 BackgroundEvent = ReviewStarted | ReviewFinished
 """What happens beside the turns, from another thread."""
 Delta = TextDelta | ReasoningDelta | RequestRetried
-ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress
+ChildEvent = ChildStarted | ChildProgress | ChildFinished
+ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress | ChildEvent
 Event = (
     TurnStarted
     | MessageAdded

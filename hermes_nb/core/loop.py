@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from hermes_nb.core.budget import Budget, Refusal, refusal
 from hermes_nb.core.calls import run_segment
+from hermes_nb.core.children import OpenChildren
 from hermes_nb.core.conversation import Conversation
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, SessionBusy
 from hermes_nb.core.events import (
@@ -86,6 +87,7 @@ class Agent:
         self.turns = sum(map(is_prompt, messages))
         self._conversation = Conversation(system, mend(messages, note=LOST_RESULT))
         self._budgets: tuple[Budget, ...] = ()
+        self._children = OpenChildren()
         self._running = False
 
     @property
@@ -272,6 +274,7 @@ class Agent:
             for budget in self._budgets:
                 budget.spend(event.usage)
         progress.observe(event)
+        self._children.observe(event)
         for sink in self.sinks:
             try:
                 sink(event)
@@ -280,7 +283,8 @@ class Agent:
 
     def _close(self, progress: Progress, ending: TurnEnded) -> list[Event]:
         """Publish what makes the conversation valid again and the turn's end; return it."""
-        events = [*progress.closing(ending.reason, self.messages), ending]
+        closing = progress.closing(ending.reason, self.messages)
+        events = [*self._children.closing(), *closing, ending]
         for event in events:
             self._publish(event, progress)
         return events

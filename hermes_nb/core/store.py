@@ -142,7 +142,7 @@ class SessionStore(Protocol):
         ...
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, the one written to last first."""
+        """Return sessions, the one written to last first; those of children are left out."""
         ...
 
     def lineage(self, session_id: str) -> list[str]:

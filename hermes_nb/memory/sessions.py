@@ -18,12 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from hermes_nb.core.claims import Claim, ClaimState, Ending
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory.encoding import decode, encode, storable
 from hermes_nb.memory.search import finding, index, indexing
-from hermes_nb.memory.store import message_rows, session_rows
+from hermes_nb.memory.store import claim_rows, message_rows, session_rows
 from hermes_nb.memory.store.database import Database
 from hermes_nb.memory.store.session_rows import SessionRow
 
@@ -204,7 +205,10 @@ class SqliteStore:
 
     @_guarded
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, the one written to last first; `notebook` keeps those of one file."""
+        """Return sessions, the one written to last first; `notebook` keeps those of one file.
+
+        Children of a fan-out (source `child`) are left out.
+        """
         path = None if notebook is None else storable(notebook)
         return self.database.read(lambda c: session_rows.listed(c, path, limit))
 
@@ -242,6 +246,43 @@ class SqliteStore:
         """Mark a session as ended; it is not resumed on its own again."""
         with self.database.writing() as connection:
             session_rows.end(connection, storable(session_id), time.time())
+
+    @_guarded
+    def claim(
+        self, run: str, task: str, *, owner: str, again: Collection[ClaimState] = ()
+    ) -> Claim:
+        """Claim a task that nobody has claimed, or whose state is one of `again`.
+
+        Returns the claim as it now stands, durably: it is the caller's exactly if its owner is.
+        """
+        wanted = Claim(run=run, task=task, state="running", owner=storable(owner), at=time.time())
+        with self.database.writing() as connection:
+            return claim_rows.claim(connection, wanted, again=again)
+
+    @_guarded
+    def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
+        """Note how a task ended; False where it is no longer this owner's to say."""
+        ended = Claim(
+            run=run,
+            task=task,
+            state=state,
+            owner=storable(owner),
+            result=storable(result),
+            at=time.time(),
+        )
+        with self.database.writing() as connection:
+            return claim_rows.settle(connection, ended)
+
+    @_guarded
+    def release(self, run: str, task: str, *, owner: str) -> bool:
+        """Take back a claim on a task that was surely not begun; False where it is not ours."""
+        with self.database.writing() as connection:
+            return claim_rows.release(connection, run, task, storable(owner))
+
+    @_guarded
+    def claims(self, run: str) -> list[Claim]:
+        """Return what was claimed of a run, in the order of the tasks' names."""
+        return self.database.read(lambda c: claim_rows.listed(c, run))
 
     def close(self) -> None:
         """Close the file; a later call opens it again."""

@@ -160,7 +160,7 @@ def test_turns_are_undone_one_after_the_other_or_by_number(saved, work):
     assert path.read_bytes() == b"1"
     with pytest.raises(NothingToUndo, match="turn 3 is undone"):
         undo(saved, 3)
-    with pytest.raises(NothingToUndo, match="nothing is saved of turn 9"):
+    with pytest.raises(NothingToUndo, match="no turn 9 that has changed"):
         undo(saved, 9)
     with pytest.raises(NothingToUndo, match="no turn of this session"):
         undo(saved, session="other")
@@ -360,8 +360,8 @@ def test_cells_go_through_the_restorer_with_their_files(saved, work):
     saved.save_cells(S, 1, "/w/n.ipynb", before, before)
     saved.save_cells(S, 1, "/w/n.ipynb", before, after)
     diff = saved.diff(S, root=Path("/w"))
-    assert "--- n.ipynb cell a\n+++ n.ipynb cell a\n@@ -1 +1 @@\n-x = 1" in diff
-    assert "+++ n.ipynb cell n" in diff
+    assert "--- n.ipynb cell 0 a\n+++ n.ipynb cell 0 a\n@@ -1 +1 @@\n-x = 1\n+x = 2\n" in diff
+    assert "--- /dev/null\n+++ n.ipynb cell 1 n\n@@ -0,0 +1 @@\n+new" in diff
     refused = Recorder(conflicts=("cell a has been changed",))
     report = undo(saved, restorer=refused)
     assert refused.asked == [("/w/n.ipynb", before, after, False)]

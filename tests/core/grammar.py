@@ -5,6 +5,9 @@ from __future__ import annotations
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
     ContextCompressed,
     MessageAdded,
     ReasoningDelta,
@@ -26,6 +29,7 @@ BETWEEN_CALLS = (
     TextDelta,
     UsageReported,
 )
+CHILD_EVENTS = (ChildStarted, ChildProgress, ChildFinished)
 CALL_EVENTS = (ApprovalAsked, ApprovalGiven, ToolProgress, ToolFinished)
 
 
@@ -46,16 +50,20 @@ class _Body:
 
     def __init__(self):
         self.calls = {}
+        self.children = {}
         self.usage_reported = False
 
     def take(self, event):
         if isinstance(event, ToolStarted):
             assert self.calls[event.call.id] == "waiting"
             self.calls[event.call.id] = "running"
+        elif isinstance(event, CHILD_EVENTS):
+            self.take_child(event)
         elif isinstance(event, CALL_EVENTS):
             call_id = getattr(event, "call_id", "") or event.call.id
             assert self.calls[call_id] == "running"
             if isinstance(event, ToolFinished):
+                assert not any(call == call_id for call, _ in self.running), "a child is open"
                 self.calls[call_id] = "finished"
         elif isinstance(event, MessageAdded) and event.message.role == "tool":
             assert next(iter(self.calls)) == event.message.call_id, "results out of order"
@@ -65,8 +73,24 @@ class _Body:
             assert not self.calls, "calls are open"
             self.take_between_calls(event)
 
+    @property
+    def running(self):
+        return [child for child, state in self.children.items() if state == "running"]
+
+    def take_child(self, event):
+        assert self.calls[event.call_id] == "running"
+        child = event.call_id, event.number
+        if isinstance(event, ChildStarted):
+            assert child not in self.children
+            self.children[child] = "running"
+            return
+        assert self.children[child] == "running"
+        if isinstance(event, ChildFinished):
+            self.children[child] = "finished"
+
     def take_between_calls(self, event):
         if isinstance(event, MessageAdded) and event.message.role == "assistant":
             assert self.usage_reported or event.message.interrupted, "a reply without its usage"
             self.calls = {call.id: "waiting" for call in event.message.calls}
+            self.children = {}
         self.usage_reported = isinstance(event, UsageReported)

@@ -65,6 +65,19 @@ CREATE INDEX sessions_by_use ON sessions (last, notebook);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 """
 
+# `run` and `task` are digests; `rowid` grows with each claim. No row holds a prompt or a key.
+_FOURTH = """
+CREATE TABLE claims (
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'stopped')),
+    owner TEXT NOT NULL,
+    result TEXT NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (run, task)
+);
+"""
+
 COUNT = """
 UPDATE sessions SET
     active = (SELECT count(*) FROM messages m WHERE m.session = sessions.id AND m.state = 'active'),
@@ -109,7 +122,11 @@ def _to_3(connection: sqlite3.Connection) -> None:
         _run(connection, index.SCHEMA)
 
 
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_to_1, _to_2, _to_3)
+def _to_4(connection: sqlite3.Connection) -> None:
+    _run(connection, _FOURTH)
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_to_1, _to_2, _to_3, _to_4)
 """The n-th step takes the schema from version n to n + 1."""
 VERSION = len(STEPS)
 """The version of the schema that this code writes."""

@@ -17,6 +17,9 @@ ROLES = frozenset({"system", "user", "assistant", "tool"})
 STATES = frozenset({"active", "compressed", "undone"})
 NARROWEST = 7
 """The fewest columns a table of ours has (`messages`, `arrangements`)."""
+CLAIM = 6
+"""The columns of a claim."""
+ENDINGS = frozenset({"running", "done", "failed", "stopped"})
 SESSION = (
     "id parent title source notebook model system_prompt started ended written tokens_in tokens_out"
     " tokens_cached tokens_written tokens_reasoning requests cost"
@@ -52,6 +55,7 @@ def salvage(source: Path, target: Path) -> Salvaged:
         for record in records(source, columns=len(SESSION)):
             _keep_session(connection, record)
         unreadable = _keep_messages(connection, source)
+        _keep_claims(connection, source)
         _complete(connection)
         connection.execute("COMMIT")
         counts = connection.execute(
@@ -91,6 +95,18 @@ def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
             (record.rowid, *values[1:]),
         )
     return unreadable
+
+
+def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
+    """Insert the claims, of several versions of one the latest: none of them is to run again."""
+    for record in records(source, columns=CLAIM):
+        if _fits(record, "TTTTTR", record.values) and record.values[2] in ENDINGS:
+            connection.execute(
+                "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run, task) DO UPDATE SET"
+                " state = excluded.state, owner = excluded.owner, result = excluded.result,"
+                " at = excluded.at WHERE excluded.at > at",
+                record.values,
+            )
 
 
 def _complete(connection: sqlite3.Connection) -> None:

@@ -9,6 +9,9 @@ from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import StoredSession
 from hermes_nb.memory.search import index, indexing
 
+CHILD = "child"
+"""The source of sessions that a fan-out made: found by search, never offered to go on with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
@@ -58,12 +61,13 @@ def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None
 
 
 def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
-    """Return sessions, the one written to last first."""
+    """Return sessions, the one written to last first; children are no sessions of anybody's."""
     rows = connection.execute(
         "SELECT * FROM sessions WHERE rowid IN (SELECT rowid FROM sessions"
-        " WHERE ?1 IS NULL OR notebook = ?1 ORDER BY last DESC, rowid DESC LIMIT ?2)"
+        " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"
+        " ORDER BY last DESC, rowid DESC LIMIT ?2)"
         " ORDER BY last DESC, rowid DESC",
-        (notebook, limit),
+        (notebook, limit, CHILD),
     )
     return [_session(row) for row in rows]
 

@@ -1,0 +1,293 @@
+"""Child agents: each a conversation of its own, with fewer tools and nobody to ask.
+
+A child shares the model, the budgets and the safety of the turn that begot it. It knows neither who
+it is (no SOUL.md), nor the project's files, nor what was said before; it cannot delegate, remember,
+touch the kernel or the notebook, and what would ask is denied. Whatever becomes of it is a report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from hermes_nb.app.child_guard import ChildGuard
+from hermes_nb.app.equipment import Equipment, Identity
+from hermes_nb.app.groups import DelegationSettings
+from hermes_nb.app.jobs import Job, Jobs
+from hermes_nb.app.portions import Pool, pools, portions
+from hermes_nb.app.session import Session
+from hermes_nb.app.taking_turns import in_turn
+from hermes_nb.app.turn import Turn, turn_of
+from hermes_nb.core.budget import Budget
+from hermes_nb.core.calls import STOP_GRACE, in_thread
+from hermes_nb.core.errors import HermesError
+from hermes_nb.core.events import (
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
+    ChildStatus,
+    Event,
+    ToolFinished,
+    ToolStarted,
+    UsageReported,
+)
+from hermes_nb.core.messages import Usage
+from hermes_nb.core.protocols import SessionStore
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Risk, ToolContext, Toolset
+from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.redact import redact
+from hermes_nb.tools.delegate import Assignment, Report
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "child"
+"""What the store calls a child's session."""
+IDENTITY = (
+    "You are a child agent of Hermes. You were given one task, and you know nothing of the "
+    "conversation it comes from. Find out with your tools, ask nobody, and change only what the "
+    "task is about. End with a report: what you found or did, with the numbers and paths that "
+    "matter, and what stayed open. It is all that is read of your work."
+)
+STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
+DOING = 120
+GOAL = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upbringing:
+    """What children are made with.
+
+    `equip(guard, turn)` returns what one is given, its changes saved under that turn of the
+    parent's. `parent()` is the session that runs; `told(goal, summary)` hears of each end, and may
+    block.
+    """
+
+    settings: DelegationSettings
+    store: SessionStore
+    guard: Guard
+    jobs: Jobs
+    equip: Callable[[Guard, int], Equipment]
+    parent: Callable[[], Session | None]
+    told: Callable[[str, str], None] | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What the children of one call share: budgets, and the turn to change a file."""
+
+    budgets: Sequence[Pool]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Delegation:
+    """Runs the children of one agent's calls."""
+
+    def __init__(self, upbringing: Upbringing) -> None:
+        self._up = upbringing
+
+    @property
+    def toolsets(self) -> list[str]:
+        """The names of tools and toolsets that a child can be given now."""
+        tools = self._tools(self._up.equip(ChildGuard(), 0), ())
+        return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
+
+    async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
+        """Return a report for each assignment, in their order; only a stop is raised."""
+        slots = asyncio.Semaphore(self._up.settings.side_by_side)
+        parent = self._up.parent()
+        company = Company(pools(parent.budgets if parent is not None else ()))
+        tasks = [
+            asyncio.create_task(self._one(context, each, slots, company)) for each in assignments
+        ]
+        try:
+            for number, done in enumerate(asyncio.as_completed(tasks), 1):
+                await done
+                if len(tasks) > 1:
+                    context.progress(f"{number} of {len(tasks)} done")
+        finally:
+            await _end(tasks)
+        return [task.result() for task in tasks]
+
+    async def _one(
+        self,
+        context: ToolContext,
+        assignment: Assignment,
+        slots: asyncio.Semaphore,
+        company: Company,
+    ) -> Report:
+        """Run a child as a task of its own, which a click may stop without stopping the turn."""
+        async with slots:
+            child = Child(self._up, context, assignment)
+            loop = asyncio.get_running_loop()
+            task = asyncio.create_task(self._live(child, company))
+            stop: Callable[[], None] = lambda: _post(loop, task)  # noqa: E731
+            with self._up.jobs.running("child", redact(assignment.goal), stop) as job:
+                child.job = job
+                try:
+                    await asyncio.wait([task])
+                finally:
+                    await _end([task])
+            report = Report(status="stopped") if task.cancelled() else task.result()
+            return child.finish(report)
+
+    async def _live(self, child: Child, company: Company) -> Report:
+        """Return the child's report; every fault of its own is one."""
+        budgets = portions(company.budgets)
+        seconds = self._up.settings.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await child.live(self._tools, budgets, company.lock)
+        except TimeoutError:
+            return Report(status="failed", error=f"it had not ended after {seconds:g} s")
+        except HermesError as error:
+            return Report(status="failed", error=str(error))
+        except Exception as error:  # a child's fault is its parent's to read, whatever it is
+            logger.exception("a child agent broke")
+            return Report(status="failed", error=f"{type(error).__name__}: {error}")
+        finally:
+            for budget in budgets:
+                budget.release()
+
+    def _tools(self, equipment: Equipment, wanted: Sequence[str]) -> Toolset:
+        """Return what a child gets of the tools that the parent itself has just now."""
+        parent = self._up.parent()
+        tools = equipment.tools
+        if parent is not None:
+            tools = tools.only(*(tool.name for tool in parent.agent.tools))
+        return tools.only(*wanted) if wanted else tools
+
+
+class Child:
+    """One child from its first event to its last: a fold over its own turn."""
+
+    def __init__(self, up: Upbringing, context: ToolContext, assignment: Assignment) -> None:
+        self.job: Job | None = None
+        self._up = up
+        self._context = context
+        self._assignment = assignment
+        self._guard = ChildGuard.under(up.guard)
+        self._usage = Usage()
+        self._doing = ""
+        self._files: dict[str, None] = {}
+        self._tools = Toolset()
+        self._began = time.monotonic()
+        self._started = False
+
+    async def live(
+        self,
+        choose: Callable[[Equipment, Sequence[str]], Toolset],
+        budgets: Sequence[Budget],
+        lock: asyncio.Lock,
+    ) -> Report:
+        """Take the child's turn and return what came of it."""
+        asked = self._assignment
+        equipment = self._up.equip(self._guard, self._context.turn)
+        self._tools = in_turn(choose(equipment, asked.toolsets), lock)
+        most = self._up.settings.max_requests
+        if asked.max_requests is not None:
+            most = max(1, min(asked.max_requests, most))
+        parent = self._up.parent()
+        session = Session.start(
+            store=self._up.store,
+            equipment=replace(equipment, tools=self._tools, max_requests=most),
+            identity=Identity(
+                source=SOURCE,
+                title=one_line(asked.goal, 60),
+                parent=parent.id if parent is not None else "",
+            ),
+            warn=self._up.tell,
+        )
+        self._started = True
+        self._context.emit(
+            ChildStarted(self._context.call.id, asked.number, redact(asked.goal), session.id)
+        )
+        events: list[Event] = []
+        try:
+            turn = session.turn(_message(asked), sinks=[self], budgets=budgets)
+            async with aclosing(turn) as running:
+                async for event in running:
+                    events.append(event)  # noqa: PERF401 - a stop keeps what came before it
+        finally:
+            session.end()
+        report = self._report(turn_of(events))
+        if (told := self._up.told) is not None:
+            await in_thread(lambda: told(asked.goal, report.summary or report.error))
+        return report
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event of the child's turn, and pass on what it says of its progress."""
+        match event:
+            case ToolStarted(call):
+                gist = self._tools.describe(call) or next(iter(call.arguments.values()), "")
+                self._says(f"{call.name} {gist}")
+            case ToolFinished(call, "ok", _):
+                self._note_files(call.name, call.arguments)
+            case UsageReported(usage):
+                self._usage += usage
+                self._says(self._doing)
+            case _:
+                pass
+
+    def finish(self, report: Report) -> Report:
+        """Announce the end, pass a taint on, and return the report with what was used."""
+        if self._guard.tainted:
+            self._up.guard.taint(self._guard.tainted)
+        report = replace(
+            report,
+            error=redact(report.error),
+            requests=self._usage.requests,
+            tokens=self._usage.input + self._usage.output,
+            files=tuple(self._files),
+        )
+        if self._started:
+            seconds = time.monotonic() - self._began
+            call_id, number = self._context.call.id, self._assignment.number
+            self._context.emit(ChildFinished(call_id, number, report.status, seconds, self._usage))
+        return report
+
+    def _says(self, doing: str) -> None:
+        self._doing = one_line(redact(doing), DOING)
+        call_id, number = self._context.call.id, self._assignment.number
+        self._context.emit(ChildProgress(call_id, number, self._doing, self._usage))
+        if self.job is not None:
+            self._up.jobs.says(self.job, self._doing)
+
+    def _note_files(self, name: str, arguments: object) -> None:
+        tool = self._tools.get(name)
+        if tool is None or tool.risk is not Risk.WRITE or not isinstance(arguments, dict):
+            return
+        for key in tool.paths:
+            if isinstance(path := arguments.get(key), str):
+                self._files[path] = None
+
+    def _report(self, turn: Turn) -> Report:
+        status = STATUS.get(turn.reason, "failed")
+        return Report(status=status, summary=turn.text, error=turn.error or turn.note)
+
+
+def _message(asked: Assignment) -> str:
+    """Return what a child is asked. Its number keeps two of a call apart, also in a replay."""
+    head = f"Task {asked.number} of {asked.of}: " if asked.of > 1 else ""
+    tail = f"\n\nContext:\n{asked.context}" if asked.context else ""
+    return f"{head}{asked.goal}{tail}"
+
+
+def _post(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Report]) -> None:
+    """Cancel a task from whichever thread this is."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(task.cancel)
+
+
+async def _end(tasks: Sequence[asyncio.Task[Report]]) -> None:
+    """Cancel what still runs, and wait for it to have cleaned up."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=2 * STOP_GRACE)

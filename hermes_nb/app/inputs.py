@@ -1,0 +1,149 @@
+"""The inputs of a map: files by pattern, or texts by name, each read when its turn comes."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.text import head_tail
+from hermes_nb.tools.textfile import decode, kind_of, open_regular
+
+MOST = 10_000
+"""Inputs of one map."""
+BYTES = 8_000_000
+"""Of a file that are read; a longer one loses its middle anyway."""
+CHARACTERS = 100_000
+"""Of an input that are sent, about 29,000 tokens."""
+
+Reader = Callable[[Path], Awaitable[str]]
+"""Returns a file as text; raises ToolError or OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input; `name` is unique among those of a map."""
+
+    name: str
+    read: Callable[[], Awaitable[str]]
+
+
+def inputs_of(
+    given: Iterable[str | Path] | Mapping[str, str],
+    *,
+    root: Path,
+    readers: Mapping[str, Reader] | None = None,
+) -> list[Input]:
+    """Return the inputs that paths and patterns below `root` name, or texts by name.
+
+    `readers` are for suffixes, such as `.ipynb`. Raises `ConfigError` where something names
+    nothing, or all is too much.
+    """
+    if isinstance(given, Mapping):
+        found = [Input(str(name), _giving(text)) for name, text in given.items()]
+    else:
+        known = {**READERS, **(readers or {})}
+        paths = _expanded([given] if isinstance(given, str | Path) else list(given), root)
+        found = [
+            Input(name, _reading(path, known.get(path.suffix.lower(), read_text)))
+            for name, path in paths.items()
+        ]
+    if not found:
+        message = "there are no inputs; name files, or patterns such as 'notes/*.md'"
+        raise ConfigError(message)
+    if len(found) > MOST:
+        message = f"{len(found):,} inputs are too many for one map; take at most {MOST:,}"
+        raise ConfigError(message)
+    return found
+
+
+async def read_text(path: Path) -> str:
+    """Return a text file, of a longer one both ends; raise ToolError for what is no text."""
+
+    def read() -> str:
+        with open_regular(path) as file:
+            data = file.read(BYTES)
+        text = decode(data)
+        if text is None:
+            message = f"it is no text ({kind_of(path, data[:64])})"
+            raise ToolError(message)
+        return text[0]
+
+    return str(await in_thread(read))
+
+
+async def read_notebook_text(path: Path) -> str:
+    """Return the cells of a notebook with what they show as text; raise ToolError."""
+    text = await read_text(path)
+    try:
+        cells = json.loads(text)["cells"]
+        return "\n\n".join(_cell(number, cell) for number, cell in enumerate(cells))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        message = f"it is no notebook that can be read ({type(error).__name__})"
+        raise ToolError(message) from error
+
+
+READERS: Mapping[str, Reader] = {".ipynb": read_notebook_text}
+
+
+def _cell(number: int, cell: Mapping[str, Any]) -> str:
+    shown = [_joined(output.get("text") or _data(output)) for output in cell.get("outputs", ())]
+    head = f"--- cell {number} {cell['cell_type']} ---"
+    return "\n".join(filter(str.strip, (head, _joined(cell["source"]), *shown)))
+
+
+def _data(output: Mapping[str, Any]) -> object:
+    if output.get("output_type") == "error":
+        return f"{output.get('ename')}: {output.get('evalue')}"
+    return output.get("data", {}).get("text/plain", "")
+
+
+def _joined(text: object) -> str:
+    return "".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+def _giving(text: str) -> Callable[[], Awaitable[str]]:
+    async def read() -> str:
+        return head_tail(text, CHARACTERS)
+
+    return read
+
+
+def _reading(path: Path, reader: Reader) -> Callable[[], Awaitable[str]]:
+    async def read() -> str:
+        return head_tail(await reader(path), CHARACTERS)
+
+    return read
+
+
+def _expanded(given: Sequence[str | Path], root: Path) -> dict[str, Path]:
+    """Return files by how they are shown, each once, a pattern's in the order of their numbers."""
+    found: dict[str, Path] = {}
+    for each in given:
+        text = str(each)
+        literal = root / text
+        paths = [literal] if literal.is_file() else _matching(text, root)
+        if not paths:
+            message = f"there is no file {text!r} in {root}"
+            raise ConfigError(message)
+        for path in paths:
+            name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+            found.setdefault(name, path)
+    return found
+
+
+def _matching(pattern: str, root: Path) -> list[Path]:
+    matches = (root / name for name in glob.iglob(pattern, root_dir=root, recursive=True))  # noqa: PTH207 - it knows `root_dir`, and leaves hidden files out
+    return sorted((path for path in matches if path.is_file()), key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Return a key by which `b2` comes before `b10`."""
+    pieces = re.split(r"(\d+)", str(path).lower())
+    return [(0, int(p[:18]), p) if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces]

@@ -1,0 +1,193 @@
+"""Each task of a fan-out is begun once, whoever asks and whatever dies on the way."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+
+import pytest
+from hermes_nb.core.claims import ClaimLedger
+from hermes_nb.core.messages import Message
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.memory.store import claim_rows, migrations
+from hermes_nb.memory.store.salvage import salvage
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.faults.stores import is_intact, killed, run_python
+
+TASKS = st.sampled_from(["a", "b", "c"])
+OWNERS = st.sampled_from(["one", "two", "three"])
+STATES = ("running", "done", "failed", "stopped")
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqliteStore(tmp_path / "n.db")
+    yield store
+    store.close()
+
+
+def test_the_store_is_a_ledger(store):
+    assert isinstance(store, ClaimLedger)
+    assert store.claims("run") == []
+
+
+def test_a_claim_is_the_first_ones_until_somebody_takes_it_over(store):
+    assert store.claim("run", "t", owner="one").owner == "one"
+    assert store.claim("run", "t", owner="two").owner == "one"
+    assert store.claim("run", "t", owner="two", again=("failed", "stopped")).owner == "one"
+    assert store.claim("run", "t", owner="two", again=("running",)).owner == "two"
+    assert not store.settle("run", "t", owner="one", state="done", result="{}")
+    assert store.settle("run", "t", owner="two", state="done", result='{"text": "x"}')
+    assert not store.settle("run", "t", owner="two", state="failed")
+    again = store.claim("run", "t", owner="three", again=("running", "failed", "stopped"))
+    assert (again.owner, again.state, again.result) == ("two", "done", '{"text": "x"}')
+    assert [claim.task for claim in store.claims("run")] == ["t"]
+    assert store.claim("other", "t", owner="three").owner == "three"
+
+
+def test_what_was_never_begun_can_be_given_back(store):
+    store.claim("run", "t", owner="one")
+    assert not store.release("run", "t", owner="two")
+    assert store.release("run", "t", owner="one")
+    assert store.claim("run", "t", owner="two").owner == "two"
+
+
+class Ledger(RuleBasedStateMachine):
+    """The ledger against a dictionary; between two calls it may be closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.store = SqliteStore(":memory:")
+        self.known = {}
+        self.begun = {}
+
+    def teardown(self):
+        self.store.close()
+
+    @rule(task=TASKS, owner=OWNERS, again=st.sets(st.sampled_from(STATES[2:] + STATES[:1])))
+    def claim(self, task, owner, again):
+        before = self.known.get(task)
+        got = self.store.claim("run", task, owner=owner, again=again)
+        if before is None or before[0] in again:
+            self.known[task] = ("running", owner, "")
+            self.begun[task] = [*self.begun.get(task, []), bool(before)]
+        assert (got.state, got.owner, got.result) == self.known[task]
+
+    @rule(task=TASKS, owner=OWNERS, state=st.sampled_from(STATES[1:]), result=st.text(max_size=5))
+    def settle(self, task, owner, state, result):
+        ours = self.known.get(task, ("", "", ""))[:2] == ("running", owner)
+        assert self.store.settle("run", task, owner=owner, state=state, result=result) is ours
+        if ours:
+            self.known[task] = (state, owner, result)
+
+    @rule(task=TASKS, owner=OWNERS)
+    def release(self, task, owner):
+        ours = self.known.get(task, ("", "", ""))[:2] == ("running", owner)
+        assert self.store.release("run", task, owner=owner) is ours
+        if ours:
+            del self.known[task]
+            self.begun[task] = []
+
+    @invariant()
+    def agrees(self):
+        found = {c.task: (c.state, c.owner, c.result) for c in self.store.claims("run")}
+        assert found == self.known
+
+    @invariant()
+    def nothing_begins_twice_unasked(self):
+        for begun in self.begun.values():
+            assert all(begun[1:])  # each after the first took over what stood there
+
+
+TestLedger = Ledger.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_many_threads_claim_each_task_once(tmp_path):
+    stores = [SqliteStore(tmp_path / "n.db") for _ in range(4)]
+    won = []
+
+    def claim_all(store, owner):
+        mine = (store.claim("run", str(task), owner=owner) for task in range(50))
+        won.extend(int(claim.task) for claim in mine if claim.owner == owner)
+
+    threads = [
+        threading.Thread(target=claim_all, args=(store, f"owner {n}"))
+        for n, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == list(range(50))
+    for store in stores:
+        store.close()
+
+
+CLAIMER = """
+import sys
+from hermes_nb.memory.sessions import SqliteStore
+store = SqliteStore(sys.argv[1])
+for n in range(100_000):
+    store.claim("run", f"{n:06}", owner="doomed")
+    print(n, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_claim_that_was_answered_survives_a_kill(tmp_path):
+    path = tmp_path / "n.db"
+    told = killed(run_python(CLAIMER, path), 1.5)
+    assert told
+    store = SqliteStore(path)
+    for n in map(int, told):
+        assert store.claim("run", f"{n:06}", owner="next").owner == "doomed"
+    store.close()
+    assert is_intact(path)
+
+
+def test_the_oldest_are_forgotten_by_number_not_by_age(store, monkeypatch):
+    monkeypatch.setattr(claim_rows, "KEPT", 10)
+    for n in range(25):
+        store.claim("run", f"{n:02}", owner="one")
+    assert [claim.task for claim in store.claims("run")] == [f"{n:02}" for n in range(15, 25)]
+
+
+def test_a_store_of_the_third_schema_gets_its_ledger(tmp_path):
+    path = tmp_path / "n.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    for step in migrations.STEPS[:3]:
+        step(connection)
+    connection.execute("PRAGMA user_version = 3")
+    connection.execute(
+        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started, written)"
+        " VALUES ('old', 'the walrus', 'notebook', '', 'm', 'p', 1.0, 2.0)"
+    )
+    connection.close()
+    store = SqliteStore(path)
+    assert store.claim("run", "t", owner="one").owner == "one"
+    assert store.get("old").title == "the walrus"
+    store.close()
+    assert is_intact(path)
+
+
+def test_claims_are_salvaged_from_a_damaged_file(tmp_path):
+    path, fresh = tmp_path / "n.db", tmp_path / "fresh.db"
+    store = SqliteStore(path)
+    session = store.start()
+    store.append(session, Message.user("hello"))
+    for n in range(30):
+        store.claim("run", f"{n:02}", owner="one")
+        if n % 2:
+            store.settle("run", f"{n:02}", owner="one", state="done", result="{}")
+    before = [(c.task, c.state, c.result) for c in store.claims("run")]
+    store.close()
+    found = salvage(path, fresh)
+    assert (found.sessions, found.messages) == (1, 1)
+    again = SqliteStore(fresh)
+    assert [(c.task, c.state, c.result) for c in again.claims("run")] == before
+    again.close()
