@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hermes_nb.safety.deeds import git_deed
+
 _READS = frozenset(
     {
         *("status", "log", "diff", "show", "blame", "annotate", "shortlog", "describe", "grep"),
@@ -53,10 +55,10 @@ def why_git_asks(arguments: Sequence[str]) -> str:
     if verb in ("--version", "--help"):
         return ""
     if bad := next(filter(_BITES.match, options), ""):
-        return f"git {verb} {bad} does more than read"
+        return f"with {bad}, git {verb} does more than read"
     if verb in _READS or _only_lists(verb, options):
         return ""
-    return f"git {verb} is not known to only read"
+    return git_deed(verb)
 
 
 def _without_global_options(words: list[str]) -> list[str] | None:

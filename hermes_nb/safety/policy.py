@@ -61,19 +61,19 @@ def assess(command: str) -> Assessment:
     try:
         judge.script(command)
         if (shown := _disguised(command)) != command:
-            judge.doubts.append("it has characters that hide what it does")
+            judge.doubts.append("it has invisible characters, which can hide what it does")
             judge.script(shown)
     except TooLongError:
-        judge.doubts.append("it takes too long to judge")
+        judge.doubts.append("it is too complicated to be checked beforehand")
     except (RecursionError, MemoryError):
-        judge.doubts.append("it is nested too deeply to judge")
+        judge.doubts.append("it is too complicated to be checked beforehand")
     except ImportError:
         judge.doubts.append("the shell parser is not installed")
     except _RefusedError as refused:
         return Assessment("deny", str(refused))
     except Exception:  # what cannot be judged asks, whatever the cause
         logger.exception("a command could not be judged")
-        judge.doubts.append("it could not be judged")
+        judge.doubts.append("it could not be checked beforehand")
     return Assessment("ask", judge.doubts[0]) if judge.doubts else Assessment("allow")
 
 
@@ -131,7 +131,7 @@ class _Judge:
     def _embedded(self, code: Embedded, command: Simple) -> None:
         """Judge code inside of a command; that it is there never makes a command allowed."""
         if self._depth >= _NESTING:
-            self.doubts.append("it is nested too deeply to judge")
+            self.doubts.append("it is too complicated to be checked beforehand")
             return
         self._depth += 1
         match code.kind:

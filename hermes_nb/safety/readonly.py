@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
 from hermes_nb.safety import command_facts as facts
+from hermes_nb.safety.deeds import deed
 from hermes_nb.safety.git_facts import why_git_asks
 from hermes_nb.safety.protected import why_secret
 from hermes_nb.safety.shell_script import Redirect
@@ -34,18 +35,18 @@ def why_not_readonly(inner: Unwrapped, directory: str | None) -> str:
     if not words:
         return ""
     if inner.serious:
-        return f"it runs under {inner.serious[0]}"
+        return f"{inner.serious[0]} runs it in another way or as somebody else"
     if set_badly := next(filter(facts.TAINTED_VARIABLES.fullmatch, inner.assigned), ""):
         return f"it sets {set_badly}"
     name = tool_name(words[0])
     if not words[0].known or words[0].glob:
-        return "which command it runs is only known when it runs"
+        return "the name of a command is worked out only when it runs"
     if "/" in words[0].text and not words[0].text.startswith(_BINARIES):
-        return f"it runs {words[0].text!r}"
+        return f"it runs the program {words[0].text!r}"
     if inner.lookup:
         return ""
     if len(words) == 2 and words[1].text in facts.VERSION_OPTIONS:  # noqa: PLR2004
-        return "" if name in facts.HAVE_VERSIONS else f"{name!r} is not known to only read"
+        return "" if name in facts.HAVE_VERSIONS else deed(name)
     return _judged(name, words[1:], directory, appended=inner.appended)
 
 
@@ -69,20 +70,20 @@ def _judged(name: str, arguments: Sequence[Word], directory: str | None, *, appe
     texts = [word.text for word in arguments]
     bites = facts.BITING.get(name)
     if bites and (bad := next(filter(bites.match, texts), None)) is not None:
-        return f"{name} {bad} does more than read"
+        return f"with {bad}, {name} does more than read"
     if name in facts.CAREFUL and (why := _uncertain(name, arguments)):
         return why
     if name in facts.METADATA:
         return _metadata(name, arguments)
     if appended:
-        return f"what {name} gets is only known when it runs"
+        return f"what {name} is given is worked out only when it runs"
     if name in facts.CONTENT or name in facts.CAREFUL:
         return _content(name, arguments, directory)
     if rule := _RULES.get(name):
         return rule(arguments, directory)
     if _is_reading_verb(name, texts) or (name in facts.BARE and not texts):
         return ""
-    return f"{name!r} is not known to only read"
+    return deed(name, [word.text for word in arguments if word.known])
 
 
 def _is_reading_verb(name: str, texts: list[str]) -> bool:
@@ -110,7 +111,7 @@ def _uncertain(name: str, arguments: Sequence[Word]) -> str:
     """Judge arguments that might turn out to be options: unknown ones, and `*` (a file `-o`)."""
     for word in arguments:
         if not word.known or (word.glob and word.text[:1] in "*?["):
-            return f"{word.text!r} could be an option of {name}"
+            return f"{word.text!r} could turn out to be an option of {name}"
     return ""
 
 
@@ -129,14 +130,16 @@ def _recursion(arguments: Sequence[Word]) -> str:
     places = [text for text in texts if not text.startswith("-")][1:]
     plain = all(re.fullmatch(r"[A-Za-z0-9_][\w.-]*(/[\w-][\w.-]*)*/?", place) for place in places)
     return (
-        "" if places and plain else "a recursive grep may show secret files; search_files does not"
+        ""
+        if places and plain
+        else "searching all files may show secret ones; search_files leaves those out"
     )
 
 
 def _reveals(word: Word, directory: str | None) -> str:
     """Return which secret an argument may name, whole or behind `=`, `:`, `@`."""
     if not word.tame:
-        return "which file it reads is only known when it runs"
+        return "which file it reads is worked out only when it runs"
     for piece in {word.text, *re.split(r"[=:@,]", word.text), re.sub(r"^-\w", "", word.text)}:
         if not piece:
             continue
@@ -159,13 +162,13 @@ def _secret(path: str) -> str:
 def _find(arguments: Sequence[Word], _: str | None) -> str:
     for at, word in enumerate(arguments):
         if not word.known:
-            return f"{word.text!r} could be an action of find"
+            return f"{word.text!r} could turn out to be an action of find"
         if word.text in ("-exec", "-execdir"):
             inner = arguments[at + 1].text if at + 1 < len(arguments) else ""
             if inner not in facts.METADATA or inner in facts.BITING:
                 return f"find would run {inner!r}"
         elif re.match(r"-(delete|ok|fprint|fls|exec|files0)", word.text):
-            return f"find {word.text} does more than read"
+            return f"find {word.text} deletes, writes or runs something"
     return ""
 
 
@@ -173,9 +176,9 @@ def _sed(arguments: Sequence[Word], directory: str | None) -> str:
     options = [word.text for word in arguments if word.text.startswith("-")]
     operands = [word for word in arguments if not word.text.startswith("-")]
     if not set(options) <= {"-n", "-E", "-r", "-e", "-ne", "-nE", "--quiet", "--silent"}:
-        return "only plain options of sed are known to read"
+        return "with these options, sed may change files"
     if not operands or not _SED_SCRIPT.fullmatch(operands[0].text):
-        return "only plain scripts of sed are known to read"
+        return "this script of sed may write files or run something"
     return next(filter(None, (_reveals(word, directory) for word in operands[1:])), "")
 
 
@@ -184,36 +187,40 @@ def _awk(arguments: Sequence[Word], directory: str | None) -> str:
     while rest and re.match(r"-[Fv]", rest[0].text):
         rest = rest[2 if len(rest[0].text) == 2 else 1 :]  # noqa: PLR2004 - a letter's option
     if not rest or rest[0].text.startswith("-") or not rest[0].known:
-        return "only plain programs of awk are known to read"
+        return "this program of awk may write files or run something"
     if _AWK_BITES.search(rest[0].text):
-        return "the awk program may write or run something"
+        return "this program of awk may write files or run something"
     return next(filter(None, (_reveals(word, directory) for word in rest[1:])), "")
 
 
 def _uniq(arguments: Sequence[Word], directory: str | None) -> str:
     operands = [word for word in arguments if not word.text.startswith("-")]
     if len(operands) > 1 or _uncertain("uniq", arguments):
-        return "uniq writes to its second operand"
+        return "uniq may write to the file that is named last"
     return next(filter(None, (_reveals(word, directory) for word in operands)), "")
 
 
 def _tar(arguments: Sequence[Word], _: str | None) -> str:
     listing = len(arguments) == 2 and re.fullmatch(r"-?t[vzjJ]*f", arguments[0].text)  # noqa: PLR2004
-    return "" if listing and arguments[1].known else "only `tar tf` is known to read"
+    return "" if listing and arguments[1].known else deed("tar")
 
 
 def _set(arguments: Sequence[Word], _: str | None) -> str:
     plain = all(re.fullmatch(r"[-+][euxo]+|pipefail", word.text) for word in arguments)
-    return "" if arguments and plain else "set may change how the rest is read"
+    return "" if arguments and plain else "set changes how the shell takes the rest"
 
 
 def _declare(arguments: Sequence[Word], _: str | None) -> str:
-    return "" if all(word.text.isidentifier() for word in arguments) else "it declares with options"
+    return (
+        ""
+        if all(word.text.isidentifier() for word in arguments)
+        else "it changes variables of the shell"
+    )
 
 
 def _git(arguments: Sequence[Word], directory: str | None) -> str:
     if any(not word.known or not word.tame for word in arguments):
-        return "what git does is only known when it runs"
+        return "what git is told is worked out only when it runs"
     why = why_git_asks([word.text for word in arguments])
     return why or next(filter(None, (_reveals(word, directory) for word in arguments)), "")
 

@@ -230,7 +230,7 @@ def test_a_yes_runs_the_call_and_is_announced():
     asked, given_ = events
     assert isinstance(asked, ApprovalAsked)
     assert asked.shown == "make x\\x1b[2K"
-    assert asked.why == "'make' is not known to only read"
+    assert asked.why == "make does what a Makefile says"
     assert given_ == ApprovalGiven("c1", "once", "")
     assert approver.asked[0].shape == json.dumps(["terminal", "make x\x1b[2K", "."])
     assert approver.asked[1].shown == "path: a\ncontent: b"
