@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .PHONY: help demo test check lint types imports quick notebooks recordings lab weights clean system \
-        docs wheel release-check wheels-check \
+        lexicon docs wheel release-check wheels-check \
         bench-loop bench-embedded bench-policy bench-scan bench-memory bench-recall bench-hints \
         bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge \
         bench-view bench-panel screenshots
@@ -70,6 +70,9 @@ types: $(STAMP)
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
+
+lexicon: $(STAMP)  ## make the scan's table of words anew, after a change of its lists
+	@$(BIN)/python -m hermes_nb.safety.wordlists
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks

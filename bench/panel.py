@@ -1,7 +1,8 @@
 """How soon the panel is there, with a thousand skills and five hundred sessions, in JupyterLab.
 
 Run with `python bench/panel.py`. Times are the page's own: from the click or the command to the
-frame in which what was asked for is painted. The limit: 300 ms to open it after its first time.
+frame in which what was asked for is painted. The limit: 300 ms to open it after its first time, on
+whichever of the full tabs it stands.
 """
 
 from __future__ import annotations
@@ -55,15 +56,20 @@ WATCH = """
 """
 
 
-def opened(notebook: Notebook) -> float:
-    """Return how long `%hermes panel` takes to be seen, in milliseconds."""
+FULL = {"memory": "Nothing yet", "skills": "skill-0000", "session": "session 499"}
+"""The tabs that are opened, and what is seen then: no memory, all the skills, all the sessions."""
+
+
+def opened(notebook: Notebook, tab: str) -> float:
+    """Return how long `%hermes panel TAB` takes to be seen, in milliseconds."""
     notebook.page.evaluate(
         "[...window.jupyterapp.shell.widgets('right')].forEach("
         "w => w.id.startsWith('hermes-nb-p') && w.close())"
     )
+    notebook.evaluate("m.cells[1].setSource(a)", f"%hermes panel {tab}")
     notebook.evaluate("nb.content.activeCellIndex = 1")
     notebook.page.wait_for_timeout(300)
-    notebook.page.evaluate(WATCH, ["Nothing yet", True])
+    notebook.page.evaluate(WATCH, [FULL[tab], True])
     return float(notebook.page.evaluate("window.painted"))
 
 
@@ -90,8 +96,9 @@ def main() -> None:
         try:
             notebook = Notebook.open(server, browser, "bench.ipynb", ["%hermes panel"])
             notebook.kernel(FILL, timeout=120)
-            first = opened(notebook)
-            again = [opened(notebook) for _ in range(TIMES)]
+            first = opened(notebook, "memory")
+            again = {tab: [opened(notebook, tab) for _ in range(TIMES)] for tab in FULL}
+            opened(notebook, "memory")
             tabs = ".lm-TabBar-tab:has-text('{}')"
             costs = {
                 "the skills": clicked(notebook, tabs.format("Skills"), "skill-0000"),
@@ -109,10 +116,15 @@ def main() -> None:
             browser.close()
             server.close()
     print(f"{'first time':24} {first:6.0f} ms")
-    print(f"{'opened again (median)':24} {statistics.median(again):6.0f} ms (limit {LIMIT})")
     for name, cost in costs.items():
         print(f"{name:24} {cost:6.0f} ms")
-    if statistics.median(again) > LIMIT:
+    over = False
+    for tab, times in again.items():
+        cost = statistics.median(times)
+        over = over or cost > LIMIT
+        verdict = "ok" if cost <= LIMIT else "over"
+        print(f"{f'reopened on {tab}':24} {cost:6.0f} ms (median; limit {LIMIT}): {verdict}")
+    if over:
         sys.exit("over the limit")
 
 

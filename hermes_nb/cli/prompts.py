@@ -23,7 +23,7 @@ from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.transcript import Transcript
-from hermes_nb.notebook.view import TerminalView
+from hermes_nb.notebook.view import terminal_view
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -83,7 +83,7 @@ def _shower(session: Session, *, as_json: bool) -> tuple[Show, Callable[[], None
     if sys.stdout.isatty():
         transcript = Transcript(model=session.agent.model.name)
         transcript.describe = session.agent.tools.describe
-        view = TerminalView(transcript)
+        view = terminal_view(transcript)
         return view, view.close
     said: list[str] = []
 

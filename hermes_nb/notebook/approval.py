@@ -28,7 +28,6 @@ LEFT = (
     "the notebook's page was closed during this turn and nobody could be asked; say what you "
     "wanted to do, so that the user can ask again"
 )
-AFTER = "The turn goes on in the kernel; %hermes last shows it here once it is over."
 QUESTION = "Run it? [y]es, [a]lways here, [n]o, or say why not: "
 ABSENT = 600.0
 """Seconds that a question waits for its page to come back: the laptop may have been closed."""
@@ -131,7 +130,6 @@ def _question(request: ApprovalRequest) -> dict[str, Any]:
         "once": once,
         "always": always,
         "tip": f"do not ask again for this in this notebook: {visible(_gist(request))}",
-        "after": AFTER,
     }
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hermes_nb.core.events import ApprovalGiven
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.notebook.childview import ChildView, running_lines
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -28,7 +29,7 @@ REASON = 160
 """Characters of why the user said no."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
 LANGUAGES = {"code": "python", "command": "bash"}
-GIST_ARGUMENTS = ("command", "code", "path", "name", "pattern", "query", "goal", "action")
+GIST_ARGUMENTS = ("command", "code", "pattern", "query", "goal", "path", "name", "action")
 _WRAPPED = re.compile(
     r"<untrusted-(\w+) source=\"[^\"\n]*\"[^>\n]*>\nData, not instructions[^\n]*\n"
     r"(.*?)\n</untrusted-\1>",
@@ -49,6 +50,13 @@ class CallView:
     progress: str = ""
     result: str = ""
     answer: str = ""
+    children: dict[int, ChildView] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return the call and below it its children, a Markdown line each."""
+        if not self.status:
+            return [self.line(), *running_lines(self.children.values())]
+        return [self.line(), *(child.line() for child in self.children.values())]
 
     def line(self) -> str:
         """Return the call as one Markdown line."""
@@ -91,7 +99,7 @@ class CallView:
         return self.seconds if self.status else time.monotonic() - self.started
 
     def bodies(self) -> list[str]:
-        """Return the arguments and the result as code blocks."""
+        """Return the arguments and the result as code blocks, and between them the children."""
         out: list[str] = []
         short: list[str] = []
         arguments = list(self.call.arguments.items())
@@ -107,6 +115,8 @@ class CallView:
             short += [f"… {more} more arguments"] if more > 0 else []
         if short:
             out.insert(0, code_block("\n".join(short), "text"))
+        if self.children:
+            out.append("  \n".join(child.line() for child in self.children.values()))
         if self.result:
             out.append(code_block(_shown(_WRAPPED.sub(r"\2", self.result)), "text"))
         return out

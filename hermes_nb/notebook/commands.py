@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CLOSE_ENOUGH = 0.7
 """How alike (0 to 1) a word must be to a known one to count as a slip of the pen."""
 
-Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands"]
+Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +197,26 @@ COMMANDS = {
         usage="[TURN]",
         about="what a turn changed, in cells and files",
         run="undoing:diff_command",
+    ),
+    "map": Command(
+        usage="[--executor NAME] [--parallel N] [--into NAME] [--retry] [--model NAME] "
+        '[--max-cost USD] [--max-tokens N] "PROMPT" FILES…',
+        about="one prompt over many files or notebooks, a table of answers; the same line goes on",
+        run="fanout_commands:map_",
+        words=(
+            *("--executor", "--parallel", "--into", "--retry", "--model"),
+            *("--max-cost", "--max-tokens"),
+        ),
+        names="models",
+        before=("--model",),
+    ),
+    "jobs": Command(
+        usage="[stop [ID]]",
+        about="child agents and maps that run now, and an end to them",
+        run="fanout_commands:jobs",
+        words=("stop",),
+        names="jobs",
+        before=("stop",),
     ),
     "cassette": Command(
         usage="[status, record, replay, auto, off or prune]",

@@ -8,8 +8,10 @@ nothing heavy, opens nothing, sends nothing, and a name that cannot be had is no
 from __future__ import annotations
 
 import argparse
+import glob
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -20,6 +22,8 @@ LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
 CELL = re.compile(r"^%%hermes[ \t]+(.*)$", re.DOTALL)
 OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
 """Options whose value is one of the agent's names."""
+MOST_FILES = 200
+"""Files that are offered."""
 VARIABLE = ("--image", "--into")
 """Options whose value is, or begins with, one of the user's variables."""
 
@@ -119,6 +123,8 @@ class Completions:
 
     def _argument(self, name: str, typed: str) -> tuple[str, list[str]] | None:
         """Return what a command's words, of which these are typed, may become."""
+        if name == "map":
+            return self._of_a_map(typed)
         command = COMMANDS[name]
         first, blank, rest = typed.partition(" ")
         if blank and first in command.before:
@@ -127,6 +133,21 @@ class Completions:
         named = [] if name == "skills" else self._names(command.names or "")
         offered = _beginning([*command.words, *named], typed)
         return (typed, offered) if command.words or command.names else None
+
+    def _of_a_map(self, typed: str) -> tuple[str, list[str]] | None:
+        """Return what the last word of a map may become: an option, a model's name, a file."""
+        words = typed.split()
+        fragment = words.pop() if words and not typed[-1:].isspace() else ""
+        if fragment.startswith("-"):
+            return fragment, _beginning(COMMANDS["map"].words, fragment)
+        if words and words[-1] == "--model":
+            return fragment, _beginning(self._names("models"), fragment)
+        if words and words[-1] == "--executor":
+            return fragment, _beginning(("threads", "ipyparallel"), fragment)
+        # Before the prompt is closed, words are the prompt's; behind it, they are files.
+        if typed.count('"') % 2 or typed.count('"') + typed.count("'") < 2:  # noqa: PLR2004 - both
+            return None
+        return fragment, _files(fragment)
 
     def _variables(self) -> list[str]:
         shell: Any = self._magics.shell
@@ -142,10 +163,19 @@ class Completions:
         resident = self._magics.awake
         if resident is None:
             return ("embedded",) if kind == "models" else ()
+        if kind == "jobs":
+            return [job.id for job in resident.jobs]
         from hermes_nb.notebook.names import NAMES
 
         known: Callable[[Any], list[str]] | None = NAMES.get(kind)
         return known(resident) if known is not None else ()
+
+
+def _files(fragment: str) -> list[str]:
+    """Return files and folders that begin like that, a folder with a slash behind it."""
+    found = sorted(glob.glob(f"{glob.escape(fragment)}*"))[:MOST_FILES]  # noqa: PTH207 - as it is typed
+    named = (f"{each}/" if Path(each).is_dir() else each for each in found)
+    return [f'"{name}"' if " " in name else name for name in named]
 
 
 def _open_option(

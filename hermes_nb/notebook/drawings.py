@@ -29,6 +29,11 @@ def drawings(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(_bundles(outputs))[-MOST:]
 
 
+def is_drawing(data: Mapping[str, Any]) -> bool:
+    """Say whether a MIME bundle has something drawn in it."""
+    return any(_fits(mime, value) for mime, value in data.items())
+
+
 def show_drawings(shell: Foreign, outputs: Sequence[Mapping[str, Any]]) -> None:
     """Display the pictures among some outputs, below what the running cell shows already."""
     if not has_kernel(shell):

@@ -12,6 +12,7 @@ that is said soon and not waited for again in the same cell.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,6 +29,9 @@ PROTOCOL = 2
 """The same number as in labextension/static/remoteEntry.js; raised when a message changes."""
 QUICK = 1.5
 """Seconds that a page which was never heard has for its first hello."""
+SLOW = 8.0
+"""Seconds for that hello where the user asked for what only a page can show, and JupyterLab ran the
+cell: it has the extension most of the time, and may be busy drawing a large notebook."""
 RELOAD = 10.0
 """Seconds that a page which has answered before has for coming back: loading takes 1 to 5."""
 SILENT = 0.5
@@ -64,6 +68,7 @@ class FrontEnd:
         self._hellos: asyncio.Queue[Heard] | None = None
         self._one_probe = asyncio.Lock()
         self._clients: set[str] = set()
+        self._awaited: set[str] = set()
         self._silent: dict[str, str] = {}
         self._gone = ""
         self.problem = ""
@@ -89,10 +94,28 @@ class FrontEnd:
         async with self._one_probe:
             return await self._probe(timeout)
 
-    async def present(self) -> Info | None:
-        """Return the page that answers; ask it only if it has not been heard for a moment."""
+    async def present(self, *, patient: bool = False) -> Info | None:
+        """Return the page that answers; ask it only if it has not been heard for a moment.
+
+        `patient` waits longer, once for each client, for a page that is likely to answer.
+        """
         async with self._one_probe:
             if await self._alive():
+                return self._usable(self._page)
+            client = self._parent()[1]
+            slow = patient and not self.expected and self._in_lab and client not in self._awaited
+            self._awaited |= {client} if slow else set()
+            return await self._probe(SLOW if slow else None)
+
+    async def look(self) -> Info | None:
+        """Return the page that answers now, and let whoever calls it next ask again.
+
+        Looking now and then must not make a page that has gone since pass for one just heard.
+        """
+        async with self._one_probe:
+            self._heard = -math.inf
+            if await self._alive():
+                self._heard = -math.inf
                 return self._usable(self._page)
             return await self._probe(None)
 
@@ -241,6 +264,12 @@ class FrontEnd:
         mismatch = page is not None and page.protocol != PROTOCOL
         self.problem = OLD_PAGE if mismatch else ""
         return None if mismatch else page
+
+    @property
+    def _in_lab(self) -> bool:
+        """Whether JupyterLab or Notebook 7 ran this cell: they say something that no other does."""
+        parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
+        return "recordTiming" in (parent.get("metadata") or {})
 
     def _parent(self) -> tuple[str, str, str]:
         """Return the running cell's id, the client that runs it, and the request's own id."""

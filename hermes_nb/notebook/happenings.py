@@ -15,6 +15,7 @@ from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
     BackgroundEvent,
+    ChildFinished,
     ContextCompressed,
     Event,
     ReviewFinished,
@@ -98,7 +99,7 @@ class Happenings:
             case TurnStarted(turn):
                 self.running = self._turn = turn
                 self._account.turns.append(Usage())
-            case UsageReported(usage):
+            case UsageReported(usage=usage) | ChildFinished(usage=usage):
                 self._spend(usage)
             case ContextCompressed():
                 self._account.compressions.append(Compressed(self._turn, event))

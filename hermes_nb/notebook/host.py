@@ -14,6 +14,7 @@ from hermes_nb.core.protocols import SessionStore, Variable
 from hermes_nb.models.deck import Deck
 from hermes_nb.notebook.briefing import Briefing
 from hermes_nb.notebook.conversations import Conversations
+from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.models_in_use import ModelsInUse
 from hermes_nb.notebook.tools_in_use import ToolsInUse
 from hermes_nb.notebook.transcript import Transcript
@@ -30,6 +31,7 @@ class Host(Protocol):
     models: ModelsInUse
     tools_in_use: ToolsInUse
     briefing: Briefing
+    desk: Desk
     last: Transcript | None
     turn: Turn | None
     view: View | None

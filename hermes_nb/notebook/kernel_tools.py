@@ -15,6 +15,7 @@ from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.drawings import show_drawings
+from hermes_nb.notebook.gists import telling
 from hermes_nb.notebook.kernel import Execution, execute
 from hermes_nb.notebook.kinds import Foreign
 from hermes_nb.notebook.outputs import IMAGES, render, strip_ansi
@@ -47,7 +48,7 @@ def kernel_tools(
     is shown pictures or told of them.
     """
 
-    @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=_first_line)
+    @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=_gist)
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python in the live kernel; shows what it prints and its last expression's value."""
         before = fingerprints(shell.user_ns, shell.user_ns_hidden)
@@ -129,5 +130,5 @@ def _no_such(name: str, names: list[str]) -> str:
     return f"no variable {name!r}; {hint}"
 
 
-def _first_line(arguments: Foreign) -> str:
-    return one_line(str(arguments.get("code", "")), 80)
+def _gist(arguments: Foreign) -> str:
+    return telling(str(arguments.get("code", "")))

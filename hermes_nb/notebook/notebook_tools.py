@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolOutput, Toolset
+from hermes_nb.notebook import gists
 from hermes_nb.notebook.document import Cell, CellType
 from hermes_nb.notebook.finding import brief_id, find, named, short_ids
 from hermes_nb.notebook.kinds import Foreign
@@ -22,7 +22,6 @@ from hermes_nb.notebook.outline import Seen, glance, outline
 from hermes_nb.notebook.run_tools import run_tools
 from hermes_nb.notebook.selecting import rendered, selected, title_of, with_outputs
 from hermes_nb.notebook.workbench import Arguments, Open, Workbench, first_words
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
@@ -69,7 +68,10 @@ def _outline(bench: Workbench) -> Tool:
 
 
 def _read(bench: Workbench) -> Tool:
-    @tool(toolset=TOOLSET)
+    def gist(arguments: Arguments) -> str:
+        return gists.reading(arguments, bench.named)
+
+    @tool(toolset=TOOLSET, describe=gist)
     async def read_cells(  # noqa: D417 - a schema says nothing that is plain
         ids: list[str] | None = None,
         range: str | None = None,  # noqa: A002 - the model's word for it
@@ -95,7 +97,7 @@ def _read(bench: Workbench) -> Tool:
 
 def _insert(bench: Workbench) -> Tool:
     def gist(arguments: Arguments) -> str:
-        return one_line(visible(str(arguments.get("source", "")), lines=True), 80)
+        return gists.telling(str(arguments.get("source", "")))
 
     async def preview(arguments: Arguments) -> str:
         kind = arguments.get("type", "code")
@@ -133,8 +135,7 @@ def _edit(bench: Workbench) -> Tool:
         return f"{title_of(cell)}\n{_diff(cell.source, new)}"
 
     def gist(arguments: Arguments) -> str:
-        new = one_line(visible(str(arguments.get("new", "")), lines=True), 50)
-        return f"{bench.gist(str(arguments.get('id', '')))} <- {new}"
+        return gists.editing(arguments, bench.named)
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
     async def edit_cell(id: str, new: str, old: str | None = None) -> str:  # noqa: A002, D417
@@ -166,6 +167,7 @@ def _delete(bench: Workbench) -> Tool:
         document, (cell,) = await bench.known([id])
         await document.delete(cell.id, seen=cell.hash)
         bench.seen.forget(document.way, cell.id)
+        bench.deleted(cell)
         return f"deleted {_where(cell)} from {document.way}: {first_words(cell)}"
 
     return replace(delete_cell, preview=preview)
@@ -179,7 +181,7 @@ def _move(bench: Workbench) -> Tool:
         return f"move {named(find(cells, arguments['id']))} {place}"
 
     def gist(arguments: Arguments) -> str:
-        return bench.gist(str(arguments.get("id", "")))
+        return gists.moving(arguments, bench.named)
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
     async def move_cell(id: str, after: str | None = None) -> str:  # noqa: A002, D417
@@ -191,6 +193,7 @@ def _move(bench: Workbench) -> Tool:
         document, cells = await bench.cells()
         behind = find(cells, after).id if after else None
         cell = await document.move(find(cells, id).id, after=behind)
+        bench.moved(cell)
         return f"moved {_where(cell)} in {document.way}"
 
     return replace(move_cell, preview=preview)

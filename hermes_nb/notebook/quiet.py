@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_nb.core.events import Event
-from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.notebook.transcript import Transcript, plain_text
 from hermes_nb.safety.markup import escape
 
 
@@ -34,6 +34,6 @@ class StatusView:
             "text/markdown": "\n\n".join(
                 [*self.transcript.notes, *(f"<sub>{escape(line)}</sub>" for line in lines)]
             ),
-            "text/plain": "\n".join([*self.transcript.notes, *lines]),
+            "text/plain": "\n".join([*map(plain_text, self.transcript.notes), *lines]),
         }
         display(data, raw=True)

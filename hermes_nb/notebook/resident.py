@@ -15,6 +15,7 @@ from hermes_nb.app.build import open_store
 from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.app.config import Settings
 from hermes_nb.app.equipment import Equipment
+from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.app.models import build_deck
 from hermes_nb.app.reviews import Reviews
@@ -67,6 +68,7 @@ class Resident:
         self.view: View | None = None
         self.turn: Turn | None = None
         self.happenings = Happenings()
+        self.jobs = Jobs()
         self.guard = Guard()
         self._choices = Choices(overrides)
         self._say = say
@@ -205,6 +207,7 @@ class Resident:
             given=given,
             keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
             tell=self.note,
+            jobs=self.jobs,
         )
 
     @property

@@ -19,6 +19,7 @@ from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.clean_run import clean_run
 from hermes_nb.notebook.document import Cell, NotebookDocument
 from hermes_nb.notebook.finding import brief_id
+from hermes_nb.notebook.gists import several
 from hermes_nb.notebook.ipynb import read_notebook
 from hermes_nb.notebook.kernel import Execution, execute
 from hermes_nb.notebook.outputs import IMAGES, render, strip_ansi
@@ -67,8 +68,7 @@ def _run_cells(bench: Workbench) -> Tool:
         return await _shown(bench, arguments["ids"])
 
     def gist(arguments: Arguments) -> str:
-        ids = [str(each) for each in arguments.get("ids", ())]
-        return f"{len(ids)} cells: {', '.join(map(bench.gist, ids[:3]))}"
+        return several(arguments.get("ids", ()), bench.named)
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_cells(  # noqa: D417

@@ -16,6 +16,9 @@ from hermes_nb.app.amounts import amount
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
     ApprovalGiven,
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
     ContextCompressed,
     Event,
     MessageAdded,
@@ -32,6 +35,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.callview import CallView, gist_of
+from hermes_nb.notebook.childview import take_in
 from hermes_nb.notebook.folding import Step, fold, thought
 from hermes_nb.notebook.wording import aligned
 from hermes_nb.safety.markup import escape, safe_markdown
@@ -126,6 +130,8 @@ class Transcript:
                 self._message(message)
             case ToolStarted() | ApprovalGiven() | ToolProgress() | ToolFinished():
                 self._call(event)
+            case ChildStarted() | ChildProgress() | ChildFinished():
+                self._child(event)
             case TurnEnded():
                 self.ending = event
                 self._seconds = time.monotonic() - self._started
@@ -137,7 +143,7 @@ class Transcript:
         blocks = [safe_markdown(redact(self._said)) + (" …" if self._draft else "")]
         blocks += self.notes
         calls = self.calls
-        lines = [call.line() for call in calls[-SHOWN_CALLS:]]
+        lines = [line for call in calls[-SHOWN_CALLS:] for line in call.lines()]
         if len(calls) > SHOWN_CALLS:
             lines.insert(0, f"… {len(calls) - SHOWN_CALLS} earlier calls")
         if lines:
@@ -166,8 +172,13 @@ class Transcript:
         calls = self.calls
         if len(calls) > PLAIN_CALLS:
             lines.append(f"  … {len(calls) - PLAIN_CALLS} earlier calls")
-        lines += [f"  {plain_text(call.line())}" for call in calls[-PLAIN_CALLS:]]
+        told = (line for call in calls[-PLAIN_CALLS:] for line in call.lines())
+        lines += [f"  {plain_text(line)}" for line in told]
         return "\n".join(line for line in [*lines, *self.ending_lines()] if line.strip())
+
+    def status_line(self) -> str:
+        """Return how a running turn goes, as a line of plain text."""
+        return plain_text(self._status("◌ running"))
 
     def ending_lines(self) -> list[str]:
         """Return how the turn ended and what it used, as lines of plain text; none before it."""
@@ -200,6 +211,12 @@ class Transcript:
                 self._calls[call.id].seconds = seconds
             case _:  # of a call that is not known: it belongs to no turn that is shown here
                 pass
+
+    def _child(self, event: ChildStarted | ChildProgress | ChildFinished) -> None:
+        if (view := self._calls.get(event.call_id)) is not None:
+            take_in(view.children, event)
+        if isinstance(event, ChildFinished):
+            self.usage += event.usage
 
     def _start(self, call: ToolCall) -> None:
         view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 
 from hermes_nb.app.config import Settings
 from hermes_nb.app.models import embedded_notice
@@ -12,7 +12,7 @@ from hermes_nb.app.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
-from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.protocols import ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.models.profiles import seeing
 from hermes_nb.notebook.attachments import Attachment, attachments
@@ -20,7 +20,9 @@ from hermes_nb.notebook.host import Host
 from hermes_nb.notebook.models_in_use import sees
 from hermes_nb.notebook.options import TurnOptions
 from hermes_nb.notebook.quiet import StatusView
+from hermes_nb.notebook.rejoining import rejoined
 from hermes_nb.notebook.remedies import with_remedy
+from hermes_nb.notebook.transcript import Transcript
 from hermes_nb.notebook.view import View, make_view
 
 
@@ -40,31 +42,47 @@ async def take(host: Host, prompt: str, options: TurnOptions) -> None:
             host.turn = with_remedy(turn_of(events), address=address)
             _bind(host, host.turn, options)
 
-    with _showing(host, view), _approving(host, options, settings):
-        if options.model:
-            host.choose_model(options.model)
-        await host.models.make_ready(host.shell, host.note)
-        pictures: Sequence[Attachment] = ()
-        if options.images:  # before there is a session: nothing is sent, and nothing stored
-            require_eyes(host, host.models.main)
-            pictures = attachments(options.images, host.shell)
-        session = prepare(host, prompt, options)
-        host.tell_what_was_learned(session)
-        view.transcript.model = session.agent.model.name
-        session.use(host.tools_in_use.chosen(options.tools))
-        view.transcript.describe = session.agent.tools.describe
-        told_to = session.id if options.context else None
-        message = await host.briefing.message(prompt, told_to, pictures=pictures)
-        turn = session.turn(
-            message,
-            sinks=[view, follow],
-            max_requests=options.max_requests or host.settings().max_requests,
-            budgets=budgets(host, options),
-        )
-        async with aclosing(turn) as running:
-            async for _ in running:
-                pass
+    # Where the answer goes into a variable, its cell shows no more than a status line.
+    shown = view.transcript
+    alone = isinstance(view, StatusView)
+    beside = nullcontext() if alone else rejoined(host.shell, host.desk.frontend, shown)
+    async with beside:
+        with _showing(host, view), _approving(host, options, settings):
+            await _run(host, prompt, options, shown, [view, follow])
     _take_other_settings(host)
+
+
+async def _run(
+    host: Host,
+    prompt: str,
+    options: TurnOptions,
+    transcript: Transcript,
+    sinks: Sequence[EventSink],
+) -> None:
+    """Prepare the session and have it take the turn."""
+    if options.model:
+        host.choose_model(options.model)
+    await host.models.make_ready(host.shell, host.note)
+    pictures: Sequence[Attachment] = ()
+    if options.images:  # before there is a session: nothing is sent, and nothing stored
+        require_eyes(host, host.models.main)
+        pictures = attachments(options.images, host.shell)
+    session = prepare(host, prompt, options)
+    host.tell_what_was_learned(session)
+    transcript.model = session.agent.model.name
+    session.use(host.tools_in_use.chosen(options.tools))
+    transcript.describe = session.agent.tools.describe
+    told_to = session.id if options.context else None
+    message = await host.briefing.message(prompt, told_to, pictures=pictures)
+    turn = session.turn(
+        message,
+        sinks=sinks,
+        max_requests=options.max_requests or host.settings().max_requests,
+        budgets=budgets(host, options),
+    )
+    async with aclosing(turn) as running:
+        async for _ in running:
+            pass
 
 
 def prepare(host: Host, prompt: str, options: TurnOptions) -> Session:

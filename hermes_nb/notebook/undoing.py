@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ SHOWN_DIFF = 40_000
 """Characters of a diff that are shown."""
 SHOWN_LINES = 40
 """Items of each kind that a report lists."""
+WHOLE_LINE = "display:inline-block;min-width:100%;"
 USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
 
@@ -82,8 +84,10 @@ async def undo_command(resident: Undoing, words: str) -> str:
 
 
 async def diff_command(resident: Undoing, words: str) -> str:
-    """Return what a turn changed in files and cells, as Markdown."""
-    turn, _ = _arguments(words, flags=())
+    """Show what a turn changed in files and cells; return a line where there is nothing to show."""
+    from IPython.display import display
+
+    turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(resident)
     try:
         text = await in_thread(lambda: resident.checkpoints.diff(session, turn, root=_here()))
@@ -91,10 +95,36 @@ async def diff_command(resident: Undoing, words: str) -> str:
         return escape(str(nothing))
     if not text.strip():
         return "That turn left files and cells as they were."
-    return code_block(visible(head_tail(redact(text), SHOWN_DIFF), lines=True), "diff")
+    display(diff_bundle(visible(head_tail(redact(text), SHOWN_DIFF), lines=True)), raw=True)
+    return ""
 
 
-def _arguments(words: str, *, flags: Sequence[str]) -> tuple[int | None, bool]:
+def diff_bundle(text: str) -> dict[str, str]:
+    """Return a diff as a MIME bundle; its HTML has the colours, which are right on any ground."""
+    rows = "\n".join(
+        f'<span style="{WHOLE_LINE}{_tint(line)}">{html.escape(line)}</span>'
+        for line in text.split("\n")
+    )
+    return {
+        "text/html": f'<pre style="white-space:pre;overflow-x:auto">{rows}</pre>',
+        "text/markdown": code_block(text, "diff"),
+        "text/plain": text,
+    }
+
+
+def _tint(line: str) -> str:
+    """Return the style of a diff's line."""
+    if line.startswith(("--- ", "+++ ")):
+        return "font-weight:600"
+    return {
+        "+": "background:rgba(46,160,67,.2)",
+        "-": "background:rgba(248,81,73,.2)",
+        "@": "opacity:.65",
+        "\\": "opacity:.65",
+    }.get(line[:1], "")
+
+
+def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple[int | None, bool]:
     """Return the turn and whether a flag was given; raise `ConfigError`."""
     turn: int | None = None
     given = False
@@ -104,7 +134,7 @@ def _arguments(words: str, *, flags: Sequence[str]) -> tuple[int | None, bool]:
         elif word.isascii() and word.isdigit() and turn is None:
             turn = int(word[:9])
         else:
-            message = f"{word!r} is not understood; {USAGE}"
+            message = f"{word!r} is not understood; {usage}"
             raise ConfigError(message)
     return turn, given
 

@@ -16,6 +16,7 @@ import time
 from typing import Any, Protocol
 
 from hermes_nb.core.events import (
+    ChildFinished,
     Event,
     MessageAdded,
     RequestRetried,
@@ -61,10 +62,18 @@ def make_view(shell: Any, *, model: str = "", quiet: bool = False) -> View:  # n
     """Return the view that fits where the cell runs."""
     transcript = Transcript(model=model)
     if not has_kernel(shell):
-        return TerminalView(transcript)
+        return terminal_view(transcript, quiet=quiet)
     if quiet or not can_ask(shell):
         return FinalView(transcript)
     return CellView(transcript)
+
+
+def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
+    """Return the view for standard output: drawn in a terminal that can, else plain text."""
+    from hermes_nb.notebook.terminal import DrawnView, can_draw
+
+    drawn = can_draw(sys.stdout)
+    return DrawnView(transcript, quiet=quiet) if drawn else TerminalView(transcript)
 
 
 def has_kernel(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
@@ -219,6 +228,7 @@ class TerminalView:
 
         self.transcript = transcript
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._held = ""
         self._open_line = False
         self._closed = False
 
@@ -227,15 +237,20 @@ class TerminalView:
         self.transcript(event)
         match event:
             case TextDelta(text):
-                self._console.print(visible(redact(text), lines=True), end="", markup=False)
-                self._open_line = True
+                self._held += text  # whole words: half a secret is not known for one
+                self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
             case RequestRetried(reason):
                 self._line(f"[{redact(reason)}; asking again]", style="yellow")
+            case ChildFinished(call_id, number):
+                child = self.transcript.call(call_id).children[number]
+                style = "dim" if child.status == "done" else "red"
+                self._line(f"  {plain_text(child.line())}", style=style)
             case ToolFinished(call):
                 view = self.transcript.call(call.id)
                 style = "dim" if view.status == "ok" else "red"
                 self._line(f"  {plain_text(view.line())}", style=style)
-            case MessageAdded(message) if message.role == "assistant" and message.text:
+            case MessageAdded(message) if message.role == "assistant":
+                self._say(len(self._held))
                 self._end_line()
             case _:
                 pass
@@ -255,7 +270,14 @@ class TerminalView:
         for line in lines[-1:] if reason == "failed" else lines:
             self._line(line, style="dim" if reason == "answered" else "red")
 
+    def _say(self, length: int) -> None:
+        said, self._held = self._held[:length], self._held[length:]
+        if said:
+            self._console.print(visible(redact(said), lines=True), end="", markup=False)
+            self._open_line = True
+
     def _line(self, text: str, *, style: str) -> None:
+        self._say(len(self._held))
         self._end_line()
         self._console.print(text, style=style, markup=False)
 

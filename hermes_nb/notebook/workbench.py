@@ -14,6 +14,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document import Cell, NotebookDocument
 from hermes_nb.notebook.finding import brief_id, conflict, find
+from hermes_nb.notebook.gists import telling
 from hermes_nb.notebook.kinds import Foreign
 from hermes_nb.notebook.outline import Seen
 from hermes_nb.safety.visible import visible
@@ -42,7 +43,7 @@ class Workbench:
         """Return the notebook and its cells, without outputs."""
         document = await self.open()
         cells = await document.cells()
-        self._words = {cell.id: first_words(cell) for cell in cells}
+        self._words = {cell.id: _told(cell) for cell in cells}
         return document, cells
 
     async def known(self, wanted: Sequence[str]) -> tuple[NotebookDocument, list[Cell]]:
@@ -68,17 +69,44 @@ class Workbench:
     def placed(self, cell: Cell) -> None:
         """Note where the agent's last new cell is."""
         self._inserted = (dict(self.turn_mark()), cell.id)
+        self.moved(cell)
+
+    def moved(self, cell: Cell) -> None:
+        """Note that a cell, which may be new, is at its index now."""
+        rest = [each for each in self._words.items() if each[0] != cell.id]
+        rest.insert(cell.index, (cell.id, _told(cell)))
+        self._words = dict(rest)
+
+    def deleted(self, cell: Cell) -> None:
+        """Note that a cell is gone."""
+        self._words.pop(cell.id, None)
+
+    def named(self, wanted: str) -> str:
+        """Return how whoever watches knows a cell: by its index, where that is known."""
+        index = self._index(wanted)
+        return f"cell {visible(brief_id(wanted)) if index is None else index}"
 
     def gist(self, wanted: str) -> str:
-        """Return an id with the first words of its cell, for whoever watches."""
-        matching = [name for name in self._words if wanted and name.startswith(wanted)]
-        words = self._words[matching[0]] if len(matching) == 1 else ""
-        return f"{visible(brief_id(wanted))} {words}".rstrip()
+        """Return a cell's name with its first words, for whoever watches."""
+        index = self._index(wanted)
+        words = "" if index is None else f": {list(self._words.values())[index]}"
+        return f"{self.named(wanted)}{words}"
+
+    def _index(self, wanted: str) -> int | None:
+        """Return the index of the cell whose id, alone of all, begins so."""
+        ids = list(self._words)
+        found = [i for i, name in enumerate(ids) if wanted and name.startswith(wanted)]
+        exact = ids.index(wanted) if wanted in ids else None
+        return exact if exact is not None else found[0] if len(found) == 1 else None
 
 
 def first_words(cell: Cell) -> str:
     """Return how a cell's source begins."""
     return one_line(visible(cell.source, lines=True), 60) or "(empty)"
+
+
+def _told(cell: Cell) -> str:
+    return telling(cell.source, 60) if cell.type == "code" else first_words(cell)
 
 
 def running_cell(shell: Foreign) -> str:

@@ -78,6 +78,12 @@ class Server:
         (folder / "share" / "labextensions" / "hermes-nb").symlink_to(EXTENSION)
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
+        # Not a part of what users have; it would put a tab of its own into the pictures.
+        others = folder / "jupyter_config_dir" / "labconfig"
+        others.mkdir(parents=True)
+        (others / "page_config.json").write_text(
+            '{"disabledExtensions": {"ipyparallel-labextension": true}}'
+        )
         news = folder / "settings" / "@jupyterlab" / "apputils-extension"
         news.mkdir(parents=True)
         (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')

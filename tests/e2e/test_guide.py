@@ -327,9 +327,25 @@ def in_a_terminal(folder, url):
     shell.expect(r"In \[\d+\]: ")
     shell.sendline(f"%hermes --approve all {QUESTION}")
     shell.expect(r"In \[\d+\]: ")
-    said = re.sub(r"\x1b\[\?\d+[hl]", "", shell.before).replace("\r\n", "\n").replace("\r", "\n")
+    said = settled(shell.before)
     shell.close(force=True)
     return f"In [4]: {said.strip()}\n"
+
+
+def settled(said):
+    """Return what is left of a terminal's output once all that was drawn anew has been."""
+    lines, row = [""], 0
+    for piece in re.split(r"(\x1b\[2K|\x1b\[1A|\x1b\[\?\d+[hl]|\n|\r)", said):
+        if piece == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif piece == "\x1b[1A":
+            row = max(row - 1, 0)
+        elif piece == "\x1b[2K":
+            lines[row] = ""
+        elif piece != "\r" and not piece.startswith("\x1b[?"):
+            lines[row] += piece
+    return "\n".join(lines)
 
 
 def test_each_picture_is_small_used_and_there_for_both_themes():

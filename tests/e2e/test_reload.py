@@ -86,7 +86,6 @@ def test_an_open_question_comes_back_after_a_reload(open_notebook, model):
     notebook.shot("approval-after-reload")
     assert notebook.evaluate("nb.content.widgets[1].node.querySelector('.hermes-ask') !== null")
     click(notebook, "Run once")
-    notebook.page.wait_for_selector("text=%hermes last shows it here")
     notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
     assert "cleaned" in results(model)[-1]
     notebook.ready()

@@ -386,16 +386,19 @@ def test_nobody_is_asked_about_what_cannot_be_done(ask, use):
         ask("run_cell", id="use-title")
 
 
-def test_the_cell_view_sees_which_cell(tools, use):
+def test_the_cell_view_sees_which_cell(tools, use, path):
     gist = {tool.name: tool.describe for tool in tools}
-    assert gist["run_cell"]({"id": "use-code"}) == "use-code"
+    assert gist["run_cell"]({"id": "use-code"}) == "cell use-code"
     use("read_cells")
-    assert gist["run_cell"]({"id": "use-code"}) == "use-code y = x + 1 print(y)"
-    assert gist["run_cells"]({"ids": ["use-code", "load-t"]}) == (
-        "2 cells: use-code y = x + 1 print(y), load-t # Load"
-    )
-    assert gist["edit_cell"]({"id": "use-t", "new": "a\nb"}) == "use-t # Use <- a b"
-    assert gist["insert_cell"]({"source": "a = 1\nb"}).startswith("a = 1")
+    at = [cell["id"] for cell in valid(path)["cells"]].index
+    code, text = at("use-code"), at("load-title")
+    assert gist["run_cell"]({"id": "use-code"}) == f"cell {code}: y = x + 1 …"
+    assert gist["run_cells"]({"ids": ["use-code", "load-t"]}) == f"cells {code} and {text}"
+    assert gist["edit_cell"]({"id": "use-code", "new": "a\nb"}) == f"cell {code}: a …"
+    assert gist["move_cell"]({"id": "use-code"}) == f"cell {code} to the top"
+    assert gist["insert_cell"]({"source": "import a\na = 1\nb"}) == "a = 1 …"
+    use("insert_cell", source="new", after="load-title")
+    assert gist["run_cell"]({"id": "use-code"}) == f"cell {code + 1}: y = x + 1 …"
     assert gist["run_notebook"]({"path": "a\u202e.ipynb"}) == "a\\u202e.ipynb"
     for describe in gist.values():
         assert describe is None or isinstance(describe({}), str)

@@ -19,6 +19,7 @@ from hermes_nb.notebook.restore import DocumentRestorer, _moved
 from hermes_nb.notebook.undoing import diff_command, undo_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from IPython.utils.capture import capture_output
 
 S, KEY = "session", "/work/notebook.ipynb"
 
@@ -402,7 +403,7 @@ def agent_of(told, tmp_path, notebook=KEY):
     )
 
 
-def test_the_commands_show_safe_markdown(story, tmp_path, monkeypatch):
+def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     async def main():
@@ -416,9 +417,12 @@ def test_the_commands_show_safe_markdown(story, tmp_path, monkeypatch):
         path.write_text("new\n", encoding="utf-8")
         told.checkpoints.after(S, 1, [path])
         await told.document.replace("c1", "mine", seen=told.document.seen("c1"))
-        shown = await diff_command(resident, "")
-        assert shown.startswith("````diff\n") and shown.endswith("````")
-        assert "+++ <i>`.txt" in shown
+        with capture_output() as captured:
+            assert await diff_command(resident, "") == ""
+        html, markdown, plain = captured.outputs[0].data.values()
+        assert markdown == f"````diff\n{plain}\n````"
+        assert "&lt;script&gt;" in html and "<script>" not in html
+        assert "+++ <i>`.txt" in plain
         text = await undo_command(resident, "1")
         assert "**Turn 1**" in text and "is undone" in text
         assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text

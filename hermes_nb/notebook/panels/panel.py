@@ -94,7 +94,7 @@ class Panel:
         `again` is for a page that was reloaded: what was hidden there stays hidden.
         """
         frontend = self._resident.desk.frontend
-        page = await frontend.present()
+        page = await frontend.present(patient=not again)
         if page is None or not page.widgets:
             return False
         self._pages.add(page.name)

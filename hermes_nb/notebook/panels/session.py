@@ -1,4 +1,7 @@
-"""The Session tab: this notebook's conversations, what was said in any, and what runs beside."""
+"""The Session tab: this notebook's conversations, what was said in any, and what runs beside.
+
+What runs is a review, child agents or a map, each with a button that stops it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.app.amounts import amount
+from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
@@ -21,6 +25,7 @@ from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.learning.review import SOURCE
 from hermes_nb.notebook.panels.acting import QUERY, Pause
 from hermes_nb.notebook.panels.context import size
+from hermes_nb.notebook.panels.jobs import JobsPart
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write
 from hermes_nb.notebook.panels.style import caution, dim, heading, shown, two
 from hermes_nb.notebook.panels.tab import Place
@@ -112,6 +117,7 @@ class SessionTab:
         self._review = kit.markup()
         self._stop = Push(kit)
         self._job = kit.box(line=True)
+        self._jobs = JobsPart(place)
         self._query = kit.field("Search what was said in any session")
         self._query.observe(Pause(place.actions, place.refresh), names="value")
         self._what = kit.markup()
@@ -122,6 +128,7 @@ class SessionTab:
             self._head,
             kit.box(self._new.widget, line=True),
             self._job,
+            self._jobs.widget,
             kit.box(self._query, line=True),
             self._what,
             self._list.widget,
@@ -137,6 +144,7 @@ class SessionTab:
             self._list.rewind()
         self._now = found
         self._draw()
+        self._jobs.redraw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
         """Say whether an event is about sessions or what runs."""
@@ -196,8 +204,9 @@ class SessionTab:
             off=self._now.busy,
         )
         key = f"{found.id}/{hit.position}" if hit else found.id
-        foot += " · this one" if mine else ""
-        return Line(key=key, text=text, foot=foot, acts=() if mine else (act,))
+        child = stored is not None and stored.source == CHILD
+        foot += " · this one" if mine else " · a child agent" if child else ""
+        return Line(key=key, text=text, foot=foot, acts=() if mine or child else (act,))
 
     async def _resume(self, session_id: str) -> str:
         resident = self._place.resident

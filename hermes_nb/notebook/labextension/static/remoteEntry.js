@@ -142,7 +142,13 @@ text-overflow:ellipsis;white-space:nowrap}
 border-color:var(--jp-brand-color1);color:var(--jp-ui-inverse-font-color1)}
 .hermes-ask button.hermes-first:hover{background:var(--jp-brand-color0)}
 .hermes-ask :is(button,input):focus-visible{outline:2px solid var(--jp-brand-color1);
-outline-offset:1px}`;
+outline-offset:1px}
+.jp-OutputArea-output.jp-RenderedMarkdown details>details{margin-left:1.2em}
+.jp-OutputArea-output.jp-RenderedMarkdown details>details>pre{white-space:pre;overflow:auto;
+max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 8px}
+.jp-OutputArea-output.jp-RenderedMarkdown details>details>pre>code{white-space:pre;background:none}`;
+  // The last rules are for a turn's calls: a table that a call printed scrolls sideways in a box of
+  // its own, where the application would wrap its lines. Nothing else nests folds so.
 
   const element = (tag, className, text, attributes) => {
     const made = document.createElement(tag);
@@ -154,8 +160,6 @@ outline-offset:1px}`;
 
   // The box of a question; `done(answer, reason)` hears what the user chose.
   const question = ({ title, tool, lines, why, once, always, tip }, done) => {
-    if (!document.getElementById('hermes-nb-style'))
-      document.head.append(element('style', '', STYLE, { id: 'hermes-nb-style' }));
     const row = element('div', 'hermes-row');
     const button = (label, action, className) => {
       const made = element('button', className ?? '', label, { type: 'button' });
@@ -278,6 +282,21 @@ outline-offset:1px}`;
         panel.content.model.cells.get(index).trusted = true;
         return describe(panel, index);
       },
+      // A turn whose page was reloaded while it ran, in place of what was saved of it. Without that,
+      // the cell has what an earlier run left; running it had cleared that.
+      show: (panel, { id, outputs, running, over, execution_count }) => {
+        const index = find(panel, id);
+        const cell = panel.content.model.sharedModel.cells[index];
+        if (cell.cell_type !== 'code') throw new Refusal('invalid', `cell ${id} is not a code cell`);
+        const plain = output => [output.data?.['text/plain'] ?? ''].flat().join('');
+        const shown = cell.getOutputs();
+        const at = shown.findIndex(output => plain(output) === running);
+        if (at < 0 && shown.some(output => plain(output) === plain(outputs[0]))) return;
+        const behind = over ? [] : shown.slice(at + 1);
+        cell.setOutputs(at < 0 ? outputs : [...shown.slice(0, at), ...outputs, ...behind]);
+        if (over) cell.execution_count = execution_count ?? null;
+        panel.content.model.cells.get(index).trusted = true;
+      },
       save: async panel => {
         if (panel.context.contentsModel?.writable === false)
           throw new Refusal('invalid', 'the notebook is read-only');
@@ -296,10 +315,7 @@ outline-offset:1px}`;
           const done = (answer, reason) => {
             forget();
             resolve({ answer, reason: reason ?? '' });
-            // A page that was reloaded shows nothing more of the turn: say where it is shown.
-            if (!args.again) return remove();
-            widget.node.replaceChildren(element('div', 'hermes-dim', args.after));
-            setTimeout(remove, 30_000);
+            remove();
           };
           const widget = new Widget({ node: question(args, done) });
           const remove = () => {
@@ -365,6 +381,7 @@ outline-offset:1px}`;
   };
 
   const connect = (app, tracker) => {
+    document.head.append(element('style', '', STYLE, { id: 'hermes-nb-style' }));
     const ops = operations(app);
     const names = new WeakMap();
     let count = 0;

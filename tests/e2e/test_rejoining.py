@@ -1,0 +1,125 @@
+"""A turn that goes on while its page is reloaded is there in the page that comes back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.e2e.test_approval import prepare
+from tests.e2e.test_reload import held, reload_in_a_turn
+from tests.loopback import Reply, chunk, event, failure, stream, text_chunks, tool_chunks
+
+BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
+PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 3, 2]); plt.show()"
+
+
+def texts(notebook, index):
+    """Return what a cell shows as Markdown, output by output."""
+    outputs = notebook.outputs(index)
+    return [str(each.get("data", {}).get("text/markdown", each)) for each in outputs]
+
+
+def begun(notebook, model, gate, *replies):
+    """Start a turn that waits in the middle of its first reply, and save the notebook there."""
+    prepare(notebook, model)
+    begin = [event(chunk({"content": text})) for text in ("Once upon ", "a **time** ")]
+    first, *rest = replies
+    model.replies[:] = [Reply([*begin, held(gate), *first.steps]), *rest]
+    notebook.start(1)
+    notebook.page.wait_for_selector(".jp-RenderedMarkdown strong:has-text('time')")
+    notebook.command("docmanager:save")
+
+
+@BOTH
+def test_a_reloaded_page_shows_how_the_turn_goes_on_and_ends(open_notebook, server, model):
+    notebook = open_notebook("%%hermes --approve all\ntell and plot", "x = 1")
+    gate, end = threading.Event(), threading.Event()
+    plot = stream(tool_chunks(("run_python", {"code": PLOT})))
+    wait = Reply(
+        [event(chunk({"content": "And they "})), held(end), *stream(text_chunks("lived.")).steps]
+    )
+    begun(notebook, model, gate, plot, wait)
+    reload_in_a_turn(notebook)
+    notebook.until(lambda: "Once upon a **time**" in texts(notebook, 1)[0], timeout=20)
+    gate.set()
+    notebook.until(lambda: "And they" in texts(notebook, 1)[0], timeout=20)
+    assert "running" in texts(notebook, 1)[0]
+    notebook.shot(f"reloaded-in-a-turn-{server.app}")
+    end.set()
+    notebook.until(lambda: "And they lived." in texts(notebook, 1)[0], timeout=20)
+    notebook.ready()
+    shown = notebook.outputs(1)
+    assert "running" not in texts(notebook, 1)[0] and "1 tool call" in texts(notebook, 1)[0]
+    assert [sorted(each["data"])[0] for each in shown] == ["image/png", "text/markdown"][::-1]
+    assert notebook.evaluate("m.cells[1].execution_count") > 1
+    notebook.page.wait_for_selector(".jp-RenderedMarkdown details summary:has-text('1 tool call')")
+    notebook.shot(f"reloaded-after-a-turn-{server.app}")
+    notebook.command("docmanager:save")
+    saved = notebook.saved().cells[1].outputs
+    assert "And they lived." in saved[0].data["text/markdown"]
+    assert len(saved) == 2 and "still running" not in str(saved)
+
+
+@BOTH
+def test_a_page_that_saw_nothing_of_it_lets_go_of_the_run_before(open_notebook, server, model):
+    notebook = open_notebook("%%hermes --approve all\ntell me")
+    prepare(notebook, model)
+    model.replies[:] = [stream(text_chunks("The first answer."))]
+    notebook.run(1)
+    notebook.command("docmanager:save")
+    gate = threading.Event()
+    model.exchanges.clear()
+    broken = failure(400, {"error": {"message": "no such luck"}})
+    model.replies[:] = [
+        Reply(
+            [event(chunk({"content": "The second"})), held(gate), *stream(text_chunks("")).steps]
+        ),
+        broken,
+    ]
+    notebook.start(1)
+    notebook.page.wait_for_selector(".jp-RenderedMarkdown:has-text('The second')")
+    reload_in_a_turn(notebook)
+    notebook.until(lambda: "The second" in texts(notebook, 1)[0], timeout=20)
+    assert len(texts(notebook, 1)) == 1
+    gate.set()
+    notebook.ready()
+    notebook.until(lambda: "running" not in texts(notebook, 1)[0], timeout=20)
+    assert "The second" in texts(notebook, 1)[0]
+
+
+def test_a_turn_that_ends_while_its_page_loads_is_shown_when_it_is_there(open_notebook, model):
+    notebook = open_notebook("%%hermes --approve all\ntell me")
+    gate = threading.Event()
+    begun(notebook, model, gate, stream(text_chunks("there was an end.")))
+    notebook.page.goto("about:blank")
+    gate.set()
+    notebook.until(model.exchanges[-1].finished.is_set, timeout=20)
+    notebook.page.wait_for_timeout(1_000)
+    notebook.show(notebook.name)
+    notebook.until(lambda: "there was an end." in texts(notebook, 1)[0], timeout=20)
+    assert "running" not in texts(notebook, 1)[0]
+
+
+def test_a_second_page_leaves_the_first_one_alone(open_notebook, browser, server, model):
+    notebook = open_notebook("%%hermes --approve all\ntell me")
+    gate = threading.Event()
+    begun(notebook, model, gate, stream(text_chunks("there was an end.")))
+    second = notebook.page.context.new_page()
+    second.goto(notebook.page.url)
+    second.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    second.wait_for_timeout(3_000)
+    gate.set()
+    outputs = notebook.finish(1)
+    assert len(outputs) == 1 and "there was an end." in str(outputs)
+    dirty = "window.jupyterapp.shell.currentWidget.context.model.dirty"
+    assert second.evaluate(dirty) is False
+
+
+def test_the_panel_waits_for_a_page_that_is_busy(open_notebook, model):
+    notebook = open_notebook("%hermes panel")
+    prepare(notebook, model)
+    notebook.start(1)
+    notebook.page.evaluate("const end = Date.now() + 4000; while (Date.now() < end);")
+    notebook.page.wait_for_selector(".hermes-nb-panel .hermes-panel")
+    assert notebook.finish(1) == []
