@@ -151,9 +151,14 @@ def test_a_claim_that_was_answered_survives_a_kill(tmp_path):
 
 def test_the_oldest_are_forgotten_by_number_not_by_age(store, monkeypatch):
     monkeypatch.setattr(claim_rows, "KEPT", 10)
-    for n in range(25):
-        store.claim("run", f"{n:02}", owner="one")
-    assert [claim.task for claim in store.claims("run")] == [f"{n:02}" for n in range(15, 25)]
+    monkeypatch.setattr(claim_rows, "TIDIED", 5)
+    for n in range(20):
+        store.claim("old", f"{n:02}", owner="one")
+    for n in range(30):
+        store.claim("new", f"{n:02}", owner="one")
+        assert len(store.claims("old")) in range(max(0, 9 - n), 26)
+    assert store.claims("old") == []
+    assert len(store.claims("new")) == 30  # however many: what was begun is never begun twice
 
 
 def test_a_store_of_the_third_schema_gets_its_ledger(tmp_path):

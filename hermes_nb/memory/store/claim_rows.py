@@ -8,7 +8,9 @@ from collections.abc import Collection
 from hermes_nb.core.claims import Claim, ClaimState
 
 KEPT = 20_000
-"""Claims that are kept, those made last; never by age, as a clock may jump."""
+"""Claims of other runs that are kept, those made last; never by age, as a clock may jump."""
+TIDIED = 256
+"""Claims between two looks at what is no longer kept."""
 
 
 def claim(connection: sqlite3.Connection, wanted: Claim, *, again: Collection[ClaimState]) -> Claim:
@@ -21,7 +23,11 @@ def claim(connection: sqlite3.Connection, wanted: Claim, *, again: Collection[Cl
         " VALUES (?, ?, ?, ?, '', ?)",
         (wanted.run, wanted.task, wanted.state, wanted.owner, wanted.at),
     )
-    connection.execute("DELETE FROM claims WHERE rowid <= ?", ((made.lastrowid or 0) - KEPT,))
+    last = made.lastrowid or 0
+    if last % TIDIED == 0:
+        connection.execute(
+            "DELETE FROM claims WHERE rowid <= ? AND run <> ?", (last - KEPT, wanted.run)
+        )
     return wanted
 
 
