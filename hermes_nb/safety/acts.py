@@ -75,6 +75,17 @@ class _Found:
     frames: int
 
 
+_ByNeed = Sequence[tuple[int, Sequence[_Frame]]]
+"""Frames by the rarest class that they need: most sentences have few of them."""
+
+
+def _by_rarest(frames: Iterable[_Frame]) -> _ByNeed:
+    groups: dict[int, list[_Frame]] = {}
+    for frame in frames:
+        groups.setdefault(frame.needs[0] if frame.needs else ~0, []).append(frame)
+    return list(groups.items())
+
+
 @cache
 def _frames() -> tuple[_Frame, ...]:
     bits: dict[str, int] = {}
@@ -89,6 +100,11 @@ def _frames() -> tuple[_Frame, ...]:
         )
         for name, text in FRAMES
     )
+
+
+@cache
+def _grouped() -> _ByNeed:
+    return _by_rarest(_frames())
 
 
 @cache
@@ -145,7 +161,13 @@ def _acts() -> tuple[tuple[str, float, str, int], ...]:
 def acts(text: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
     """Yield the acts in a lower-case text; `words` and `standing` are its own."""
     present = words.present()
-    frames = [f for f in _frames() if all(map(present.__and__, f.needs))]
+    frames = [
+        frame
+        for need, those in _grouped()
+        if present & need
+        for frame in those
+        if present & frame.all_of == frame.all_of and all(map(present.__and__, frame.needs))
+    ]
     known = 0
     for frame in frames:
         known |= frame.bit
@@ -267,17 +289,6 @@ class _Reader:
         if frame.name in _FREE:
             return True
         return not self._standing.forbidden(start, first)
-
-
-_ByNeed = Sequence[tuple[int, Sequence[_Frame]]]
-"""Frames by the rarest class that they need: most sentences have few of them."""
-
-
-def _by_rarest(frames: Iterable[_Frame]) -> _ByNeed:
-    groups: dict[int, list[_Frame]] = {}
-    for frame in frames:
-        groups.setdefault(frame.needs[0] if frame.needs else ~0, []).append(frame)
-    return list(groups.items())
 
 
 def _sentences(tags: str, frames: _ByNeed) -> Iterator[_Found]:

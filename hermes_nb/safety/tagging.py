@@ -39,10 +39,11 @@ class Tagged:
         self._pieces = [PARAGRAPH, *map(tags.__getitem__, self._chunks[1:])]
         row = "".join(self._pieces)
         here = set(row)
-        for first, pairs in phrases().items():
-            if first in here:
-                for words, phrase in pairs:
+        for first in sorted(phrases().keys() & here):
+            for words, phrase in phrases()[first]:
+                if words[-1] in here and words in row:
                     row = row.replace(words, phrase)
+                    here.update(phrase)
         self.tags = row
         self._present = 0
         for tag in set(row):
