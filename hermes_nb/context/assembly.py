@@ -112,7 +112,8 @@ def _last_spoken(messages: Sequence[Message]) -> list[int]:
     """Return where the user's last message and the last answer are."""
     found: dict[str, int] = {}
     for index, message in enumerate(messages):
-        if message.role in ("user", "assistant") and message.text.strip() and not is_ours(message):
+        said = message.role == "user" or (message.role == "assistant" and message.text.strip())
+        if said and not is_ours(message):  # a prompt may be a picture without a word
             found[message.role] = index
     return sorted(found.values())
 

@@ -173,7 +173,7 @@ def test_a_stop_ends_the_turn_and_its_command(serve, tmp_path, number):
 
 @pytest.mark.slow
 def test_a_terminal_streams_and_asks(serve, tmp_path):
-    slow = Reply([*(event(chunk({"content": part})) for part in ("Made ", "it.")), stall])
+    slow = Reply([*(event(chunk({"content": part})) for part in ("Made ", "it. ")), stall])
     serve(wants_to_write(), wants_to_write(), slow)
     child = pexpect.spawn(
         sys.executable, ["-m", "hermes_nb.cli", "run", "make it"],

@@ -15,7 +15,7 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from tests.context.conversations import check_valid, conversations, last_words, stored, work
 
@@ -55,6 +55,7 @@ def compress(engine, messages, focus=""):
 
 @pytest.mark.parametrize("make", ENGINES)
 @given(messages=conversations(16))
+@example(messages=[Message.user("giant line\n" * 3_000), Message.user("\r")])
 @settings(max_examples=25)
 def test_a_compressed_conversation_is_valid_and_fits(make, messages):
     engine = make(messages)

@@ -87,6 +87,9 @@ class Page(HTMLParser):
         self.text = ""
         self.outside = ""
         self.folds = []
+        self.titled = set()
+        self.inside = []
+        self.title = None
         self.codes = []
         self.tags = set()
         self.links = []
@@ -98,22 +101,33 @@ class Page(HTMLParser):
         if tag in ("br", "img", "hr"):
             return
         if tag == "details":
+            self.inside.append(len(self.folds))
             self.folds.append((self.path.count("details"), ""))
+        if tag == "summary" and self.path[-1:] == ["details"]:
+            # The first one of a fold is its title; anywhere else it is text.
+            fold = self.inside[-1]
+            self.title = None if fold in self.titled else fold
+            self.titled.add(fold)
         if tag == "pre":
             self.codes.append("")
         self.path.append(tag)
 
     def handle_endtag(self, tag):
         if tag in self.path:
-            while self.path.pop() != tag:
-                pass
+            closed = ""
+            while closed != tag:
+                closed = self.path.pop()
+                if closed == "details":
+                    self.inside.pop()
+                if closed == "summary":
+                    self.title = None
 
     def handle_data(self, data):
         self.text += data
         self.outside += "" if "details" in self.path else data
-        if "summary" in self.path:
-            depth, said = self.folds[-1]
-            self.folds[-1] = (depth, said + data)
+        if self.title is not None:
+            depth, said = self.folds[self.title]
+            self.folds[self.title] = (depth, said + data)
         if "pre" in self.path:
             self.codes[-1] += data
 

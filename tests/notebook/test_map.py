@@ -243,7 +243,7 @@ def test_a_kernel_that_is_killed_in_the_middle_leaves_a_map_that_goes_on(work, t
         deadline = time.monotonic() + 60
         while len(server.exchanges) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.5)
+        assert len(server.exchanges) == 6
         first.client.stop_channels()
         first.manager.restart_kernel(now=True)  # kill -9
         second = Kernel(first.manager)
