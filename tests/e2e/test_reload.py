@@ -51,11 +51,11 @@ def test_a_turn_outlives_a_reload_of_its_page(open_notebook, model):
     notebook.start(1)
     notebook.page.wait_for_selector(".jp-RenderedMarkdown strong:has-text('time')")
     reload_in_a_turn(notebook)
-    notebook.page.wait_for_timeout(2000)  # for the page to meet the kernel
+    notebook.page.wait_for_timeout(5000)  # for the page to meet the kernel
     gate.set()
     notebook.ready()
     notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
-    notebook.until(lambda: NEW in notebook.sources())
+    notebook.until(lambda: NEW in notebook.sources(), timeout=30)
     assert "Happily ever after." in shown(notebook.run(notebook.ids().index("cell2") + 1))
     next_turn(model, terminal("rm -rf build; echo cleaned"))
     clean = notebook.ids().index("cell3") + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import time
 
@@ -23,6 +24,11 @@ from hermes_nb.notebook.resident import Resident
 
 from tests.kernels import Kernel, kernel
 from tests.loopback import Loopback, Reply, pause, stall, stream, text_chunks
+
+
+def records(table):
+    """Return the rows of a map's table, which is a DataFrame where pandas is in use."""
+    return table if isinstance(table, list) else table.to_dict("records")
 
 
 def play(request):
@@ -128,7 +134,7 @@ def test_another_model_for_one_map_and_budgets(desk, monkeypatch, capsys):
         monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
         desk('map --model other --max-tokens 900 --into t "What is it?" *.md')
         assert server.bodies[0]["model"] == "other"
-    found = {row["status"] for row in desk.shell.user_ns["t"].to_dict("records")}
+    found = {row["status"] for row in records(desk.shell.user_ns["t"])}
     assert found == {"done", "budget"}
     assert "not begun for want of budget" in capsys.readouterr().out
     assert desk.resident.models.main is desk.model
@@ -243,7 +249,6 @@ def test_a_kernel_that_is_killed_in_the_middle_leaves_a_map_that_goes_on(work, t
         deadline = time.monotonic() + 60
         while len(server.exchanges) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert len(server.exchanges) == 6
         first.client.stop_channels()
         first.manager.restart_kernel(now=True)  # kill -9
         second = Kernel(first.manager)
@@ -252,13 +257,17 @@ def test_a_kernel_that_is_killed_in_the_middle_leaves_a_map_that_goes_on(work, t
             second.run("%load_ext hermes_nb")
             result = second.run(MAP)
             assert result.status == "ok", result.error
-            assert "10 done, 2 unknown" in result.markdown
+            done, unknown = map(
+                int, re.search(r"(\d+) done, (\d) unknown", result.markdown).groups()
+            )
+            assert done + unknown == 12
+            assert 1 <= unknown <= 2  # a kernel that is slow may have begun one of the two
             assert "4 from an earlier run" in result.markdown
             assert "has not ended there" in result.markdown
             assert len(server.exchanges) == 12
             result = second.run(MAP.replace("map", "map --retry"))
             assert "✓ 12 done" in result.markdown
-            assert len(server.exchanges) == 14
+            assert len(server.exchanges) == 12 + unknown
         finally:
             second.client.stop_channels()
 
