@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,6 +99,17 @@ class Kernel:
             return
         result.prompts.append(asked["content"]["prompt"])
         self.client.input(waiting.pop(0))
+
+    def killed_and_restarted(self) -> Kernel:
+        """Kill the kernel where it stands, and return the one that was started in its place.
+
+        `restart_kernel` alone would interrupt it first, which stops what runs in good order.
+        """
+        self.client.stop_channels()
+        if self.manager.is_alive():
+            os.kill(self.manager.provisioner.process.pid, signal.SIGKILL)
+        self.manager.restart_kernel(now=True)
+        return Kernel(self.manager)
 
     @staticmethod
     def _take(message: dict[str, Any], result: Result) -> bool:

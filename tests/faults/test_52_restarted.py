@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.cells import calls, environment, says
 from tests.faults.provider import check_request
-from tests.kernels import Kernel, kernel
+from tests.kernels import kernel
 from tests.loopback import Reply, chunk, event, stall
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -33,9 +33,7 @@ def test_52_it_goes_on_from_there(server, tmp_path, reply, results):
         while not (server.exchanges and (not results or _begun(tmp_path, first))):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        first.client.stop_channels()
-        first.manager.restart_kernel(now=True)
-        second = Kernel(first.manager)
+        second = first.killed_and_restarted()
         try:
             server.exchanges.clear()
             server.replies[:] = [says("Blue it is.")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import sys
 import time
 
@@ -23,7 +22,7 @@ from hermes_nb.notebook.fanout_commands import notebook_text
 from hermes_nb.notebook.map_view import MapView, finished, running
 from hermes_nb.notebook.resident import Resident
 
-from tests.kernels import Kernel, kernel
+from tests.kernels import kernel
 from tests.loopback import Loopback, Reply, pause, stall, stream, text_chunks
 
 
@@ -256,11 +255,7 @@ def test_a_kernel_that_is_killed_in_the_middle_leaves_a_map_that_goes_on(work, t
         deadline = time.monotonic() + 60
         while len(server.exchanges) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
-        first.client.stop_channels()
-        # Not by `restart_kernel` alone, which interrupts first: what was stopped may run again.
-        os.kill(first.manager.provisioner.process.pid, signal.SIGKILL)
-        first.manager.restart_kernel(now=True)
-        second = Kernel(first.manager)
+        second = first.killed_and_restarted()
         try:
             server.replies[:] = [yes]
             second.run("%load_ext hermes_nb")
