@@ -12,8 +12,7 @@ import logging
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -37,6 +36,7 @@ APPEND_SECONDS = 0.1
 log = logging.getLogger(__name__)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def _guarded(method: Method) -> Method:
@@ -115,8 +115,7 @@ class SqliteStore:
             parent=storable(parent),
             started=now,
         )
-        with self.database.writing() as connection:
-            session_rows.insert(connection, row)
+        self.database.write(lambda c: session_rows.insert(c, row))
         self._begun[row.id] = row
         return row.id
 
@@ -160,8 +159,7 @@ class SqliteStore:
 
         What was added since stays at the end.
         """
-        with self.database.writing() as connection:
-            undone = message_rows.restore(connection, session_id)
+        undone = self.database.write(lambda c: message_rows.restore(c, session_id))
         return self.messages(session_id) if undone else None
 
     @_guarded
@@ -223,29 +221,26 @@ class SqliteStore:
     @_guarded
     def rename(self, session_id: str, title: str) -> None:
         """Give a session another title."""
-        with self.database.writing() as connection:
-            session_rows.rename(connection, storable(session_id), storable(title))
+        row = storable(session_id), storable(title)
+        self.database.write(lambda c: session_rows.rename(c, *row))
         if session_id in self._begun:
             self._begun[session_id] = replace(self._begun[session_id], title=storable(title))
 
     @_guarded
     def delete(self, session_id: str) -> None:
         """Remove a session and all its messages, so that no search finds them again."""
-        with self.database.writing() as connection:
-            session_rows.delete(connection, storable(session_id))
+        self.database.write(lambda c: session_rows.delete(c, storable(session_id)))
         self._begun.pop(session_id, None)
 
     @_guarded
     def count(self, session_id: str, usage: Usage) -> None:
         """Add to a session's token counters; an unknown cost leaves the known part as it is."""
-        with self._session(session_id) as connection:
-            session_rows.count(connection, session_id, usage)
+        self._in_session(session_id, lambda c: session_rows.count(c, session_id, usage))
 
     @_guarded
     def end(self, session_id: str) -> None:
         """Mark a session as ended; it is not resumed on its own again."""
-        with self.database.writing() as connection:
-            session_rows.end(connection, storable(session_id), time.time())
+        self.database.write(lambda c: session_rows.end(c, storable(session_id), time.time()))
 
     @_guarded
     def claim(
@@ -256,8 +251,7 @@ class SqliteStore:
         Returns the claim as it now stands, durably: it is the caller's exactly if its owner is.
         """
         wanted = Claim(run=run, task=task, state="running", owner=storable(owner), at=time.time())
-        with self.database.writing() as connection:
-            return claim_rows.claim(connection, wanted, again=again)
+        return self.database.write(lambda c: claim_rows.claim(c, wanted, again=again))
 
     @_guarded
     def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
@@ -270,14 +264,12 @@ class SqliteStore:
             result=storable(result),
             at=time.time(),
         )
-        with self.database.writing() as connection:
-            return claim_rows.settle(connection, ended)
+        return self.database.write(lambda c: claim_rows.settle(c, ended))
 
     @_guarded
     def release(self, run: str, task: str, *, owner: str) -> bool:
         """Take back a claim on a task that was surely not begun; False where it is not ours."""
-        with self.database.writing() as connection:
-            return claim_rows.release(connection, run, task, storable(owner))
+        return self.database.write(lambda c: claim_rows.release(c, run, task, storable(owner)))
 
     @_guarded
     def claims(self, run: str) -> list[Claim]:
@@ -301,18 +293,30 @@ class SqliteStore:
     def _append(self, session_id: str, message: Message) -> bool:
         """Add a message; say whether it is time to index."""
         body = encode(message)  # not while others wait
-        with self._session(session_id) as connection:
+
+        def add(connection: sqlite3.Connection) -> int:
             return message_rows.append(connection, session_id, message.role, body, time.time())
+
+        if session_id not in self._begun:
+            row = self._in_session(session_id, add)
+        else:
+            try:
+                row = self.database.write(add)
+            except sqlite3.IntegrityError:  # it was there once
+                row = self._in_session(session_id, add)
+        return index.is_time(row, size=len(body))
 
     @_guarded
     def _replace(
         self, session_id: str, messages: Sequence[Message], system_prompt: str | None
     ) -> None:
         prompt = None if system_prompt is None else storable(system_prompt)
-        with self._session(session_id) as connection:
-            message_rows.replace(
-                connection, session_id, messages, system_prompt=prompt, at=time.time()
-            )
+        self._in_session(
+            session_id,
+            lambda c: message_rows.replace(
+                c, session_id, messages, system_prompt=prompt, at=time.time()
+            ),
+        )
 
     def _index(self) -> None:
         """Let the index know of the messages, which are safe already, whatever becomes of this."""
@@ -330,25 +334,30 @@ class SqliteStore:
         if self.database.read(index.is_current):
             return
         prepared = self.database.read(index.prepare)
-        try:
-            with self.database.writing(patience=patience) as connection, indexing.at_work():
+
+        def catch_up(connection: sqlite3.Connection) -> None:
+            with indexing.at_work():
                 index.catch_up(connection, prepared)
+
+        try:
+            self.database.write(catch_up, patience=patience)
         except (StoreError, OSError, sqlite3.OperationalError) as error:
             log.debug("the index is left behind: %s", error)
 
-    @contextmanager
-    def _session(self, session_id: str) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for a transaction about a session, which exists within it."""
-        with self.database.writing() as connection:
+    def _in_session(self, session_id: str, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `action` does in a transaction within which the session exists."""
+
+        def within(connection: sqlite3.Connection) -> tuple[SessionRow, T]:
             begun = (
                 self._begun.get(session_id)
                 or session_rows.find(connection, session_id)
                 or SessionRow(id=session_id, started=time.time())
             )
-            if not session_rows.exists(connection, session_id):
-                session_rows.insert(connection, begun)
-            yield connection
-        self._begun[session_id] = begun
+            session_rows.insert(connection, begun)
+            return begun, action(connection)
+
+        self._begun[session_id], result = self.database.write(within)
+        return result
 
     def _readable(self, rows: Sequence[sqlite3.Row]) -> list[StoredMessage]:
         """Return the messages of rows, without those whose content is lost."""

@@ -42,7 +42,7 @@ def story(server, waits, home, tmp_path):
         yield told
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def kernel_and_server(tmp_path_factory):
     """Yield one kernel, and the provider it talks to, for every row that leaves it as it was."""
     folder = tmp_path_factory.mktemp("kernel")

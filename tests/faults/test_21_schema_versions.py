@@ -51,6 +51,52 @@ def test_21_older(tmp_path):
     assert is_intact(path)
 
 
+def make(path, version):
+    """Write a store of a schema with a session of three messages, one of them set aside."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    for step in migrations.STEPS[:version]:
+        step(connection)
+    values = {"id": "old", "title": "t", "source": "notebook", "notebook": "", "model": "m"}
+    values |= {"system_prompt": "p" * 9_000, "started": 1.5, "ended": 4.5, "tokens_in": 7}
+    values |= {"requests": 2, "cost": 0.25, "written": 3.5, "active": 2}
+    columns = {row["name"] for row in connection.execute("PRAGMA table_info(sessions)")}
+    kept = [name for name in values if name in columns]
+    connection.execute(
+        f"INSERT INTO sessions ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})",
+        [values[name] for name in kept],
+    )
+    for position, state in enumerate(("compressed", "active", "active")):
+        message = Message.user(f"the walrus {position}")
+        connection.execute(
+            "INSERT INTO messages (session, position, role, body, at, state)"
+            " VALUES ('old', ?, 'user', ?, ?, ?)",
+            (position, json.dumps(message.to_dict()), position + 1.5, state),
+        )
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+
+
+@pytest.mark.parametrize("version", range(1, migrations.VERSION + 1))
+@pytest.mark.parametrize("damaged", [False, True])
+def test_21_what_a_session_counts_outlives_every_step(tmp_path, version, damaged):
+    path = tmp_path / "n.db"
+    make(path, version)
+    if damaged:
+        with path.open("r+b") as file:
+            file.write(b"\0" * 100)
+    store = SqliteStore(path)
+    (session,) = store.sessions()
+    assert (session.started, session.written, session.ended) == (1.5, 3.5, 4.5)
+    assert (session.usage.input, session.usage.requests, session.usage.cost) == (7, 2, 0.25)
+    assert (session.messages, session.title, len(session.system_prompt)) == (2, "t", 9_000)
+    assert len(store.messages("old")) == 2
+    assert [hit.position for hit in store.search("walrus")]
+    assert bool(store.warnings) == damaged
+    store.close()
+    assert is_intact(path)
+
+
 @pytest.mark.slow
 def test_21_older_and_killed_on_the_way(tmp_path):
     path = tmp_path / "n.db"

@@ -61,9 +61,13 @@ def test_what_the_database_cannot_do_is_a_store_error(store):
 
 def test_a_failed_transaction_leaves_nothing(store):
     session = store.start()
-    with suppress(RuntimeError), store.database.writing() as connection:
+
+    def fail(connection):
         connection.execute("UPDATE sessions SET title = 'half'")
         raise RuntimeError
+
+    with suppress(RuntimeError):
+        store.database.write(fail)
     assert store.get(session).title == ""
     store.append(session, Message.user("goes on"))
 

@@ -15,8 +15,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,7 +63,7 @@ _inherited: list[Opened] = []
 class Database:
     """The connection of this process to the file at `path`; `:memory:` keeps nothing.
 
-    `warn` is told, in one sentence, what the user has to know about the file. `read` and `writing`
+    `warn` is told, in one sentence, what the user has to know about the file. `read` and `write`
     raise sqlite3.Error and OSError as they come; hand the error to `repair` before giving up.
     """
 
@@ -85,9 +84,10 @@ class Database:
         with self._lock:
             return _patiently(lambda: action(self._open().connection))[0]
 
-    @contextmanager
-    def writing(self, *, patience: float | None = None) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for one transaction; what it wrote is durable afterwards.
+    def write(
+        self, action: Callable[[sqlite3.Connection], T], *, patience: float | None = None
+    ) -> T:
+        """Return what `action` does in one transaction; what it wrote is durable afterwards.
 
         Waits for other processes up to `patience` seconds, `BUSY_SECONDS` by default. Raises
         StoreError where nothing may be written.
@@ -95,12 +95,13 @@ class Database:
         with self._lock:
             try:
                 connection = self._begin(patience)
-                yield connection
+                result = action(connection)
                 # Our own tables have been checked by now; the index writes what it has collected.
                 with indexing.at_work():
                     _patiently(connection.execute, "COMMIT")
             finally:
                 self._end()
+        return result
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""

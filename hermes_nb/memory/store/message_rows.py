@@ -7,23 +7,17 @@ from collections.abc import Iterable, Sequence
 
 from hermes_nb.core.messages import Message, Role
 from hermes_nb.memory.encoding import decode, encode
-from hermes_nb.memory.search import index
 from hermes_nb.memory.store.arrangement import Arrangement, matched, packed, unpacked
 
 
 def append(
     connection: sqlite3.Connection, session_id: str, role: Role, body: str, at: float
-) -> bool:
-    """Add an encoded message behind all others of its session, which has to exist.
+) -> int:
+    """Add an encoded message behind all others of its session, and return its row.
 
-    `at` is in seconds since the epoch. The index hears of it later, with others: the answer says
-    whether it is time for that.
+    `at` is in seconds since the epoch. Raises sqlite3.IntegrityError if there is no such session.
+    The index hears of it later, with others.
     """
-    # Not in one statement: that would rewrite a page of the index each time, for nothing.
-    connection.execute(
-        "UPDATE sessions SET written = max(started, ?), active = active + 1 WHERE id = ?",
-        (at, session_id),
-    )
     row = connection.execute(
         "INSERT INTO messages (session, position, role, body, at) VALUES (?1,"
         " (SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?1), ?2, ?3, ?4)",
@@ -34,7 +28,7 @@ def append(
         " WHERE other.last >= sessions.last AND other.rowid <> sessions.rowid)",
         (row, session_id),
     )
-    return index.is_time(row or 0, size=len(body))
+    return row or 0
 
 
 def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
@@ -93,10 +87,10 @@ def replace(
             " FROM sessions WHERE id = ?1)), ?6",
             (session_id, start, stop, packed(order), system_prompt, at),
         )
-    connection.execute(
-        "UPDATE sessions SET active = ?, system_prompt = coalesce(?, system_prompt) WHERE id = ?",
-        (len(messages), system_prompt, session_id),
-    )
+    if system_prompt is not None:
+        connection.execute(
+            "UPDATE sessions SET system_prompt = ? WHERE id = ?", (system_prompt, session_id)
+        )
 
 
 def restore(connection: sqlite3.Connection, session_id: str) -> bool:
@@ -124,7 +118,6 @@ def restore(connection: sqlite3.Connection, session_id: str) -> bool:
     below = _uppermost(connection, session_id)
     positions = below.following(list(ids)) if below else list(ids)
     _set_state(connection, "active", (ids[position] for position in positions))
-    connection.execute("UPDATE sessions SET active = ? WHERE id = ?", (len(positions), session_id))
     return True
 
 

@@ -44,7 +44,7 @@ CREATE TABLE messages (
 CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
 """
 
-# `active` counts a session's active messages. The session with the greatest `last` is the one
+# The session with the greatest `last` is the one
 # written to last: it is the id of a row, the first of those added to it since another one was. The
 # clock may jump, ids only grow. One index serves the list of all sessions and of one notebook's.
 _SECOND = """
@@ -78,12 +78,18 @@ CREATE TABLE claims (
 );
 """
 
-COUNT = """
+# What the messages themselves tell needs no columns, which each append would have to write.
+_FIFTH = """
+ALTER TABLE sessions DROP COLUMN written;
+ALTER TABLE sessions DROP COLUMN active;
+CREATE INDEX messages_set_aside ON messages (session) WHERE state <> 'active';
+"""
+
+IN_ORDER = """
 UPDATE sessions SET
-    active = (SELECT count(*) FROM messages m WHERE m.session = sessions.id AND m.state = 'active'),
     last = max(last, (SELECT coalesce(max(m.id), 0) FROM messages m WHERE m.session = sessions.id))
 """
-"""Makes the sessions' counters anew from their messages."""
+"""Tells from the sessions' messages which was written to last."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
@@ -111,7 +117,7 @@ def _to_1(connection: sqlite3.Connection) -> None:
 
 def _to_2(connection: sqlite3.Connection) -> None:
     _run(connection, _SECOND)
-    connection.execute(COUNT)
+    connection.execute(IN_ORDER)
 
 
 def _to_3(connection: sqlite3.Connection) -> None:
@@ -126,7 +132,11 @@ def _to_4(connection: sqlite3.Connection) -> None:
     _run(connection, _FOURTH)
 
 
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_to_1, _to_2, _to_3, _to_4)
+def _to_5(connection: sqlite3.Connection) -> None:
+    _run(connection, _FIFTH)
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_to_1, _to_2, _to_3, _to_4, _to_5)
 """The n-th step takes the schema from version n to n + 1."""
 VERSION = len(STEPS)
 """The version of the schema that this code writes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from hermes_nb.memory.encoding import decode
 from hermes_nb.memory.search import index
 from hermes_nb.memory.store.arrangement import unpacked
-from hermes_nb.memory.store.migrations import COUNT, migrate
+from hermes_nb.memory.store.migrations import IN_ORDER, migrate
 from hermes_nb.memory.store.pages import Record, Value, records
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
@@ -21,10 +21,15 @@ CLAIM = 6
 """The columns of a claim."""
 ENDINGS = frozenset({"running", "done", "failed", "stopped"})
 SESSION = (
-    "id parent title source notebook model system_prompt started ended written tokens_in tokens_out"
+    "id parent title source notebook model system_prompt started ended tokens_in tokens_out"
     " tokens_cached tokens_written tokens_reasoning requests cost"
 ).split()
 """The columns of a session that are salvaged; they come first in every version of the table."""
+PATTERN = "TtTTTTTRrIIIIIIr"
+CURRENT = len(SESSION) + 1
+"""All columns of a session, with the one that is made anew."""
+WRITTEN = SESSION.index("ended") + 1
+"""Where the schema had one column more until its fifth version, a time."""
 LARGEST = 2**53
 """No id or count of ours comes near it; a greater one is damage."""
 
@@ -68,7 +73,9 @@ def salvage(source: Path, target: Path) -> Salvaged:
 
 def _keep_session(connection: sqlite3.Connection, record: Record) -> None:
     values = record.values[: len(SESSION)]
-    if _fits(record, "TtTTTTTRrRIIIIIIr", values):
+    if len(record.values) > CURRENT or not _fits(record, PATTERN, values):
+        values = (*record.values[:WRITTEN], *record.values[WRITTEN + 1 : len(SESSION) + 1])
+    if _fits(record, PATTERN, values):
         connection.execute(
             f"INSERT OR IGNORE INTO sessions (rowid, {', '.join(SESSION)})"  # noqa: S608 - ours
             f" VALUES ({', '.join('?' * (len(SESSION) + 1))})",
@@ -112,15 +119,15 @@ def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
 def _complete(connection: sqlite3.Connection) -> None:
     """Give every message a session, every session its counters, and all of it an index."""
     connection.execute(
-        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started, written)"
-        " SELECT session, '', 'salvaged', '', '', '', min(at), max(at) FROM messages"
+        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started)"
+        " SELECT session, '', 'salvaged', '', '', '', min(at) FROM messages"
         " WHERE session NOT IN (SELECT id FROM sessions) GROUP BY session ORDER BY min(id)"
     )
     connection.execute(
         "UPDATE sessions SET parent = NULL WHERE parent NOT IN (SELECT id FROM sessions)"
     )
     connection.execute("DELETE FROM arrangements WHERE session NOT IN (SELECT id FROM sessions)")
-    connection.execute(COUNT)
+    connection.execute(IN_ORDER)
     index.rebuild(connection)
 
 

@@ -13,6 +13,15 @@ CHILD = "child"
 """The source of sessions that a fan-out made: found by search, never offered to go on with."""
 
 
+# What its messages tell is asked of them: kept beside the prompt it would cost each append a page.
+_WHOLE = (
+    "SELECT s.*, max(s.started, coalesce((SELECT at FROM messages WHERE session = s.id"
+    " ORDER BY position DESC LIMIT 1), s.started)) AS written,"
+    " (SELECT count(*) FROM messages WHERE session = s.id) - (SELECT count(*) FROM messages"
+    " WHERE session = s.id AND state <> 'active') AS messages FROM sessions s"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
     """What a session begins with; all its text is such that UTF-8 can hold it."""
@@ -31,8 +40,8 @@ def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
     """Add a session as the one used last, unless it is there; leave out a parent that is not."""
     connection.execute(
         "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, parent, started,"
-        " written, last) VALUES (:id, :title, :source, :notebook, :model, :system_prompt,"
-        " (SELECT id FROM sessions WHERE id = :parent), :started, :started,"
+        " last) VALUES (:id, :title, :source, :notebook, :model, :system_prompt,"
+        " (SELECT id FROM sessions WHERE id = :parent), :started,"
         " (SELECT coalesce(max(id), 0) FROM messages)) ON CONFLICT (id) DO NOTHING",
         asdict(row),
     )
@@ -56,17 +65,17 @@ def exists(connection: sqlite3.Connection, session_id: str) -> bool:
 
 def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None:
     """Return a session, or None."""
-    row = connection.execute("SELECT * FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    row = connection.execute(f"{_WHOLE} WHERE s.id = ?", (session_id,)).fetchone()
     return _session(row) if row else None
 
 
 def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
     """Return sessions, the one written to last first; children are no sessions of anybody's."""
     rows = connection.execute(
-        "SELECT * FROM sessions WHERE rowid IN (SELECT rowid FROM sessions"
+        f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - ours
         " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"
         " ORDER BY last DESC, rowid DESC LIMIT ?2)"
-        " ORDER BY last DESC, rowid DESC",
+        " ORDER BY s.last DESC, s.rowid DESC",
         (notebook, limit, CHILD),
     )
     return [_session(row) for row in rows]
@@ -154,6 +163,6 @@ def _session(row: sqlite3.Row) -> StoredSession:
         started=row["started"],
         written=row["written"],
         ended=row["ended"],
-        messages=row["active"],
+        messages=row["messages"],
         usage=usage,
     )

@@ -36,7 +36,7 @@ class Store:
             when = self._at if at is None else at
             self.connection.execute(
                 "INSERT OR IGNORE INTO sessions (id, title, source, notebook, model, system_prompt,"
-                " started, written) VALUES (?, '', '', '', '', '', ?, 0)",
+                " started) VALUES (?, '', '', '', '', '', ?)",
                 (session, when if started is None else started),
             )
             (position,) = self.connection.execute(

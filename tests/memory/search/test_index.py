@@ -107,8 +107,7 @@ def test_what_was_prepared_may_be_outdated(store):
     prepared = store.database.read(index.prepare)
     store.delete(gone)
     store.append(gone, Message.user("a stork"))
-    with store.database.writing() as connection:
-        index.catch_up(connection, prepared)
+    store.database.write(lambda c: index.catch_up(c, prepared))
     assert found(store, "walrus") == set()
     assert found(store, "heron") == {(kept, 0)}
     assert found(store, "stork") == {(gone, 0)}
@@ -220,7 +219,8 @@ def test_words_of_a_write_that_failed_are_not_taken_for_known(store):
     session = store.start()
     store.append(session, Message.user("heron"))
     store.search("heron")
-    with store.database.writing() as connection:
+
+    def roll_back(connection):
         connection.execute(
             "INSERT INTO messages (session, position, role, body, at)"
             " VALUES (?, 9, 'user', 'xylophone', 0)",
@@ -229,6 +229,8 @@ def test_words_of_a_write_that_failed_are_not_taken_for_known(store):
         index.catch_up(connection)
         connection.execute("ROLLBACK")
         connection.execute("BEGIN")
+
+    store.database.write(roll_back)
     store.append(session, Message.user("a xylophone"))
     assert found(store, "lophon") == {(session, 1)}  # by a part of the word
 

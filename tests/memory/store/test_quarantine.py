@@ -111,9 +111,7 @@ def test_messages_without_a_session_get_one(tmp_path):
     path, target = tmp_path / "n.db", tmp_path / "saved.db"
     store = SqliteStore(path)
     store.append("s", Message.user("the walrus"))
-    with store.database.writing() as connection:
-        connection.execute("PRAGMA defer_foreign_keys = ON")
-        connection.execute("UPDATE sessions SET title = x'ff'")
+    store.database.write(lambda c: c.execute("UPDATE sessions SET title = x'ff'"))
     store.close()
     salvage(path, target)
     saved = SqliteStore(target)
