@@ -7,7 +7,6 @@ turn can go on without the store.
 
 from __future__ import annotations
 
-import functools
 import logging
 import secrets
 import sqlite3
@@ -15,16 +14,16 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
-from hermes_nb.core.claims import Claim, ClaimState, Ending
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory.encoding import decode, encode, storable
 from hermes_nb.memory.search import finding, index, indexing
-from hermes_nb.memory.store import claim_rows, message_rows, session_rows
-from hermes_nb.memory.store.database import Database
+from hermes_nb.memory.store import message_rows, session_rows
+from hermes_nb.memory.store.guarded import guarded
+from hermes_nb.memory.store.ledger import Ledger
 from hermes_nb.memory.store.session_rows import SessionRow
 
 SEARCH_SECONDS = 0.5
@@ -35,31 +34,7 @@ APPEND_SECONDS = 0.1
 
 log = logging.getLogger(__name__)
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 T = TypeVar("T")
-
-
-def _guarded(method: Method) -> Method:
-    """Try again after a repair; turn what remains of database faults into `StoreError`."""
-
-    @functools.wraps(method)
-    def wrapper(self: SqliteStore, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
-        attempt = 0
-        try:
-            while True:
-                try:
-                    return method(self, *args, **kwargs)
-                except sqlite3.Error as error:
-                    if not self.database.repair(error, attempt=attempt):
-                        raise
-                attempt += 1
-        except (sqlite3.Error, OSError, UnicodeError, OverflowError) as error:
-            message = f"session store {self.path}: {error}"
-            raise StoreError(message) from error
-        finally:
-            self.deliver()
-
-    return cast("Method", wrapper)
 
 
 def new_session_id(now: float | None = None) -> str:
@@ -68,24 +43,20 @@ def new_session_id(now: float | None = None) -> str:
     return f"{stamp}-{secrets.token_hex(3)}"
 
 
-class SqliteStore:
+class SqliteStore(Ledger):
     """A `SessionStore` in one file; `:memory:` keeps nothing.
 
     The file is created, with mode 0600 in a directory of mode 0700, by the first call that needs
-    it. A file whose schema is newer than this code is read, never written. `warn` is told once of
-    each thing the user has to know, such as a damaged file put aside; without it (it may also be
-    set later) the sentences collect in `warnings`.
+    it. A file whose schema is newer than this code is read, never written. `warn` and `warnings`:
+    see `Guarded`.
     """
 
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
-        self.path = str(path)
-        self.warn = warn
-        self.warnings: list[str] = []
-        self.database = Database(self.path, self.warnings.append)
+        super().__init__(path, warn=warn)
         self._begun: dict[str, SessionRow] = {}
         self._unreadable = False
 
-    @_guarded
+    @guarded
     def start(
         self,
         *,
@@ -127,13 +98,13 @@ class SqliteStore:
         if self._append(session_id, message):
             self._index()
 
-    @_guarded
+    @guarded
     def messages(self, session_id: str) -> list[Message]:
         """Return a session's active messages in order, as they were written."""
         rows = self.database.read(lambda c: message_rows.active(c, session_id))
         return [row.message for row in self._readable(rows)]
 
-    @_guarded
+    @guarded
     def rows(
         self, session_id: str, *, first: int = 0, last: int | None = None
     ) -> list[StoredMessage]:
@@ -153,7 +124,7 @@ class SqliteStore:
         self._replace(session_id, messages, system_prompt)
         self._index()
 
-    @_guarded
+    @guarded
     def restore(self, session_id: str) -> list[Message] | None:
         """Undo the last `replace` and return the active messages; None when there was none.
 
@@ -162,7 +133,7 @@ class SqliteStore:
         undone = self.database.write(lambda c: message_rows.restore(c, session_id))
         return self.messages(session_id) if undone else None
 
-    @_guarded
+    @guarded
     def search(
         self,
         query: str,
@@ -196,12 +167,12 @@ class SqliteStore:
         self._catch_up(SEARCH_SECONDS)
         return self.database.read(find)
 
-    @_guarded
+    @guarded
     def get(self, session_id: str) -> StoredSession | None:
         """Return a session's row, or None."""
         return self.database.read(lambda c: session_rows.get(c, storable(session_id)))
 
-    @_guarded
+    @guarded
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
         """Return sessions, the one written to last first; `notebook` keeps those of one file.
 
@@ -210,7 +181,7 @@ class SqliteStore:
         path = None if notebook is None else storable(notebook)
         return self.database.read(lambda c: session_rows.listed(c, path, limit))
 
-    @_guarded
+    @guarded
     def lineage(self, session_id: str) -> list[str]:
         """Return the ids of a session's whole family, the eldest first; its own in any case.
 
@@ -218,7 +189,7 @@ class SqliteStore:
         """
         return self.database.read(lambda c: session_rows.lineage(c, storable(session_id)))
 
-    @_guarded
+    @guarded
     def rename(self, session_id: str, title: str) -> None:
         """Give a session another title."""
         row = storable(session_id), storable(title)
@@ -226,70 +197,23 @@ class SqliteStore:
         if session_id in self._begun:
             self._begun[session_id] = replace(self._begun[session_id], title=storable(title))
 
-    @_guarded
+    @guarded
     def delete(self, session_id: str) -> None:
         """Remove a session and all its messages, so that no search finds them again."""
         self.database.write(lambda c: session_rows.delete(c, storable(session_id)))
         self._begun.pop(session_id, None)
 
-    @_guarded
+    @guarded
     def count(self, session_id: str, usage: Usage) -> None:
         """Add to a session's token counters; an unknown cost leaves the known part as it is."""
         self._in_session(session_id, lambda c: session_rows.count(c, session_id, usage))
 
-    @_guarded
+    @guarded
     def end(self, session_id: str) -> None:
         """Mark a session as ended; it is not resumed on its own again."""
         self.database.write(lambda c: session_rows.end(c, storable(session_id), time.time()))
 
-    @_guarded
-    def claim(
-        self, run: str, task: str, *, owner: str, again: Collection[ClaimState] = ()
-    ) -> Claim:
-        """Claim a task that nobody has claimed, or whose state is one of `again`.
-
-        Returns the claim as it now stands, durably: it is the caller's exactly if its owner is.
-        """
-        wanted = Claim(run=run, task=task, state="running", owner=storable(owner), at=time.time())
-        return self.database.write(lambda c: claim_rows.claim(c, wanted, again=again))
-
-    @_guarded
-    def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
-        """Note how a task ended; False where it is no longer this owner's to say."""
-        ended = Claim(
-            run=run,
-            task=task,
-            state=state,
-            owner=storable(owner),
-            result=storable(result),
-            at=time.time(),
-        )
-        return self.database.write(lambda c: claim_rows.settle(c, ended))
-
-    @_guarded
-    def release(self, run: str, task: str, *, owner: str) -> bool:
-        """Take back a claim on a task that was surely not begun; False where it is not ours."""
-        return self.database.write(lambda c: claim_rows.release(c, run, task, storable(owner)))
-
-    @_guarded
-    def claims(self, run: str) -> list[Claim]:
-        """Return what was claimed of a run, in the order of the tasks' names."""
-        return self.database.read(lambda c: claim_rows.listed(c, run))
-
-    def close(self) -> None:
-        """Close the file; a later call opens it again."""
-        self.database.close()
-
-    def deliver(self) -> None:
-        """Hand the warnings that have collected to `warn`, if there is somebody to hear them."""
-        while self.warn is not None:
-            try:
-                sentence = self.warnings.pop(0)
-            except IndexError:  # another thread may have been faster
-                return
-            self.warn(sentence)
-
-    @_guarded
+    @guarded
     def _append(self, session_id: str, message: Message) -> bool:
         """Add a message; say whether it is time to index."""
         body = encode(message)  # not while others wait
@@ -306,7 +230,7 @@ class SqliteStore:
                 row = self._in_session(session_id, add)
         return index.is_time(row, size=len(body))
 
-    @_guarded
+    @guarded
     def _replace(
         self, session_id: str, messages: Sequence[Message], system_prompt: str | None
     ) -> None:
@@ -325,7 +249,7 @@ class SqliteStore:
         except StoreError as error:
             log.info("not searchable yet: %s", error)
 
-    @_guarded
+    @guarded
     def _catch_up(self, patience: float) -> None:
         """Let the index know of all messages, unless it cannot be written: a search reads them.
 
