@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.app.checkpoint_records import Index, TurnRecord, dumps, loads
-from hermes_nb.core.atomic import TEMPORARY, locked, write_atomic
+from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 from hermes_nb.core.errors import HermesError
 
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
@@ -59,7 +59,7 @@ class CheckpointStore:
         """Hold the folder against other threads and kernels; raise TimeoutError or OSError."""
         with self._mutex:
             if create:
-                _private(self._blobs)
+                make_private(self._blobs)
             if not self.folder.is_dir():
                 yield
                 return
@@ -175,11 +175,3 @@ def _write(path: Path, index: Index) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-def _private(folder: Path) -> None:
-    """Make a directory and its missing parents, for their owner only."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    for each in reversed(missing):
-        with suppress(FileExistsError):
-            each.mkdir(mode=0o700)

@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError
+
+_QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
+_COMMENT = re.compile(r"(?:^|\s+)#")
 
 
 def home_directory(explicit: str | Path | None = None) -> Path:
@@ -37,5 +41,12 @@ def read_dotenv(home: Path) -> dict[str, str]:
         line = raw.strip().removeprefix("export ").strip()
         key, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
-            values[key.strip()] = value.strip().strip("'\"")
+            values[key.strip()] = _dotenv_value(value.strip())
     return values
+
+
+def _dotenv_value(text: str) -> str:
+    """Return a value as Hermes Agent reads it: without quotes, and without a comment behind it."""
+    if quoted := _QUOTED.fullmatch(text):
+        return quoted[2]
+    return _COMMENT.split(text, maxsplit=1)[0]

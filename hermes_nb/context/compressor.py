@@ -130,7 +130,7 @@ class Compressor(ContextEngine):
         self._originals.clear()
 
     async def compress(self, messages: Sequence[Message], focus: str = "") -> Compression:
-        """Return a shorter conversation; the input is never mutated."""
+        """Return a shorter conversation, or the same where nothing is gained; mutates nothing."""
         plan = make_plan(messages, self._gauge, self._archive, way_back)
         whole, pruned = plan.cut()
         if whole.vanishing and (focus or not plan.enough()):
@@ -139,8 +139,11 @@ class Compressor(ContextEngine):
             fits = fitted(plan.pruned, plan.aim, plan.pruner)
             made = plan.result(fits, note=self._note())
             self._originals |= unstored(plan)
-        self._gauge.settle(size(plan.groups), size(grouped(made.messages)))
-        return made
+        before, after = size(plan.groups), size(grouped(made.messages))
+        self._gauge.settle(before, after)
+        if after < before or before > plan.aim.hard:
+            return made
+        return Compression(messages=tuple(flat(plan.groups)), requests=made.requests)
 
     async def _summarised(self, plan: Plan, whole: Cut, pruned: Cut, focus: str) -> Compression:
         """Return the conversation with a summary in place of its middle."""
@@ -247,7 +250,7 @@ class Compressor(ContextEngine):
         if self._archive is not None:
             messages = self._archive.originals(messages, plan.located)
         known = self._originals
-        return [known.pop(call_key(m), m) if is_cut(m) else m for m in messages]
+        return [known.pop(cut_key(m), m) if is_cut(m) else m for m in messages]
 
     def _note(self) -> str:
         """Return what the system prompt says from now on."""
@@ -269,9 +272,9 @@ def way_back(position: int | None) -> str:
 
 
 def unstored(plan: Plan) -> dict[str, Message]:
-    """Return the originals, by call, of messages that were shortened and that no store has."""
+    """Return the originals, by what is left, of shortened messages that no store has."""
     return {
-        call_key(old): old
+        cut_key(new): old
         for group, pruned in zip(plan.groups, plan.pruned, strict=True)
         if pruned is not group
         for old, new in zip(group.messages, pruned.messages, strict=True)
@@ -279,8 +282,7 @@ def unstored(plan: Plan) -> dict[str, Message]:
     }
 
 
-def call_key(message: Message) -> str:
-    """Return what identifies a result or a message with calls."""
-    if message.role == "tool":
-        return f"result {message.call_id}"
-    return f"calls {message.calls[0].id}" if message.calls else ""
+def cut_key(message: Message) -> str:
+    """Return what identifies a shortened message: ids alone do not, servers give them again."""
+    calls = (f"{call.id} {call.arguments_json()}" for call in message.calls)
+    return "\n".join((message.role, message.call_id, message.text, *calls))

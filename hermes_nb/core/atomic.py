@@ -50,6 +50,16 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     _sync_directory(target.parent)
 
 
+def make_private(directory: Path) -> None:
+    """Make a directory and those above it that are missing, for their owner only; raise OSError.
+
+    `Path.mkdir` would give its mode to the last one alone.
+    """
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
 @contextmanager
 def locked(path: Path, timeout: float = 10.0) -> Iterator[None]:
     """Hold the lock that guards `path` among processes and threads, waiting up to `timeout` s.

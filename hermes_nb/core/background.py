@@ -79,13 +79,26 @@ class LoopThread:
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not _ran_until_stopped(loop):
+            pass
         tasks = asyncio.all_tasks(loop)
         if tasks:
             loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_SECONDS))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """Run the loop; return False where a task ended it by SystemExit or KeyboardInterrupt.
+
+    Such a task has its exception by then; whoever waits for it gets that from the running loop.
+    """
+    try:
+        loop.run_forever()
+    except (KeyboardInterrupt, SystemExit):
+        return False
+    return True
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

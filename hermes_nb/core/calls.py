@@ -238,7 +238,7 @@ def _said(error: BaseException) -> str:
     """Return what an exception of anybody's says, within bounds."""
     try:
         return head_tail(str(error), ERROR_LIMIT)
-    except Exception as unspeakable:  # noqa: BLE001 - its own code runs, which may do anything
+    except (Exception, SystemExit) as unspeakable:  # noqa: BLE001 - its own code may do anything
         return f"(its text cannot be shown: {type(unspeakable).__name__})"
 
 

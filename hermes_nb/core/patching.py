@@ -19,6 +19,8 @@ _CONTEXT = 2
 _DIFF_LIMIT = 4_000
 _LINES_NAMED = 10
 _CANDIDATES = 40
+_VOTES = 500_000
+"""Pairs of like lines that are counted: in a file of one line repeated each would be a pair."""
 _PASSAGE_LIMIT = 2_000
 _PLACES_SHOWN = 10
 _HUNK_HEAD = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)")
@@ -222,10 +224,12 @@ def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
         if line.strip():
             offsets.setdefault(line.strip(), []).append(offset)
     votes: dict[int, int] = {}
+    left = _VOTES
     for number, line in enumerate(lines):
-        for offset in offsets.get(line.strip(), ()):
+        for offset in offsets.get(line.strip(), ())[:left]:
             start = max(0, number - offset)
             votes[start] = votes.get(start, 0) + 1
+            left -= 1
     if votes:
         return sorted(votes, key=lambda start: (-votes[start], start))[:_CANDIDATES]
     first = next((line.strip() for line in wanted if line.strip()), "")

@@ -81,9 +81,16 @@ def _canonical(call: ToolCall, tool: Tool) -> Iterable[str]:
         value = call.arguments.get(name, ".")
         if isinstance(value, str):
             try:
-                yield os.path.normcase(os.path.realpath(root / value.replace("\0", "")))
+                yield os.path.normcase(os.path.realpath(root / _named(value)))
             except (OSError, ValueError):
                 yield os.path.normcase(str(root))
+
+
+def _named(value: str) -> str:
+    """Return a path as the tools read it, where only `~/` means home."""
+    value = value.replace("\0", "")
+    home = value == "~" or value.startswith("~/")
+    return os.path.expanduser(value) if home else value  # noqa: PTH111
 
 
 def _overlap(a: str, b: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import locked, write_atomic
+from hermes_nb.core.atomic import locked, make_private, write_atomic
 from hermes_nb.learning.proposals import (
     Proposal,
     Write,
@@ -130,7 +130,7 @@ class Pending:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.path.parent)
         with locked(self.path, _PATIENCE):
             sweep_locked(self.path)
             yield

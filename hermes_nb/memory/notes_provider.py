@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.core.atomic import make_private
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import one_line
@@ -123,7 +124,7 @@ class NotesProvider:
         return []
 
     def _open(self) -> sqlite3.Connection:
-        self.index.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.index.parent)
         os.close(os.open(self.index, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(self.index, timeout=BUSY_SECONDS, isolation_level=None)
         try:

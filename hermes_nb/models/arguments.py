@@ -8,20 +8,22 @@ Anything else becomes a problem that the model reads, never a half-parsed call.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.models.clean import clean, dumps
+from hermes_nb.models.clean import clean, dumps, too_deep
 
-_REPAIRED_UP_TO = 200_000
+_TOO_DEEP = "nested too deeply"
+_REPAIRED_UP_TO = 50_000
 """Characters; a repair is a convenience, not worth seconds of a kernel's time."""
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')
       | (?P<mark>[{}\[\]:,])
-      | (?P<space>\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)
+      | (?P<space>\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))
       | (?P<word>[^\s{}\[\]:,"'/]++)
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
@@ -52,7 +54,7 @@ def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
             return _problem("the reply was cut off before the arguments were written; call again")
         return Arguments(text="{}")
     try:
-        value = _strict(stripped)
+        value = strict_json(stripped)
     except (ValueError, RecursionError) as error:
         return _repaired(stripped, error, cut=cut)
     if isinstance(value, str) and not cut:  # some servers encode the JSON twice
@@ -70,13 +72,29 @@ def dumps_text(value: object) -> str:
     return dumps(value).decode("utf-8")
 
 
-def _strict(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    return json.loads(text, parse_constant=_refuse)
+def strict_json(text: str, *, control: bool = False) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value that every reader understands alike; `control` allows bare line ends.
+
+    Raises ValueError or RecursionError on anything else: no JSON, NaN, a number without bounds,
+    nesting without end.
+    """
+    value = json.loads(text, strict=not control, parse_constant=_refuse, parse_float=_finite)
+    if too_deep(value):
+        raise ValueError(_TOO_DEEP)
+    return value
 
 
 def _refuse(name: str) -> Any:  # noqa: ANN401 - never returns
     message = f"{name} is not JSON"
     raise ValueError(message)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        message = f"{digits[:20]} is too large a number"
+        raise ValueError(message)
+    return number
 
 
 def _problem(text: str) -> Arguments:
@@ -90,15 +108,18 @@ def _not_object(value: object) -> Arguments:
 
 
 def _repaired(text: str, error: Exception, *, cut: bool) -> Arguments:
-    reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
+    reason = str(error) if isinstance(error, ValueError) else _TOO_DEEP
     if cut or not _balanced(text):
         return _problem(
             f"the arguments' JSON is cut off ({reason}); nothing was run, call again with all of it"
         )
     value = None if len(text) > _REPAIRED_UP_TO else _unambiguous(text)
-    if value is None:
+    if value is None or too_deep(value):
         return _problem(f"the arguments are not valid JSON ({reason}); nothing was run, call again")
     return Arguments(value=clean(value), text=dumps_text(value))
+
+
+_LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
 
 
 def _unambiguous(text: str) -> dict[str, Any] | None:
@@ -106,7 +127,7 @@ def _unambiguous(text: str) -> dict[str, Any] | None:
     text = _without_fence(text)
     text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
     try:
-        value, end = json.JSONDecoder(strict=False, parse_constant=_refuse).raw_decode(text)
+        value, end = _LENIENT.raw_decode(text)
         if isinstance(value, dict) and not text[end:].strip(" \t\r\n}]"):
             return value
     except (ValueError, RecursionError):
@@ -179,7 +200,7 @@ def _scalar(word: str) -> object:
     if word in _WORDS:
         return _WORDS[word]
     try:
-        return _strict(word)
+        return strict_json(word)
     except ValueError:
         return word
 

@@ -171,8 +171,7 @@ class Assembly:
                 if not isinstance(part, Mapping):
                     continue
                 if part.get("type") == "thinking":
-                    pieces = part.get("thinking")
-                    yield from self._thought("".join(map(_detail_text, pieces or ())))
+                    yield from self._thought(_thinking_text(part.get("thinking")))
                 elif isinstance(part.get("text"), str):
                     yield from self._text(part["text"])
         refusal = delta.get("refusal")
@@ -242,6 +241,13 @@ class _Detail:
     def whole(self) -> dict[str, Any]:
         """Return the block as far as it has come."""
         return {**self._fields, **{key: "".join(each) for key, each in self._pieces.items()}}
+
+
+def _thinking_text(thinking: object) -> str:
+    """Return what a thinking part says: text, or a list of parts."""
+    if isinstance(thinking, list):
+        return "".join(map(_detail_text, thinking))
+    return thinking if isinstance(thinking, str) else ""
 
 
 def _detail_text(detail: object) -> str:

@@ -22,7 +22,7 @@ from hermes_nb.safety.visible import visible
 _LIMIT = 300
 _SHORTEST_KEY = 6
 _LONGEST_CHAIN = 10
-_STATUSES = range(100, 600)
+_STATUS_CODES = frozenset(map(str, range(100, 600)))
 _REDIRECTS = range(300, 400)
 _MODEL_NAMED = (None, 400, 404, 422)
 """With which statuses providers answer a name that is not theirs."""
@@ -157,9 +157,9 @@ class _Detail:
         self.text = _page_title(str(inner).strip()[:_READ]) if inner else ""
 
     def _take(self, error: Mapping[str, Any]) -> None:
-        code = error.get("code")
-        if str(code).isdigit() and int(str(code)) in _STATUSES:
-            self.status = int(str(code))
+        code = str(error.get("code"))
+        if code in _STATUS_CODES:
+            self.status = int(code)
         self.words = " ".join(str(error.get(key) or "") for key in ("code", "type", "status"))
         window = error.get("n_ctx")  # llama.cpp names it beside the message
         self.window = window if isinstance(window, int) and window > 0 else None

@@ -1,7 +1,7 @@
 """Make any value fit for JSON and for the stores behind it.
 
 Lone surrogates and NUL become U+FFFD (UTF-8 cannot carry the first, PostgreSQL and many servers
-refuse the second), NaN and infinities become null.
+refuse the second), NaN and infinities become null, and what is nested without end is cut.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 REPLACEMENT = "�"
+DEEPEST = 100
+"""Levels of lists and objects in one another: readers everywhere recurse, and run out of stack."""
 
 
 def clean_text(text: str) -> str:
@@ -27,8 +29,22 @@ def clean_text(text: str) -> str:
     return text
 
 
-def clean(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return `value` as JSON can carry it; what is no JSON value at all becomes its text."""
+def too_deep(value: object, levels: int = DEEPEST) -> bool:
+    """Say whether lists and objects are nested in more than so many levels."""
+    match value:
+        case Mapping():
+            return levels == 0 or any(too_deep(item, levels - 1) for item in value.values())
+        case list() | tuple():
+            return levels == 0 or any(too_deep(item, levels - 1) for item in value)
+        case _:
+            return False
+
+
+def clean(value: Any, levels: int = DEEPEST) -> Any:  # noqa: ANN401 - any JSON value
+    """Return `value` as JSON can carry it; what is no JSON value at all becomes its text.
+
+    What lies deeper than so many levels becomes null.
+    """
     match value:
         case str():
             return clean_text(value)
@@ -36,10 +52,12 @@ def clean(value: Any) -> Any:  # noqa: ANN401 - any JSON value
             return value
         case float():
             return value if math.isfinite(value) else None
+        case Mapping() | list() | tuple() if levels == 0:
+            return None
         case Mapping():
-            return {clean_text(str(key)): clean(item) for key, item in value.items()}
+            return {clean_text(str(key)): clean(item, levels - 1) for key, item in value.items()}
         case list() | tuple():
-            return [clean(item) for item in value]
+            return [clean(item, levels - 1) for item in value]
         case _:
             return clean_text(str(value))
 

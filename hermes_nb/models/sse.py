@@ -37,9 +37,12 @@ class StreamDecoder:
 
     def feed(self, data: bytes) -> list[object]:
         """Return the values that `data` completes; raise `ModelError` when a line has no end."""
-        if self._document is None and (start := data.lstrip(_BLANK)):
-            self._document = start[:1] in b"{[<"
-            self.page = start[:1] == b"<"
+        if self._document is None:
+            data = data.lstrip(_BLANK)  # also a byte order mark, or half of one
+            if not data:
+                return []
+            self._document = data[:1] in b"{[<"
+            self.page = data[:1] == b"<"
         if self._document is not False or b"\n" not in data:
             self._keep(data)
             return []

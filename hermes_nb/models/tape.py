@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.core.atomic import locked, write_atomic
+from hermes_nb.core.atomic import locked, make_private, write_atomic
 from hermes_nb.core.errors import HermesError
 from hermes_nb.models.canonical import Canonical, Link
 from hermes_nb.models.recording import Recording, link_line, read
@@ -94,9 +94,10 @@ class Tape:
 
         Raises `CassetteError`.
         """
-        mode = 0o700 if self._private else 0o777
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=mode)
+            if self._private:
+                make_private(self.path.parent)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.exists() or self.path.is_symlink():
                 os.close(self._open())
             elif not os.access(self.path.parent, os.W_OK):

@@ -7,14 +7,13 @@ reader knows none of them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.models.arguments import parse_arguments
+from hermes_nb.models.arguments import parse_arguments, strict_json
 from hermes_nb.models.clean import dumps
 from hermes_nb.models.json_scan import JsonScan
 
@@ -228,7 +227,7 @@ def _objects(attempt: Attempt) -> list[ToolCall]:
 
 def _value(body: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        return json.loads(body, strict=False)
+        return strict_json(body, control=True)
     except (ValueError, RecursionError):
         read = parse_arguments(body)
         return None if read.problem else read.value

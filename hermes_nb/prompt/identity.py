@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hermes_nb.core.atomic import make_private
 from hermes_nb.prompt.inside import Refused
 from hermes_nb.prompt.instructions import Accepts, ContextFile, Reader, Skipped, never
 
@@ -44,7 +45,7 @@ def ensure_identity(home: Path, default: str) -> bool:
     cannot be written, which no turn should fail for. A process killed in between leaves an empty
     file, and that means the default as well.
     """
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(home)
     try:
         handle = os.open(home / NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

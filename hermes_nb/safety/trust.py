@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_nb.core.atomic import locked, write_atomic
+from hermes_nb.core.atomic import locked, make_private, write_atomic
 
 FILE = "trust.json"
 _VERSION = 1
@@ -55,7 +55,7 @@ class Trust:
         place = _canonical(path)
         when = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Accepted(path=place, sha256=_digest(text), when=when)
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self._file.parent)
         with locked(self._file):
             self._write({**self._read_or_set_aside(), place: entry})
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.atomic import make_private, write_atomic
 
 RECORDS = 200
 BYTES = 33_554_432
@@ -54,7 +54,7 @@ class History:
 
     def add(self, record: Record, before: bytes | None = None) -> None:
         """Keep a record, and the bytes that its change replaces; durable when this returns."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._directory)
         self._prune()
         if before is not None:
             write_atomic(self.blob(record), before, mode=0o600)

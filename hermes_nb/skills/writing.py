@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hermes_nb.core.atomic import TEMPORARY, locked, write_atomic
+from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 from hermes_nb.skills.discovery import read_regular
 from hermes_nb.skills.document import SkillError
 from hermes_nb.skills.history import History, Kind, Record, digest_of, new_id
@@ -42,7 +42,7 @@ class Writer:
         Raises TimeoutError. Whoever takes both takes the general one first.
         """
         locks = self.state / "locks"
-        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(locks)
         with locked(locks / (name or ".all"), _PATIENCE):
             yield
 
@@ -64,7 +64,7 @@ class Writer:
         try:
             for relative, data in contents.items():
                 path = inside / relative
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(path.parent)
                 write_atomic(path, data, mode=0o600)
             after = digest_of(contents[DOCUMENT])
             self.history.add(self._record("made", action, name, target, origin, after=after))
@@ -162,7 +162,7 @@ class Writer:
             if os.path.lexists(directory):
                 message = f"{record.place!r} is there again; delete that one first"
                 raise SkillError(message)
-            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(directory.parent)
             kept.rename(directory)
             return True
         path = directory / (record.file or DOCUMENT)
@@ -227,7 +227,7 @@ class Writer:
 def _set(path: Path, data: bytes | None) -> None:
     """Write or remove a file, and the folders that this makes needed or empty."""
     if data is not None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         try:
             write_atomic(path, data, mode=None if path.exists() else 0o600)
         except OSError:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import os
+import stat
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +28,10 @@ from hermes_nb.tools.workspace import Workspace, size_text
 
 PATCH_LIMIT = 16_000_000
 """Bytes of the largest file that is patched, which happens in memory."""
+
+_ANYBODY_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_PATCHING = threading.Lock()
+"""One patch at a time: child agents may change one file side by side."""
 
 Positive = Annotated[int, {"minimum": 1}]
 
@@ -121,19 +127,14 @@ def _patch(space: Workspace) -> Tool:
         """
         target = _writable(space, path)
         name = space.shown(target)
-        with space.explained(target), open_regular(target) as file:
-            data = file.read(PATCH_LIMIT + 1)
-        if len(data) > PATCH_LIMIT:
-            message = f"{name!r} is larger than {size_text(PATCH_LIMIT)}; change it with a script"
-            raise ToolError(message)
-        decoded = decode(data)
-        if decoded is None:
-            message = f"{name!r} is binary ({kind_of(target, data)}); change it with Python instead"
-            raise ToolError(message)
-        text, encoding = decoded
-        result = patched(text, old, new, name=name, replace_all=replace_all)
-        with space.explained(target):
-            write_atomic(target, encoding.encode(result.text))
+        with _PATCHING:
+            text, encoding, version = _whole(space, target)
+            result = patched(text, old, new, name=name, replace_all=replace_all)
+            with space.explained(target):
+                if version != _version(target.stat()):
+                    message = f"{name!r} was changed by somebody else just now; read it again"
+                    raise ToolError(message)
+                write_atomic(target, encoding.encode(result.text))
         times = "" if result.count == 1 else f" in {result.count} places"
         return f"patched {name}{times}\n{result.diff}"
 
@@ -167,9 +168,36 @@ def _list_files(space: Workspace) -> Tool:
     return list_files
 
 
+def _whole(space: Workspace, target: Path) -> tuple[str, Encoding, tuple[int, ...]]:
+    """Return a file's text, its encoding and its version; raise ToolError where it is not text."""
+    with space.explained(target), open_regular(target) as file:
+        version = _version(os.fstat(file.fileno()))
+        data = file.read(PATCH_LIMIT + 1)
+    name = space.shown(target)
+    if len(data) > PATCH_LIMIT:
+        message = f"{name!r} is larger than {size_text(PATCH_LIMIT)}; change it with a script"
+        raise ToolError(message)
+    decoded = decode(data)
+    if decoded is None:
+        message = f"{name!r} is binary ({kind_of(target, data)}); change it with Python instead"
+        raise ToolError(message)
+    return *decoded, version
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when somebody writes a file."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def _writable(space: Workspace, path: str) -> Path:
     """Return where a file may be written; raise ToolError on notebooks and on what is no file."""
     target = space.resolve(path, write=True)
+    with space.explained(target):
+        _check_writable(space, target)
+    return target
+
+
+def _check_writable(space: Workspace, target: Path) -> None:
     if target.suffix.lower() == ".ipynb":
         message = (
             f"{space.shown(target)!r} is a notebook and may be open; change its cells with the "
@@ -182,7 +210,9 @@ def _writable(space: Workspace, path: str) -> Path:
     if target.exists() and not target.is_file():
         message = f"{space.shown(target)!r} is a device or a pipe; only regular files are written"
         raise ToolError(message)
-    return target
+    if target.exists() and not target.stat().st_mode & _ANYBODY_WRITES:
+        message = f"{space.shown(target)!r} is write-protected; ask the user, or choose another"
+        raise ToolError(message)
 
 
 def _current(target: Path) -> tuple[bytes, Encoding | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,19 +60,20 @@ class Results:
             self._file.append(_line(data, is_match=event["type"] == "match"))
         elif event["type"] == "end":
             if data["binary_offset"] is None:
-                self._add(self.name(_text(data["path"])))
+                self._add(self.name(_path(data["path"])))
             self._file = []
 
     def _add(self, name: str) -> None:
         """Take over a file's lines: matches up to the limit, and the context of those."""
         matches = [line.number for line in self._file if line.is_match]
         self.matches += len(matches)
-        kept = matches[: max(0, self.limit - self._shown)]
+        kept = set(matches[: max(0, self.limit - self._shown)])
         self._shown += len(kept)
+        around = range(-self.context, self.context + 1)
+        near = {number + step for number in kept for step in around}
         last = -1
         for line in self._file:
-            near = any(abs(line.number - number) <= self.context for number in kept)
-            if not near or (line.is_match and line.number not in kept):
+            if line.number not in (kept if line.is_match else near):
                 continue
             if self.context and self.lines and line.number != last + 1:
                 self.lines.append("--")
@@ -97,6 +99,11 @@ def _text(data: dict[str, str]) -> str:
     if "text" in data:
         return data["text"]
     return base64.b64decode(data["bytes"]).decode("utf-8", "replace")
+
+
+def _path(data: dict[str, str]) -> str:
+    """Return a path as Python knows it, whatever its bytes."""
+    return data["text"] if "text" in data else os.fsdecode(base64.b64decode(data["bytes"]))
 
 
 def _clipped(text: str, start: int) -> str:

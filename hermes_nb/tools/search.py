@@ -77,8 +77,8 @@ def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
         query = _Query(_checked(pattern), ignore_case, context, limit)
         program = shutil.which("rg") if ripgrep is None or ripgrep else None
         job = _Job(space, space.resolve(path), program, call, time.monotonic() + TIME_LIMIT)
-        if not job.start.exists():
-            raise space.missing(job.start)
+        with space.explained(job.start):
+            job.start.stat()
         files = await job.files(glob)
         return await job.search(query, files) if pattern else _listed(files, limit)
 
@@ -176,7 +176,7 @@ class _Job:
             str(self.ripgrep),
             *("--json", "--no-config", "--no-messages", "--no-ignore", "--hidden", "--crlf"),
             *("--no-mmap", "--threads=1", f"--max-count={matching.MATCHES_A_FILE}"),
-            *(*case, f"--context={query.context}", "--regexp", query.pattern, "--"),
+            *(*case, f"--context={query.context}", "--regexp", _once_a_line(query.pattern), "--"),
         ]
 
     async def _run(self, command: Sequence[str], sink: Sink) -> bool:
@@ -199,6 +199,14 @@ class _Job:
         return not ended.timed_out and not ended.cut_off
 
 
+def _once_a_line(pattern: str) -> str:
+    """Return a pattern for ripgrep that begins where `pattern` does and ends with the line.
+
+    It reports each match of a line, and a minified file has millions of them on one.
+    """
+    return f"(?:{pattern})(?-u:.)*"
+
+
 def _python(query: _Query) -> list[str]:
     options = {
         "pattern": query.pattern,
@@ -214,6 +222,7 @@ def _checked(pattern: str) -> str:
         message = f"a pattern is one line of at most {PATTERN_LIMIT} characters; search is by line"
         raise ToolError(message)
     try:
+        pattern.encode("utf-8")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             re.compile(pattern)
@@ -221,7 +230,7 @@ def _checked(pattern: str) -> str:
         at = "" if error.pos is None else f" at position {error.pos}"
         message = f"{visible(pattern)!r} is no regular expression: {error.msg}{at}; escape with \\"
         raise ToolError(message) from error
-    except (Warning, RecursionError, OverflowError) as error:
+    except (Warning, RecursionError, OverflowError, UnicodeEncodeError) as error:
         message = f"{visible(pattern)!r} is not clear ({error}); use Python's syntax, such as [a-z]"
         raise ToolError(message) from error
     return pattern

@@ -6,10 +6,12 @@ stopped; nothing that it started in its group outlives it.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -80,8 +82,7 @@ def terminal(
                 stop=context.stop,
             )
         except (OSError, ValueError) as error:
-            message = f"the shell could not be started: {error}; try again or ask the user"
-            raise ToolError(message) from error
+            raise _not_started(error) from error
         return _told(plain(capture.text()), ended, timeout)
 
     return Toolset([terminal])
@@ -120,16 +121,21 @@ def _bounded(shell: str, command: str) -> list[str]:
     return [shell, "-c", 'ulimit -u "$0" 2>/dev/null; exec "$1" -c "$2"', str(most), shell, command]
 
 
+def _not_started(error: OSError | ValueError) -> ToolError:
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return ToolError("the command is too long; put what is long into a file with write_file")
+    return ToolError(f"the shell could not be started: {error}; try again or ask the user")
+
+
 def _directory(space: Workspace, workdir: str | None) -> Path:
     if workdir is None:
         return space.real_root()
     directory = space.resolve(workdir)
-    if not directory.is_dir():
-        if not directory.exists():
-            raise space.missing(directory)
-        message = f"{space.shown(directory)!r} is a file; `workdir` is a directory"
-        raise ToolError(message)
-    return directory
+    with space.explained(directory):
+        if stat.S_ISDIR(directory.stat().st_mode):
+            return directory
+    message = f"{space.shown(directory)!r} is a file; `workdir` is a directory"
+    raise ToolError(message)
 
 
 def _sink(capture: Capture, context: ToolContext) -> Callable[[bytes], bool]:

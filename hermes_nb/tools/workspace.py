@@ -30,6 +30,8 @@ _REASONS = {
     errno.EMFILE: "too many files are open in this process; close some in the kernel",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
     errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.EEXIST: "a part of the path is a file, not a directory",
+    errno.ELOOP: "its symbolic links lead in a circle; choose another place",
 }
 
 
@@ -50,7 +52,11 @@ class Workspace:
             raise ToolError(message)
         # `~$report.xlsx` is a name; only `~/` means home.
         given = Path(path).expanduser() if path == "~" or path[:2] == "~/" else Path(path)
-        real = Path(os.path.realpath(root / given))
+        try:
+            real = Path(os.path.realpath(root / given))
+        except ValueError as error:  # half a character: no file is named so
+            message = f"{shown!r} is not a path; give one inside the working directory"
+            raise ToolError(message) from error
         if not self._inside(real, write=write):
             leads = "" if str(given) == str(real) else f" (it leads to {visible(str(real))})"
             message = (
@@ -83,7 +89,7 @@ class Workspace:
     def missing(self, path: Path) -> ToolError:
         """Return the error for a path that is not there, with the nearest names that are."""
         parent = path.parent
-        while not parent.is_dir() and parent != parent.parent:
+        while not os.path.isdir(parent) and parent != parent.parent:  # noqa: PTH112 - never raises
             parent = parent.parent
         wanted = path.relative_to(parent).parts[0]
         names = sorted(entry.name for entry in islice(_entries(parent), _NAMES_LOOKED_AT))

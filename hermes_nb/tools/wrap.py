@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.atomic import make_private, write_atomic
 from hermes_nb.core.calls import as_output, invoke
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven
@@ -35,7 +35,6 @@ _MARKER = 400
 """Characters kept free for the marker that says what was dropped."""
 
 Arguments = Mapping[str, Any]
-Around = Callable[[Tool, ToolContext, Arguments, Callable[[], Any]], Any]
 
 
 def limited(
@@ -173,7 +172,7 @@ def _spilled(spill: Path | None, context: ToolContext, text: str) -> str:
     data = redact(text).encode("utf-8", "replace")
     name = f"{context.turn:04}-{call}"
     try:
-        spill.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(spill)
         path = spill / f"{name}.txt"
         if path.exists() and path.read_bytes() != data:
             path = spill / f"{name}-{hashlib.sha256(data).hexdigest()[:8]}.txt"

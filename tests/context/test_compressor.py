@@ -339,3 +339,30 @@ def test_a_reply_without_usage_counts_as_a_request():
     reply = Reply(message=Message.assistant(SUMMARY))
     made = compress(Compressor(ScriptedModel([reply], window=40_000)), talk(40))
     assert made.requests[0].usage.requests == 1
+
+
+def test_a_compression_that_would_make_it_longer_is_none():
+    """As where the user asks for one early, and the model writes more than there was."""
+    messages = talk(8, words=20)
+    model = ScriptedModel(["word " * 2_000], window=64_000)
+    made = asyncio.run(Compressor(model, protect_last_n=2).compress(messages, "the parts"))
+    assert (made.messages, made.note) == (tuple(messages), "")
+    assert len(made.requests) == 1
+
+
+def test_ids_that_a_server_gives_again_do_not_mix_up_the_results():
+    """Servers that number the calls of each reply from one give every result the same id."""
+    messages = [Message.user("go")]
+    for n in range(40):
+        call = ToolCall(id="call_1", name="terminal", arguments={"command": f"step {n}"})
+        messages.append(Message.assistant(calls=[call]))
+        messages.append(Message.tool(call, f"line of {n}\n" * 150))
+    messages.append(Message.assistant("done"))
+    model = ScriptedModel([SUMMARY] * 9, window=32_000)
+    engine = Compressor(model, auxiliary=ScriptedModel([SUMMARY] * 9, window=32_000))
+    pruned = compress(engine, messages)
+    assert pruned.phase == "pruned"
+    compress(engine, [*pruned.messages, *talk(30)], "the steps")
+    asked = "\n".join(texts(engine._auxiliary))
+    missing = [n for n in range(1, 20) if f"line of {n}\n" not in asked]
+    assert not missing

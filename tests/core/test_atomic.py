@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.core.atomic import TEMPORARY, locked, write_atomic
+from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,3 +162,16 @@ def test_the_lock_serialises_threads_and_times_out(tmp_path):
         pass
     with locked(path, timeout=0.1):
         pass
+
+
+def test_a_private_directory_is_private_from_the_first_that_is_made(tmp_path):
+    tmp_path.chmod(0o755)
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "a" / "b" / "c")
+        make_private(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    made = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755

@@ -12,6 +12,8 @@ import pytest
 from hermes_nb.core import background
 from hermes_nb.core.background import LoopThread
 
+from tests.patience import SOON
+
 
 def names():
     return [thread.name for thread in threading.enumerate()]
@@ -29,8 +31,11 @@ def test_nothing_is_started_before_the_first_coroutine():
 def test_closing_stops_what_runs_and_lets_it_clean_up():
     cleaned = []
 
+    begun = threading.Event()
+
     async def work():
         try:
+            begun.set()
             await asyncio.sleep(30)
         finally:
             await asyncio.sleep(0.01)
@@ -38,10 +43,10 @@ def test_closing_stops_what_runs_and_lets_it_clean_up():
 
     loop = LoopThread("hermes-test-b")
     future = loop.submit(work())
-    time.sleep(0.05)
+    assert begun.wait(SOON)
     began = time.monotonic()
     loop.close()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < SOON
     assert future.cancelled() or future.done()
     assert cleaned == [True]
 
@@ -82,14 +87,26 @@ def test_a_stop_is_heard_where_the_loop_itself_hangs(monkeypatch):
     monkeypatch.setattr(background, "STOP_SECONDS", 0.1)
     release = threading.Event()
 
+    main = threading.main_thread().ident
+
     async def hang():
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
         release.wait(30)
 
     loop = LoopThread("hermes-test-hung")
-    main = threading.main_thread().ident
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
         loop.run(hang())
     release.set()
+    loop.close()
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_program_ends_neither_the_loop_nor_the_wait(kind):
+    async def leave():
+        raise kind
+
+    loop = LoopThread("hermes-test-exit")
+    with pytest.raises(kind):
+        loop.submit(leave()).result(timeout=SOON)
+    assert loop.run(asyncio.sleep(0, "still there")) == "still there"
     loop.close()

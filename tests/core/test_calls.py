@@ -76,3 +76,15 @@ def test_an_exception_that_cannot_be_told_is_named(make_agent):
 
     result = result_of(make_agent, tool(run))
     assert result.failed and "Unspeakable" in result.text
+
+
+def test_an_exception_whose_text_would_end_the_program_costs_the_call_alone(make_agent):
+    class LeavingError(Exception):
+        def __str__(self):
+            raise SystemExit
+
+    def run(*_):
+        raise LeavingError
+
+    result = result_of(make_agent, tool(run))
+    assert result.failed and "cannot be shown" in result.text

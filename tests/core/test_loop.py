@@ -30,6 +30,7 @@ from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.conftest import collect, every_call_has_one_result, take_turn
 from tests.core.grammar import check_grammar
+from tests.patience import SOON
 
 
 def make_tool(name, run, **options):
@@ -112,7 +113,7 @@ def test_requests_only_ever_extend_the_prefix(make_agent):
 
 
 def test_safe_calls_run_side_by_side_and_results_keep_call_order(make_agent):
-    barrier = threading.Barrier(3, timeout=5)
+    barrier = threading.Barrier(3, timeout=SOON)
 
     def meet(context, arguments):
         barrier.wait()
@@ -428,7 +429,7 @@ def test_a_cancelled_turn_yields_its_ending_and_then_raises(make_agent):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < SOON
         check_invariants(agent, events)
         assert events[-1] == TurnEnded("interrupted")
         assert agent.messages[1].text == "Working on it. "
@@ -452,7 +453,7 @@ def test_a_hanging_thread_does_not_hold_up_the_stop(make_agent):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < SOON
         assert every_call_has_one_result(agent.messages)
 
     asyncio.run(story())

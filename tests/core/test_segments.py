@@ -95,3 +95,9 @@ def test_any_batch(tmp_path_factory, named):
             call.arguments["path"] for call in segment if call.name == "write" and call.arguments
         ]
         assert len(set(written)) == len(written)
+
+
+def test_home_is_where_the_tools_find_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named = [("write", "~/a"), ("write", "a"), ("write", "~b")]
+    assert shape(named, toolset(tmp_path)) == [["write"], ["write", "write"]]

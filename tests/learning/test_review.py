@@ -15,6 +15,8 @@ from hermes_nb.learning.review import MAX_REQUESTS, Reviewer, Subjects, review
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
 
+from tests.patience import SOON, until
+
 SYSTEM = "You are Hermes."
 TALK = [Message.user("Please answer in German."), Message.assistant("Gerne.")]
 
@@ -151,7 +153,7 @@ def test_it_runs_beside_and_one_at_a_time(store):
     reviewer = Reviewer()
     began = time.monotonic()
     assert reviewer.begin(subjects(Slow([])), "memory", store)
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < SOON
     assert reviewer.busy
     assert not reviewer.begin(subjects(ScriptedModel([])), "memory", store)
     reviewer.close()
@@ -177,8 +179,6 @@ def test_a_stopped_review_says_that_it_was_stopped(store):
     while not events:
         time.sleep(0.01)
     reviewer.stop()
-    deadline = time.monotonic() + 5
-    while len(events) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert until(lambda: len(events) > 1)
     assert events[-1].error == "stopped"
     reviewer.close()

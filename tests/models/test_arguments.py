@@ -107,3 +107,29 @@ def test_hostile_arguments_take_linear_time(unit):
     assert parse_arguments(text).problem
     assert parse_arguments(text + "}").problem
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "{'a': -1e999}"]
+)
+def test_a_number_without_bounds_is_refused_instead_of_becoming_null(text):
+    read = parse_arguments(text)
+    assert read.problem and not read.value
+
+
+@pytest.mark.parametrize("levels", [150, 400, 900, 100_000])
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [('{"a":', "}"), ("[", "]"), ('{"a":[', "]}")],
+    ids=["objects", "lists", "both"],
+)
+@pytest.mark.parametrize("tail", ["", ","], ids=["valid", "broken"])
+def test_nesting_without_end_is_a_problem_and_no_exception(levels, begin, end, tail):
+    read = parse_arguments(f'{{"x":{begin * levels}1{end * levels}{tail}}}')
+    assert read.problem and not read.value
+
+
+def test_comments_that_never_end_cost_linear_time():
+    begun = time.process_time()
+    assert parse_arguments('{"a": /* ' * 100_000).problem
+    assert time.process_time() - begun < 2

@@ -363,3 +363,63 @@ def test_lone_surrogates_and_nul_are_replaced():
     )
     assert reply.message.text == "a\ufffdb\ufffd" == shown[0].text
     assert reply.message.calls[0].arguments == {"x": "\ufffd"}
+
+
+FULL = [
+    chunk(
+        {
+            "content": [
+                {"type": "thinking", "thinking": [{"text": "so"}]},
+                {"type": "text", "text": "a"},
+            ],
+            "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "so"}],
+            "refusal": None,
+            "tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}],
+        }
+    ),
+    usage_chunk(7, 3),
+    {"error": {"message": "no", "code": "429", "type": "t", "n_ctx": 9, "metadata": {"raw": "r"}}},
+]
+ODD = [None, True, 0, -1, 10**400, 1.5, float("nan"), "", "\u00b2", "9" * 5_000, "\ud800", [], {}]
+ODD += [[None], [[]], {"": None}, {"a": [1]}, ["x"]]
+
+
+def places(value, above=()):
+    """Yield the way to every value inside a chunk, and to the chunk itself."""
+    yield above
+    inside = enumerate(value) if isinstance(value, list) else getattr(value, "items", tuple)()
+    for key, item in inside:
+        yield from places(item, (*above, key))
+
+
+def with_odd(value, place, odd):
+    if not place:
+        return odd
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[place[0]] = with_odd(value[place[0]], place[1:], odd)
+    return copy
+
+
+@pytest.mark.parametrize("whole", FULL, ids=["delta", "usage", "error"])
+def test_no_value_in_any_place_breaks_the_reading(whole):
+    """Either there is a reply that can be stored and sent, or a `ModelError`."""
+    for place in places(whole):
+        for odd in ODD:
+            try:
+                _, reply = assemble([with_odd(whole, place, odd)])
+            except ModelError:
+                continue
+            json.dumps(reply.message.to_dict(), allow_nan=False).encode("utf-8")
+            assert 0 <= reply.usage.input < 2**63
+
+
+def test_reasoning_details_nested_without_end_are_cut():
+    deep = json.loads("[" * 900 + "]" * 900)
+    _, reply = assemble([chunk({"content": "a", "reasoning_details": [{"type": "t", "x": deep}]})])
+    assert len(json.dumps(reply.message.to_dict())) < 1_000
+
+
+def test_thinking_in_one_piece_is_shown():
+    shown, reply = assemble([chunk({"content": [{"type": "thinking", "thinking": "so"}]})])
+    assert shown == [ReasoningDelta("so")]
+    assert reply.message.reasoning == "so"

@@ -21,6 +21,8 @@ from hermes_nb.models.retry_after import LONGEST, asked_delay
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import SOON
+
 KEY = "opaque;key-0815"
 REQUEST = Request(messages=(Message.user("hi"),))
 
@@ -373,7 +375,7 @@ def test_a_wait_can_be_interrupted():
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 0.5)
+            await asyncio.wait_for(task, SOON)
         assert model.open == 0
 
     asyncio.run(scenario())

@@ -36,6 +36,7 @@ from tests.loopback import (
     usage_chunk,
 )
 from tests.loopback import Reply as ServerReply
+from tests.patience import SOON
 
 KEY = "opaque;key-0815"
 HELLO = stream(text_chunks("hello world"))
@@ -406,7 +407,7 @@ def left_by(scenario):
     reply = ServerReply([event(chunk({"content": "a"})), stall])
     with Loopback(reply) as server:
         asyncio.run(scenario(OpenAIChat("m", base_url=server.url), server))
-        assert server.exchanges[0].finished.wait(2)
+        assert server.exchanges[0].finished.wait(SOON)
         return server.exchanges[0].left.is_set()
 
 
@@ -415,7 +416,7 @@ def test_closing_the_stream_closes_the_connection():
         async with aclosing(model.stream(request())) as items:
             async for _ in items:
                 break
-        left = await asyncio.to_thread(server.exchanges[0].left.wait, 1)
+        left = await asyncio.to_thread(server.exchanges[0].left.wait, SOON)
         assert left
 
     assert left_by(scenario)
@@ -435,8 +436,8 @@ def test_cancelling_closes_the_connection():
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 1)
-        assert await asyncio.to_thread(server.exchanges[0].left.wait, 1)
+            await asyncio.wait_for(task, SOON)
+        assert await asyncio.to_thread(server.exchanges[0].left.wait, SOON)
 
     assert left_by(scenario)
 
@@ -449,7 +450,7 @@ def test_cancelling_before_the_first_byte_closes_the_connection():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(server.exchanges[0].left.wait, 1)
+        assert await asyncio.to_thread(server.exchanges[0].left.wait, SOON)
         await model.aclose()
 
     with Loopback(ServerReply([stall])) as server:

@@ -39,6 +39,7 @@ def test_any_cutting_gives_the_same_values(values, size):
         (b'data: {"a":1}\n\n{"error":{"message":"x"}}\n', [{"a": 1}, {"error": {"message": "x"}}]),
         (b'data: {"a":1}', [{"a": 1}]),
         (b'\xef\xbb\xbf\n{"a":1}', [{"a": 1}]),
+        (b'\xef\xbb\xbfdata: {"a":1}\n\ndata: {"a":2}\n\n', [{"a": 1}, {"a": 2}]),
         (b'{"a":1}\n{"a":2}\n', [{"a": 1}, {"a": 2}]),
         (b'data: [DONE]\n\ndata: {"late":1}\n\n', []),
         (b"data: 3\n\ndata: null\n\n", []),

@@ -287,12 +287,12 @@ def test_the_reading_does_not_depend_on_the_cutting(text, sizes):
         " ",
     ],
 )
-@pytest.mark.parametrize("size", [7, 200_000])
+@pytest.mark.parametrize("size", [7, 60_000])
 def test_hostile_text_takes_linear_time(unit, size):
-    text = unit * (200_000 // len(unit))
+    text = unit * (60_000 // len(unit))
     start = time.process_time()
     shown, _ = read(text, (size,))
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2
     assert len(shown) <= len(text)
 
 
@@ -415,3 +415,10 @@ def test_what_is_rendered_is_read_back(name, arguments):
         expected = [(name, clean(arguments))]
         assert [(c.name, dict(c.arguments)) for c in reading.calls] == expected
         assert shown + rest == ""
+
+
+def test_a_number_that_is_none_makes_the_call_a_problem():
+    reader = CallReader({"f"})
+    reader.feed('<tool_call>{"name": "f", "arguments": {"x": NaN}}</tool_call>')
+    _, reading = reader.finish()
+    assert [bool(call.problem) for call in reading.calls] == [True]

@@ -432,3 +432,14 @@ def test_terms_are_worked_out_when_somebody_searches(library, place, monkeypatch
     assert "- draw:" in library.index()
     monkeypatch.undo()
     assert [skill.name for skill in library.list(query="charts")] == ["draw"]
+
+
+def test_everything_that_is_made_is_the_owners_alone(library, place):
+    before = os.umask(0)
+    try:
+        library.manage("create", name="a", content=text("a"), category="code/python")
+    finally:
+        os.umask(before)
+    home = place["home"].parent
+    made = [home, *home.rglob("*")]
+    assert {oct(each.stat().st_mode & 0o077) for each in made} == {"0o0"}

@@ -4,6 +4,8 @@ import os
 import socket
 import stat
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -307,6 +309,7 @@ def test_a_read_only_directory_is_said(open_path):
     code = f"""
 import os, sys
 from pathlib import Path
+sys.modules["rfc3987_syntax"] = None  # as in conftest.py
 from tests.tools.support import run
 from hermes_nb.tools.files import files
 tool = files(Path({str(open_path)!r})).get("write_file")
@@ -466,3 +469,58 @@ def test_listing_is_capped(root, use):
     lines = use("list_files").splitlines()
     assert len(lines) == 501
     assert lines[-1] == "[not shown: 100 more]"
+
+
+@pytest.mark.parametrize("name", ["read_file", "write_file", "patch", "list_files", "search_files"])
+@pytest.mark.parametrize("path", ["\ud800", "a" * 300, "a/" * 3_000, "file/below", "loop"])
+def test_a_path_that_cannot_be_is_said_in_words(root, use, name, path):
+    (root / "file").write_text("x", encoding="utf-8")
+    (root / "loop").symlink_to("loop")
+    more = {"write_file": {"content": ""}, "patch": {"old": "a", "new": "b"}}
+    more["search_files"] = {"pattern": "x"}
+    assert "Errno" not in refused(use, name, path=path, **more.get(name, {}))
+
+
+def test_what_is_write_protected_stays(root, use):
+    target = root / "kept.txt"
+    target.write_text("mine\n", encoding="utf-8")
+    target.chmod(0o444)
+    assert "write-protected" in refused(use, "write_file", path="kept.txt", content="x")
+    assert "write-protected" in refused(use, "patch", path="kept.txt", old="mine", new="x")
+    assert target.read_text(encoding="utf-8") == "mine\n"
+
+
+def test_patches_of_one_file_from_many_threads_all_count(root, use):
+    """Child agents have tools of their own, and change the same files."""
+    names = [f"word{n}" for n in range(24)]
+    (root / "a.txt").write_text("\n".join(names), encoding="utf-8")
+
+    def patch(name, end=""):
+        use("patch", path="a.txt", old=name + end, new=f"x{end}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: patch(name, "\n"), names[:9]))
+        list(pool.map(patch, names[10:]))
+    lines = (root / "a.txt").read_text(encoding="utf-8").split("\n")
+    assert lines == ["x"] * 9 + ["word9"] + ["x"] * 14
+
+
+def test_a_patch_yields_to_what_somebody_else_wrote_meanwhile(root, use, monkeypatch):
+    target = root / "a.txt"
+    target.write_text("old", encoding="utf-8")
+
+    def slow(*arguments, **keywords):
+        target.write_text("theirs, old", encoding="utf-8")
+        return patched(*arguments, **keywords)
+
+    monkeypatch.setattr("hermes_nb.tools.files.patched", slow)
+    assert "changed by somebody else" in refused(use, "patch", path="a.txt", old="old", new="new")
+    assert target.read_text(encoding="utf-8") == "theirs, old"
+
+
+def test_a_passage_of_lines_that_repeat_is_missed_quickly():
+    text, old = "    0,\n" * 200_000, "0,\n" * 500 + "x"
+    began = time.process_time()
+    with pytest.raises(ToolError, match="nearest passage"):
+        patched(text, old, "new", name="a")
+    assert time.process_time() - began < 5

@@ -17,6 +17,7 @@ from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrap import limited
 
 from tests.conftest import take_turn
+from tests.patience import SOON
 from tests.prompt.files import put
 from tests.tools.support import run
 
@@ -135,7 +136,7 @@ def results(agent):
 
 @pytest.mark.parametrize("slow", [0, 1, 2])
 def test_of_parallel_calls_the_first_in_call_order_gets_the_hint(tmp_path, slow):
-    together = threading.Barrier(3, timeout=5)
+    together = threading.Barrier(3, timeout=SOON)
 
     @tool
     def peek(path: str, number: int) -> str:

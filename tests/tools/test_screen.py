@@ -37,6 +37,6 @@ def test_nothing_a_terminal_acts_on_is_left(text):
 
 @pytest.mark.parametrize("piece", ["\x1b]", "\x1bP", "\x1b[", "\r", "a\b", "\b", "\x1b[0;"])
 def test_it_is_linear(piece):
-    started = time.monotonic()
+    started = time.process_time()
     plain(piece * 300_000)
-    assert time.monotonic() - started < 3
+    assert time.process_time() - started < 3

@@ -13,6 +13,7 @@ from hermes_nb.tools.workspace import Workspace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.patience import SOON
 from tests.tools.support import context_for, run, stopped
 
 RIPGREP = pytest.param(
@@ -204,15 +205,15 @@ def test_a_hostile_pattern_is_stopped(find, monkeypatch):
     make(find.root, {"a": "a" * 5000 + "b\n", "b": "(?=x)"})
     started = time.monotonic()
     shown = find(r"(?=a)(a|aa)+$")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < SOON
     assert "not everything was searched" in shown
 
 
 def test_a_hostile_gitignore_is_left_out(find):
     make(find.root, {".gitignore": "*a*a*a*a*a*a*a*a*b\n[\n", "a" * 200: "foo"})
-    started = time.monotonic()
+    started = time.process_time()
     assert find("foo").endswith(":1: foo")
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_stop_ends_it(find):
@@ -332,4 +333,35 @@ def test_a_large_tree_is_quick(tmp_path):
     for ripgrep in (False, True):
         tool = search.search(Workspace(root=tmp_path), ripgrep=ripgrep)
         assert run(tool, pattern="zz") == "no matches for 'zz' in 3,000 files"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < SOON
+
+
+def test_a_line_of_very_many_matches_is_one(find):
+    make(find.root, {"min.js": "x=1;" * 250_000, "b.js": b"\xe9x\xe9x=1\xe9\n"})
+    began = time.process_time()
+    found = find("x")
+    assert time.process_time() - began < 3
+    assert [line[:12] for line in found.splitlines()] == ["b.js:1: \ufffdx\ufffdx", "min.js:1: x="]
+
+
+def test_a_file_whose_name_is_no_text_is_named(find):
+    (find.root / os.fsdecode(b"caf\xe9.txt")).write_text("foo\n", encoding="utf-8")
+    assert find("foo") == "caf\\udce9.txt:1: foo"
+
+
+def test_half_a_character_is_no_pattern(find):
+    with pytest.raises(ToolError, match="not clear"):
+        find("\ud800")
+
+
+def test_much_context_around_many_matches_costs_what_is_shown():
+    found = results.Results(1_000, str, context=20)
+    began = time.process_time()
+    for n in range(1, 41_001):
+        kind = "match" if n % 41 == 0 else "context"
+        data = {"lines": {"text": "x"}, "line_number": n, "submatches": []}
+        found.feed(json.dumps({"type": kind, "data": data}).encode() + b"\n")
+    end = {"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}}
+    found.feed(json.dumps(end).encode() + b"\n")
+    assert time.process_time() - began < 2
+    assert (found.matches, len(found.lines)) == (1_000, 41_000 - 20)

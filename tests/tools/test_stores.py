@@ -20,6 +20,7 @@ from hermes_nb.tools.stores import memory_tools, session_tools
 from hermes_nb.tools.wrap import asking
 
 from tests.conftest import take_turn
+from tests.patience import SOON
 from tests.tools.support import run
 
 
@@ -208,6 +209,6 @@ def test_a_stop_ends_a_running_digest(store):
         await asyncio.sleep(0.3)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, SOON)
 
     asyncio.run(stopped())

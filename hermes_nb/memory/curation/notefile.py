@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_nb.core.atomic import TEMPORARY, locked, write_atomic
+from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 
 MOST_BYTES = 64_000
 """What is read of a file: about thirty times the larger limit. A larger one is never rewritten."""
@@ -98,7 +98,7 @@ class NoteFile:
 
     def prepare(self) -> None:
         """Make the directories, readable by their owner only; raise Unusable, OSError."""
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.home)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         self.stay_inside(self.path.with_name(self.path.name + ".lock"))
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from hermes_nb.core.atomic import make_private
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.hurry import hurried
 from hermes_nb.memory.search import indexing
@@ -211,7 +212,7 @@ class Database:
 
     def _open_file(self, file: Path) -> Opened:
         try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(file.parent)
             if quarantine.unfinished(file):
                 with self._sharing.exclusive(REPAIR_SECONDS):
                     self._finish(file)
