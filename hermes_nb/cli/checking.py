@@ -14,6 +14,7 @@ from hermes_nb.cli.ending import FAILED, OK
 from hermes_nb.cli.places import place_for
 from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook import installed
+from hermes_nb.notebook.endpoints import endpoints
 from hermes_nb.notebook.installed import Finding, look
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -21,7 +22,7 @@ from hermes_nb.safety.visible import visible
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, show the findings, and return 1 if one of them is a problem."""
-    found = findings()
+    found = findings(offline=arguments.offline)
     problems = [each for each in found if each.state == "problem"]
     if arguments.json:
         checks = [
@@ -33,8 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILED if problems else OK
 
 
-def findings() -> list[Finding]:
-    """Return what all the checks found; a broken configuration leaves out those that need it."""
+def findings(*, offline: bool = False) -> list[Finding]:
+    """Return what all the checks found; a broken configuration leaves out those that need it.
+
+    With `offline`, servers that are named are not asked whether they take the key.
+    """
     found = look([("versions", installed.versions)])
     try:
         settings = load_settings()
@@ -42,6 +46,7 @@ def findings() -> list[Finding]:
         found.append(Finding("settings", "problem", str(error)))
     else:
         found += look([("settings", lambda: _settings(settings)), *_of(settings)])
+        found += [] if offline else endpoints(settings)
     return found + look(
         [
             ("weights", installed.weights),

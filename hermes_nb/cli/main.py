@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
         _enabling(_command(commands, name, about, f"enabling:{name}_command"))
     doctor = _command(commands, "doctor", "check what Hermes needs", "checking:run")
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.add_argument("--offline", action="store_true", help="ask no server for its models")
     _sessions(_command(commands, "sessions", "list past sessions", "sessions:list_command"))
     _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
     _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "running:run"))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hermes_nb.app.build import open_store
 from hermes_nb.app.config import load_settings
+from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import export as exported
 from hermes_nb.cli.ending import OK
 from hermes_nb.core.atomic import write_atomic
@@ -59,7 +60,7 @@ def _listed(query: str, limit: int) -> list[dict[str, object]]:
     with opened() as store:
         if not query:
             return [_session(each) for each in store.sessions(limit=limit)]
-        return [_hit(each) for each in store.search(query, limit=limit, roles=SPEAKERS)]
+        return [_hit(each, store) for each in store.search(query, limit=limit, roles=SPEAKERS)]
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -124,9 +125,11 @@ def _session(stored: StoredSession) -> dict[str, object]:
     }
 
 
-def _hit(hit: Hit) -> dict[str, object]:
+def _hit(hit: Hit, store: SessionStore) -> dict[str, object]:
+    stored = store.get(hit.session_id)
     return {
         "session": hit.session_id,
+        "child_of": stored.parent if stored is not None and stored.source == CHILD else "",
         "when": hit.when,
         "position": hit.position,
         "role": hit.role,
@@ -139,7 +142,8 @@ def _print(rows: list[dict[str, object]]) -> None:
     if not rows:
         print("nothing was found", file=sys.stderr)
     for row in rows:
-        print("  ".join(_cell(name, value) for name, value in row.items()))
+        cells = (_cell(name, value) for name, value in row.items())
+        print("  ".join(cell for cell in cells if cell))
 
 
 def _cell(name: str, value: object) -> str:
@@ -147,6 +151,8 @@ def _cell(name: str, value: object) -> str:
         return moment(float(str(value)))
     if name == "messages":
         return f"{value:>4}"
+    if name == "child_of":
+        return f"child of {visible(str(value))}" if value else ""
     if name == "notebook":
         return one_line(visible(Path(str(value)).name or "-"), 30)
     return one_line(visible(str(value)), SNIPPET if name == "text" else TITLE)

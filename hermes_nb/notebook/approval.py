@@ -6,6 +6,7 @@ it again. What stays in the notebook is the answer, in the line of the call (`ca
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
+from hermes_nb.notebook.showing import can_draw, show
 from hermes_nb.notebook.view import can_ask, has_kernel
 from hermes_nb.notebook.workbench import running_cell
 from hermes_nb.safety.markup import code_block, escape
@@ -61,15 +63,16 @@ class CellApprover:
 
     def _show(self, request: ApprovalRequest) -> None:
         title = f"Hermes wants to use {request.tool.name}"
-        if has_kernel(self._shell):
-            from IPython.display import display
-
-            language = {"terminal": "bash", "run_python": "python"}.get(request.tool.name, "text")
-            block = code_block(request.shown, language)
-            markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}"
-            display({"text/markdown": markdown, "text/plain": _plain(title, request)}, raw=True)
+        language = {"terminal": "bash", "run_python": "python"}.get(request.tool.name, "text")
+        if request.tool.risk is Risk.WRITE:
+            language = "diff"
+        block = code_block(request.shown, language)
+        markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}"
+        plain = _plain(title, request)
+        if has_kernel(self._shell) or can_draw(sys.stdout):
+            show({"text/markdown": markdown, "text/plain": plain})
         else:
-            print(_plain(title, request), flush=True)  # noqa: T201 - a terminal's way to ask
+            print(plain, flush=True)  # noqa: T201 - a terminal's way to ask
 
 
 def ask_user(question: str) -> str | None:

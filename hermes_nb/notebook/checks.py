@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook import installed
 from hermes_nb.notebook.installed import Finding, look
 from hermes_nb.notebook.view import can_ask, has_kernel
@@ -13,9 +15,29 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.resident import Resident
 
 
-async def doctor(resident: Resident, _words: str) -> str:
-    """Check what a turn needs in this kernel and say what to do about what is missing."""
-    found = look(
+OFFLINE = "--offline"
+
+
+async def doctor(resident: Resident, words: str) -> str:
+    """Check what a turn needs in this kernel and say what to do about what is missing.
+
+    Servers that are named are asked for their models, unless `--offline` is given.
+    """
+    if words.strip() not in ("", OFFLINE):
+        message = f"`%hermes doctor` takes no words but {OFFLINE}, which sends nothing anywhere"
+        raise ConfigError(message)
+    found = await in_thread(lambda: _found(resident))
+    if not words and resident.deck.mode != "replay" and not resident.models.given:
+        from hermes_nb.notebook.endpoints import endpoints
+
+        at = next(i for i, finding in enumerate(found) if finding.name == "key") + 1
+        found[at:at] = await in_thread(lambda: endpoints(resident.settings()))
+    found += [await _front_end(resident), installed.sandbox()]
+    return facts([(finding.name, finding.marked) for finding in found])
+
+
+def _found(resident: Resident) -> list[Finding]:
+    return look(
         [
             ("versions", installed.versions),
             ("model", lambda: _model(resident)),
@@ -25,8 +47,6 @@ async def doctor(resident: Resident, _words: str) -> str:
             ("sessions", lambda: installed.sessions(resident.settings())),
         ]
     )
-    found += [await _front_end(resident), installed.sandbox()]
-    return facts([(finding.name, finding.marked) for finding in found])
 
 
 def _model(resident: Resident) -> Finding:

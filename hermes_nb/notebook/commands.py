@@ -230,7 +230,12 @@ COMMANDS = {
         run="settings_commands:config",
         names="settings",
     ),
-    "doctor": Command(about="check model, home, front end and sandbox", run="checks:doctor"),
+    "doctor": Command(
+        usage="[--offline]",
+        about="check model and key (asking for nothing but a list), home, front end and sandbox",
+        run="checks:doctor",
+        words=("--offline",),
+    ),
     "help": Command(
         usage="[COMMAND]",
         about="this list, or one command of it",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.session import Equipment, Identity, Session
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import SessionStore, StoredSession
@@ -75,11 +76,12 @@ class Conversations:
     def find(self, wanted: str) -> StoredSession:
         """Return the session of that id or title; "" is the latest, of this notebook if any.
 
-        Raises `ConfigError` when there is none.
+        Children of a conversation, child agents and maps, go by their whole id. Raises
+        `ConfigError` when there is none.
         """
         stored = self._find(wanted) if wanted else self._latest()
         if stored is None:
-            message = f"there is no session {wanted!r}; %hermes sessions lists them"
+            message = f"there is no session {wanted!r}; `%hermes sessions` lists them"
             raise ConfigError(message if wanted else "there is no session yet")
         return stored
 
@@ -118,10 +120,15 @@ class Conversations:
         if name:
             if self.current is not None and not new and self._is(self.current, name):
                 return self.current
-            return self._find(name)
+            found = self._find(name)
+            if found is not None and found.source == CHILD:
+                raise ConfigError(_is_child(found))
+            return found
         return self.current or (None if afresh else self.left_off())
 
     def _resumed(self, stored: StoredSession, equipment: Equipment) -> Session:
+        if stored.source == CHILD:
+            raise ConfigError(_is_child(stored))
         session = Session.resume(
             stored,
             store=self._store(),
@@ -140,7 +147,17 @@ class Conversations:
         return next(iter(here or self._store().sessions(limit=1)), None)
 
     def _find(self, wanted: str) -> StoredSession | None:
+        if (exact := self._store().get(wanted)) is not None:
+            return exact
         recent = self._store().sessions(limit=LOOKED_AT)
-        exact = [each for each in recent if wanted in (each.id, each.title)]
+        named = [each for each in recent if each.title == wanted]
         begun = [each for each in recent if each.id.startswith(wanted)]
-        return next(iter([*exact, *begun]), None)
+        return next(iter([*named, *begun]), None)
+
+
+def _is_child(stored: StoredSession) -> str:
+    """Return why what was made for one task is not gone on with, and what to do instead."""
+    told = f"{stored.id} was made for one task: `%hermes history {stored.id}` shows it"
+    if not stored.parent:
+        return told
+    return f"{told}, `%hermes resume {stored.parent}` goes on with the session it belongs to"

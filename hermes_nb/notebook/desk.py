@@ -121,6 +121,12 @@ class Desk:
                 return cell
         return None
 
+    async def look(self) -> str:
+        """Find the notebook's path anew, as it may have been renamed since, and return it."""
+        page = await self.frontend.present() if self.frontend.page is not None else None
+        self._path = await in_thread(lambda: self._find(page.path if page is not None else ""))
+        return self._path
+
     async def _reach(self) -> NotebookDocument:
         page = await self.frontend.present()
         if page is not None:

@@ -37,7 +37,7 @@ from hermes_nb.notebook.map_view import MapView
 from hermes_nb.notebook.resident import Resident, working_directory
 from hermes_nb.notebook.selecting import rendered, with_outputs
 from hermes_nb.notebook.wording import grid
-from hermes_nb.safety.markup import code_span, escape
+from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -100,7 +100,7 @@ async def map_(resident: Resident, words: str) -> str:
     """Run a map and show it; "" where it showed itself."""
     options = _parsed(words)
     if not options.prompt or options.help:
-        return f"```text\n{map_words.parser.format_help().strip()}\n```"
+        return code_block(_help(), "text")
     inputs = inputs_of(options.files, root=working_directory(), readers={".ipynb": notebook_text})
     if resident.view is not None:
         raise SessionBusy(BUSY)
@@ -171,6 +171,15 @@ def _parsed(words: str) -> argparse.Namespace:
         message = f"--into {options.into!r} is not a variable's name; nothing was sent"
         raise ConfigError(message)
     return options
+
+
+def _help() -> str:
+    """Return how a map is asked for, as argparse says it, under the name that it is called by."""
+    told = map_words.parser.format_help().strip().removeprefix("::").strip()
+    usage, blank, rest = told.partition("\n\n")
+    name = usage.split(None, 1)[0]
+    short = " ".join(usage.removeprefix(name).split())
+    return f"%hermes map {short}{blank}{rest}"
 
 
 async def _model(

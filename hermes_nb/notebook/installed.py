@@ -1,7 +1,7 @@
 """What an installation needs, looked at from outside of any kernel: each finding says what to do.
 
-Nothing is sent anywhere, beyond the ports of this machine where a local model may answer. A key is
-only ever said to be there.
+Nothing is sent anywhere, beyond the ports of this machine where a local model may answer: whether a
+key is taken is for `endpoints` to find out. A key is only ever said to be there.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def weights() -> Finding:
 def key(settings: Settings) -> Finding:
     """Return whether a key is set; never the key."""
     if settings.endpoint.api_key:
-        where = settings.sources.get("api_key") or settings.sources.get("base_url") or "set"
+        provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
+        where = settings.sources.get("api_key") or f"{provider}_API_KEY"
         return Finding("key", "ok", f"there is one ({where}); it is never shown")
     return Finding("key", "note", "there is none; local and built-in models need none")
 

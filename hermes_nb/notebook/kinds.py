@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from hermes_nb.core.text import one_line
+from hermes_nb.safety.visible import visible
 
 Foreign = Any
 """A value of a library that is not ours to import: the shell, a table, a stream."""
@@ -30,7 +31,12 @@ _SIZED: tuple[type, ...] = (list, dict, tuple, set, frozenset, deque, bytearray,
 
 def library(value: object) -> str:
     """Return the name of the package that the value's type comes from."""
-    return str(type(value).__module__).partition(".")[0]
+    return str(told(type(value), "__module__")).partition(".")[0]
+
+
+def told(kind: type, name: str) -> object:
+    """Return what a class says of itself, not what its metaclass would make of the question."""
+    return type.__getattribute__(kind, name)
 
 
 def type_name(value: object) -> str:
@@ -39,7 +45,7 @@ def type_name(value: object) -> str:
     if issubclass(kind, type):
         return "class"
     package = library(value)
-    name = one_line(str(kind.__qualname__), 80)
+    name = one_line(str(told(kind, "__qualname__")), 80)
     return name if package in ("builtins", "__main__") else f"{package} {name}"
 
 
@@ -93,7 +99,7 @@ def columns_of(value: object) -> Mapping[str, str] | None:
         else:
             names, dtypes = table.columns, table.dtypes
         pairs = islice(zip(names, dtypes, strict=False), COLUMNS)
-        return {one_line(str(name), 60): str(dtype) for name, dtype in pairs}
+        return {visible(one_line(str(name), 60)): str(dtype) for name, dtype in pairs}
     except Exception:  # noqa: BLE001 - a subclass may have its own idea of a column
         return None
 

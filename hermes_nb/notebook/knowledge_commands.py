@@ -71,7 +71,8 @@ def skills(resident: Resident, words: str) -> str:
             case _:
                 pass
     except SkillError as error:
-        raise ConfigError(str(error)) from error
+        told = str(error).replace("skills_list shows", "`%hermes skills` shows")  # the agent's word
+        raise ConfigError(told) from error
     message = (
         "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, or "
         "`[pending, approve or reject] [N]`"

@@ -161,11 +161,13 @@ class HermesMagics(Magics):
         }
 
     def _show(self, markdown: str) -> None:
-        from IPython.display import display
+        from hermes_nb.notebook.showing import show
+        from hermes_nb.notebook.transcript import plain_text, printed
+        from hermes_nb.notebook.view import has_kernel
 
-        from hermes_nb.notebook.transcript import plain_text
-
-        display({"text/markdown": markdown, "text/plain": plain_text(markdown)}, raw=True)
+        # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
+        plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown)
+        show({"text/markdown": markdown, "text/plain": plain})
 
 
 def use_model(model: ChatModel) -> None:

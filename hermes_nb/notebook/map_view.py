@@ -15,6 +15,7 @@ from hermes_nb.app.fanout import Fanout
 from hermes_nb.app.map_items import Item
 from hermes_nb.app.map_table import rows_of, table_markdown
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.showing import show
 from hermes_nb.notebook.transcript import plain_text
 from hermes_nb.notebook.view import INTERVAL, STILL_RUNNING, TICK, can_ask, has_kernel
 from hermes_nb.safety.markup import escape
@@ -75,7 +76,7 @@ class MapView:
         if self._handle is None:
             self._handle = display(data, raw=True, display_id=True) if self._live else None
             if not self._live:
-                display(data, raw=True)
+                show(data)
         else:
             self._handle.update(data, raw=True)
 

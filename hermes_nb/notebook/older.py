@@ -36,7 +36,12 @@ def _kernel() -> Any:  # noqa: ANN401 - ipykernel's kernel, or None
     from IPython.core.getipython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)
-    return kernel if hasattr(kernel, "msg_queue") and hasattr(kernel, "dispatch_queue") else None
+    return kernel if holds_back(kernel) else None
+
+
+def holds_back(kernel: object) -> bool:
+    """Say whether a kernel keeps comm messages waiting while a cell runs."""
+    return hasattr(kernel, "msg_queue") and hasattr(kernel, "dispatch_queue")
 
 
 async def _listen(kernel: Any) -> None:  # noqa: ANN401 - ipykernel's kernel

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import has_time_limit
-from hermes_nb.notebook.kinds import Foreign, library, shape_of, type_name
+from hermes_nb.notebook.kinds import Foreign, library, shape_of, told, type_name
 
 ITEMS = 8
 """Items of a container that a preview shows."""
@@ -40,6 +40,7 @@ _STRONG = re.compile(
 _WEAK = re.compile(r"(?:^|_)(?:key|token|auth)s?$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_LENGTH = 12
+_SPACE = re.compile(r"\s")
 
 
 def names_a_secret(name: str, value: object) -> bool:
@@ -50,8 +51,9 @@ def names_a_secret(name: str, value: object) -> bool:
     name = _HUMP.sub("_", name[:200]).lower()
     if _STRONG.search(name):
         return True
-    spaced = isinstance(text, str) and any(c.isspace() for c in text)
-    return _WEAK.search(name) is not None and len(text) >= _SECRET_LENGTH and not spaced
+    if _WEAK.search(name) is None or len(text) < _SECRET_LENGTH:
+        return False
+    return not (isinstance(text, str) and _SPACE.search(text))
 
 
 def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
@@ -70,7 +72,7 @@ def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
     if shape := shape_of(value):
         return f"<{type_name(value)}, {shape}>"
     if issubclass(kind, type):
-        return f"<class {getattr(value, '__qualname__', '?')}>"
+        return f"<class {told(value, '__qualname__')}>"  # type: ignore[arg-type]
     return foreign(value, limit)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes_nb.core.events import Event
+from hermes_nb.notebook.showing import show
 from hermes_nb.notebook.transcript import Transcript, plain_text
 from hermes_nb.safety.markup import escape
 
@@ -24,8 +25,6 @@ class StatusView:
 
     def close(self) -> None:
         """Show the status line."""
-        from IPython.display import display
-
         if self._closed:
             return
         self._closed = True
@@ -36,4 +35,4 @@ class StatusView:
             ),
             "text/plain": "\n".join([*map(plain_text, self.transcript.notes), *lines]),
         }
-        display(data, raw=True)
+        show(data)

@@ -36,6 +36,14 @@ PATIENCE = 8.0
 """Seconds that the end of a turn waits for a page that came back to take it."""
 
 
+LOST = {
+    "text/markdown": "*This page was reloaded while the cell ran: what its other code printed "
+    "since then is not shown here.*",
+    "text/plain": "(the page was reloaded while the cell ran: what other code printed is missing)",
+}
+"""Said of a cell with more code in it than the turn: no page that was reloaded gets its output."""
+
+
 @asynccontextmanager
 async def rejoined(
     shell: Foreign, frontend: FrontEnd, transcript: Transcript
@@ -66,6 +74,7 @@ class _Joining:
         self._transcript = transcript
         self._cell = cell
         self._count = shell.execution_count
+        self._more_code = _has_more_code(shell.kernel.get_parent())
         self._client = str((shell.kernel.get_parent().get("header") or {}).get("session", ""))
         self._pictures: list[Mapping[str, Any]] = []
         self._over = self._came_back = False
@@ -116,6 +125,7 @@ class _Joining:
             over = self._over
             shown = self._final() if over else bundle(self._transcript, running=True)
             outputs = [_output(shown), *(self._pictures if over else ())]
+            outputs += [_output(LOST)] if over and self._more_code else []
             count = self._count
             asked = {"outputs": outputs, "running": STILL_RUNNING, "execution_count": count}
             await self._frontend.call("show", id=self._cell, over=over, **asked)
@@ -137,6 +147,12 @@ class _Joining:
             self._pictures.append(_output(content["data"], content.get("metadata")))
             del self._pictures[:-MOST]
         return message
+
+
+def _has_more_code(parent: Mapping[str, Any]) -> bool:
+    """Say whether a cell has code beside the turn, whose output goes nowhere after a reload."""
+    code = str((parent.get("content") or {}).get("code", "")).strip()
+    return not code.startswith("%%hermes") and "\n" in code
 
 
 def _output(data: Mapping[str, Any], metadata: object = None) -> dict[str, Any]:

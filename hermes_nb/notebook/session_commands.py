@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from hermes_nb.app.amounts import amount, used
 from hermes_nb.app.config import APPROVE_MODES, Settings
+from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
 from hermes_nb.app.spending import notebook_usage, session_usage
 from hermes_nb.core.atomic import write_atomic
@@ -18,20 +20,24 @@ from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSes
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.resident import Resident, working_directory
+from hermes_nb.notebook.showing import can_draw
 from hermes_nb.notebook.wording import ago, facts, grid, moment
 from hermes_nb.safety.markup import code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
 
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
+LISTED_CHILDREN = 20
 SHOWN = 1_500
 """Characters of each message in the history."""
 
 
-def status(resident: Resident, _words: str) -> str:
+async def status(resident: Resident, _words: str) -> str:
     """Return what the next turn would run with, and what was used and spent so far."""
     settings = resident.settings()
+    await resident.desk.look()
     rows = [
         ("model", resident.model_name or settings.endpoint.model or "chosen at the first turn"),
         ("approvals", settings.approve),
@@ -85,6 +91,11 @@ def last(resident: Resident, _words: str) -> str:
     if resident.last is None:
         message = "there has been no turn in this kernel yet"
         raise ConfigError(message)
+    if can_draw(sys.stdout):
+        from hermes_nb.notebook.terminal import DrawnView
+
+        DrawnView(resident.last).again()
+        return ""
     return resident.last.finished()
 
 
@@ -130,20 +141,31 @@ def history(resident: Resident, words: str) -> str:
     told = [_said(row) for row in shown[-LISTED_MESSAGES:] if _words_of(row.message)]
     left_out = len(shown) - LISTED_MESSAGES
     more = f"*{left_out} earlier messages are left out; `%hermes export` has them all.*"
-    blocks = [more] if left_out > 0 else []
-    return "\n\n".join([*blocks, *told]) or "Nothing has been said in this session yet."
+    blocks = [_childhood(stored)] if stored.source == CHILD else []
+    blocks += [more] if left_out > 0 else []
+    blocks += told or [_nothing_said(stored)]
+    return "\n\n".join([*blocks, *_children(stored, resident.store)])
 
 
 def export_(resident: Resident, words: str) -> str:
     """Write a session into a file below the working directory."""
     form, wanted = _format(words)
-    stored = _stored(resident, wanted)
+    try:
+        stored = _stored(resident, wanted)
+    except ConfigError as error:
+        message = f"{error}; a format is one of {', '.join(FORMATS)}"
+        raise ConfigError(message) from error
     rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
     path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
     if path.exists():
         message = f"{path.name} is there already; move it away first"
         raise ConfigError(message)
-    write_atomic(path, export(stored, rows, form).encode("utf-8", "replace"), mode=0o600)
+    try:
+        write_atomic(path, export(stored, rows, form).encode("utf-8", "replace"), mode=0o600)
+    except OSError as error:
+        why = error.strerror or str(error)
+        message = f"{path} cannot be written ({why}); `%cd` to a folder that can"
+        raise ConfigError(message) from error
     return f"Wrote {code_span(path.name)} ({len(rows)} messages, without secrets)."
 
 
@@ -177,7 +199,10 @@ def _stored(resident: Resident, wanted: str) -> StoredSession:
 
 def _format(words: str) -> tuple[Format, str]:
     """Return the format that the words name, Markdown by default, and the other words."""
-    given = shlex.split(words)
+    try:
+        given = shlex.split(words)
+    except ValueError:  # a title may have one quote in it
+        given = words.split()
     form: Format = "markdown"
     for known in FORMATS:
         if known in given:
@@ -207,7 +232,41 @@ def _hit_row(hit: Hit, store: SessionStore) -> tuple[object, ...]:
     cells = [cell for row in rows for cell in cells_of(row.message)]
     where = escape(name) + (f", cell {code_span(cells[0])}" if cells else "")
     said = escape(one_line(redact(hit.snippet), 200))
-    return moment(hit.when), hit.role, said, code_span(hit.session_id), where
+    session = code_span(hit.session_id)
+    if stored is not None and stored.source == CHILD:
+        session += f", a child of {code_span(stored.parent)}" if stored.parent else ", a child"
+    return moment(hit.when), hit.role, said, session, where
+
+
+def _childhood(stored: StoredSession) -> str:
+    """Return what a session was made for, and by which one."""
+    made = f"made by {code_span(stored.parent)}" if stored.parent else "made by no session"
+    return f"{code_span(stored.id)} was {made} for one task: {_title(stored)}"
+
+
+def _nothing_said(stored: StoredSession) -> str:
+    if stored.source == CHILD:  # the account of a map
+        return "Nothing was said in it: the `%hermes map` line, run again, shows a map's answers."
+    return "Nothing has been said in this session yet."
+
+
+def _children(stored: StoredSession, store: SessionStore) -> Iterable[str]:
+    """Yield a table of what a session has made for single tasks, if it has."""
+    family = [store.get(each) for each in store.lineage(stored.id)]
+    rows = [
+        (code_span(each.id), _title(each), each.messages, _used(each.usage))
+        for each in family
+        if each is not None and each.source == CHILD and each.parent == stored.id
+    ]
+    if rows:
+        left_out = len(rows) - LISTED_CHILDREN
+        more = f"\n\n{left_out} earlier ones are left out." if left_out > 0 else ""
+        table = grid(("child", "task", "messages", "used"), rows[-LISTED_CHILDREN:])
+        yield f"Children, each with `%hermes history` of its own:\n\n{table}{more}"
+
+
+def _title(stored: StoredSession) -> str:
+    return escape(one_line(visible(redact(stored.title)), 60)) or "untitled"
 
 
 def _said(row: StoredMessage) -> str:

@@ -8,11 +8,9 @@ event loop; it stands still while the user is asked something.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -50,13 +48,6 @@ THOUGHT = 400
 """Characters of the latest reasoning that are looked at for the line that shows it."""
 
 Lines = list[list[Segment]]
-
-
-def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Say whether a stream is a terminal that draws, and its user wants colours."""
-    if environment.get("NO_COLOR") or environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
-        return False
-    return file.isatty()
 
 
 class DrawnView:
@@ -129,6 +120,17 @@ class DrawnView:
             if not self._closed:
                 self._closed = True
                 self._end()
+
+    def again(self) -> None:
+        """Print a turn that is over, as it was printed while it ran but for its clocks."""
+        with self._one:
+            for note in self.transcript.notes:
+                self.note(note)
+            for call in self.transcript.calls:
+                for line in call.lines():
+                    self._call_line(line)
+            self._quiet = True
+            self.close()
 
     def _end(self) -> None:
         self._still()

@@ -11,7 +11,7 @@ complete lines all blocks but the last one are final (`finished`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -82,10 +82,13 @@ _LONGEST_FORMULA = 2_000
 
 def rendered(source: str) -> ConsoleRenderable:
     """Return Markdown, cleaned already of what terminals obey, as something rich can print."""
+    return Text(source) if (tokens := parsed(source)) is None else Answer(tokens)
+
+
+def parsed(source: str) -> list[Token] | None:
+    """Return the tokens of a text, None where it is nested too deep to be drawn."""
     tokens = _parser().parse(source)
-    if any(token.level > DEEPEST for token in tokens):
-        return Text(source)
-    return _Answer(tokens)
+    return None if any(token.level > DEEPEST for token in tokens) else tokens
 
 
 def blocks(source: str) -> list[str]:
@@ -173,32 +176,44 @@ class _Heading(Heading):
     LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "default")
 
 
-class _Table(TableElement):
+class AnyTable(TableElement):
+    """A table whose names and rows are texts."""
+
+    def cells(self) -> tuple[list[Text], list[list[Text]]]:
+        """Return the names of the columns, and the rows."""
+        head = self.header.row if self.header else None
+        body = self.body.rows if self.body else []
+        names = [cell.content for cell in head.cells] if head else []
+        return names, [[cell.content for cell in row.cells] for row in body]
+
+
+class _Table(AnyTable):
     """A table in columns, or a list for each row where the columns would be too narrow."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        head = self.header.row if self.header else None
-        names = [cell.content for cell in head.cells] if head else []
-        body = self.body.rows if self.body else []
-        rows = [[cell.content for cell in row.cells] for row in body]
+        names, rows = self.cells()
         room = [_least(column) for column in zip(names, *rows, strict=True)]
         if sum(room) + 2 * len(room) <= options.max_width:
-            yield self._columns(names, rows)
+            yield columns(names, rows)
         else:
             yield from _listed(names, rows)
 
-    @staticmethod
-    def _columns(names: list[Text], rows: list[list[Text]]) -> Table:
-        table = Table(
-            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, style="markdown.table.border"
-        )
-        for name in names:
-            head = name.copy()
-            head.stylize("markdown.table.header")
-            table.add_column(head, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        return table
+
+def columns(
+    names: Sequence[Text], rows: Iterable[Sequence[Text]], *, widths: Sequence[int] | None = None
+) -> Table:
+    """Return a table in columns, as wide as rich makes them or of these widths."""
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, style="markdown.table.border"
+    )
+    sizes: Sequence[int | None] = widths or [None] * len(names)
+    for name, width in zip(names, sizes, strict=True):
+        head = name.copy()
+        head.stylize("markdown.table.header")
+        table.add_column(head, overflow="fold", width=width)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _least(column: Iterable[Text]) -> int:
@@ -216,7 +231,7 @@ def _listed(names: list[Text], rows: list[list[Text]]) -> Iterator[ConsoleRender
             yield Padding(line.append(": ").append_text(cell), (0, 0, 0, 2), expand=False)
 
 
-class _Answer(Markdown):
+class Answer(Markdown):
     """A parsed answer, its tokens made harmless."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = Markdown.elements | {

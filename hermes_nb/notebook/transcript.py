@@ -49,6 +49,7 @@ ANSWER = 45_000
 model says at most at a time; `%hermes last` shows the rest of a longer one."""
 PLAIN_CALLS = 60
 """Lines of calls that the plain text has."""
+_FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 
 class Transcript:
@@ -304,3 +305,13 @@ def plain_text(markdown: str) -> str:
     bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
     bar = "\0"  # one that `escape` wrote is no border of a cell
     return aligned(html.unescape(bare.replace("&#124;", bar))).replace(bar, "|")
+
+
+def printed(markdown: str) -> str:
+    """Return our own Markdown as plain text that is read: fenced code stays, without its fences."""
+    pieces, at = [], 0
+    for fenced in _FENCED.finditer(markdown):
+        pieces += [plain_text(markdown[at : fenced.start()]), fenced[2]]
+        at = fenced.end()
+    text = "".join([*pieces, plain_text(markdown[at:])])
+    return re.sub(r"\n{3,}", "\n\n", text)  # where a tag had a line of its own

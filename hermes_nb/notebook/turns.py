@@ -23,6 +23,7 @@ from hermes_nb.notebook.quiet import StatusView
 from hermes_nb.notebook.rejoining import rejoined
 from hermes_nb.notebook.remedies import with_remedy
 from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.notebook.user_widgets import widgets_live
 from hermes_nb.notebook.view import View, make_view
 
 
@@ -46,7 +47,7 @@ async def take(host: Host, prompt: str, options: TurnOptions) -> None:
     shown = view.transcript
     alone = isinstance(view, StatusView)
     beside = nullcontext() if alone else rejoined(host.shell, host.desk.frontend, shown)
-    async with beside:
+    async with beside, widgets_live(host.shell):
         with _showing(host, view), _approving(host, options, settings):
             await _run(host, prompt, options, shown, [view, follow])
     _take_other_settings(host)

@@ -18,6 +18,7 @@ from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document import NotebookDocument
 from hermes_nb.notebook.kept import KeptDocument
 from hermes_nb.notebook.restore import DocumentRestorer
+from hermes_nb.notebook.showing import show
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -85,8 +86,6 @@ async def undo_command(resident: Undoing, words: str) -> str:
 
 async def diff_command(resident: Undoing, words: str) -> str:
     """Show what a turn changed in files and cells; return a line where there is nothing to show."""
-    from IPython.display import display
-
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(resident)
     try:
@@ -95,7 +94,7 @@ async def diff_command(resident: Undoing, words: str) -> str:
         return escape(str(nothing))
     if not text.strip():
         return "That turn left files and cells as they were."
-    display(diff_bundle(visible(head_tail(redact(text), SHOWN_DIFF), lines=True)), raw=True)
+    show(diff_bundle(visible(head_tail(redact(text), SHOWN_DIFF), lines=True)))
     return ""
 
 

@@ -24,6 +24,7 @@ from hermes_nb.notebook.kinds import (
     is_table,
     is_tensor,
     shape_of,
+    told,
     type_name,
 )
 from hermes_nb.notebook.previews import HIDDEN, ITEMS, foreign, names_a_secret, preview
@@ -34,6 +35,7 @@ from hermes_nb.notebook.tables import (
     describe_tensor,
 )
 from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
 
 BUDGET = 2_000
 """Characters of a description: about 570 tokens."""
@@ -123,9 +125,9 @@ def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
             lines.extend(_body(value))
     except TimeLimit:
         lines.append(f"(the rest took longer than {SECONDS:g} s)")
-    except Exception as error:  # noqa: BLE001 - a value may raise anything when it is looked at
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a value may raise anything at a look
         lines.append(f"(the rest cannot be shown: {type(error).__name__}: {one_line(str(error))})")
-    return head_tail(redact("\n".join(lines)), budget)
+    return head_tail(redact(visible("\n".join(lines), lines=True)), budget)
 
 
 def brief(variable: Variable, value: object) -> str:
@@ -148,6 +150,8 @@ def _imported(value: object) -> bool:
         return True
     if not issubclass(kind, type | types.FunctionType | types.BuiltinFunctionType):
         return False
+    if issubclass(kind, type):
+        return told(value, "__module__") != "__main__"  # type: ignore[arg-type]
     return getattr(value, "__module__", None) != "__main__"
 
 

@@ -25,6 +25,7 @@ from hermes_nb.core.events import (
     ToolStarted,
     TurnEnded,
 )
+from hermes_nb.notebook.showing import can_draw
 from hermes_nb.notebook.transcript import ANSWER, Transcript, plain_text
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -70,10 +71,11 @@ def make_view(shell: Any, *, model: str = "", quiet: bool = False) -> View:  # n
 
 def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
     """Return the view for standard output: drawn in a terminal that can, else plain text."""
-    from hermes_nb.notebook.terminal import DrawnView, can_draw
+    if not can_draw(sys.stdout):
+        return TerminalView(transcript)
+    from hermes_nb.notebook.terminal import DrawnView  # and with it rich's Markdown
 
-    drawn = can_draw(sys.stdout)
-    return DrawnView(transcript, quiet=quiet) if drawn else TerminalView(transcript)
+    return DrawnView(transcript, quiet=quiet)
 
 
 def has_kernel(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell

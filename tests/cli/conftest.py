@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.loopback import Loopback, stream, text_chunks
+from tests.patience import SOON
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
 
@@ -37,7 +38,7 @@ def says(text):
     return stream(text_chunks(text))
 
 
-def gone(pid, seconds=5.0):
+def gone(pid, seconds=SOON):
     """Say whether a process ends within a moment, even if nobody reaps it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

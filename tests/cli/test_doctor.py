@@ -14,6 +14,7 @@ from hermes_nb.cli.main import main
 from hermes_nb.notebook import installed
 
 from tests.cli.conftest import KEY
+from tests.loopback import Loopback, Reply
 
 OURS = Path(hermes_nb.__file__).parent / "notebook" / "labextension"
 
@@ -29,8 +30,8 @@ def _a_machine_of_its_own(tmp_path, monkeypatch):
 def doctor(capsys):
     """Return a function that returns the exit code and the findings by name."""
 
-    def run():
-        code = main(["doctor", "--json"])
+    def run(*, offline=True):
+        code = main(["doctor", "--json", *(["--offline"] if offline else [])])
         report = json.loads(capsys.readouterr().out)
         assert report["ok"] == (code == 0)
         return code, {each["name"]: (each["state"], each["text"]) for each in report["checks"]}
@@ -52,6 +53,24 @@ def test_all_is_well(doctor, monkeypatch, home):
     assert found["kernel"][0] == "ok"
     assert "made by the first turn" in found["home"][1]
     assert not home.exists()
+
+
+def test_a_key_is_tried(doctor, monkeypatch):
+    listing = Reply([json.dumps({"data": [{"id": "some-model"}]}).encode()], length=True)
+    with Loopback(listing=listing) as server:
+        monkeypatch.setenv("HERMES_NB_MODEL", "some-model")
+        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+        monkeypatch.setenv("HERMES_NB_API_KEY", KEY)
+        code, found = doctor(offline=False)
+        assert (code, found["answer"][0]) == (0, "ok")
+        assert "takes the key, and has some-model" in found["answer"][1]
+        refused = json.dumps({"error": {"message": f"wrong key {KEY}"}}).encode()
+        server.listing = Reply([refused], status=401, length=True)
+        code, found = doctor(offline=False)
+        assert (code, found["answer"][0]) == (1, "problem")
+        assert "copy the key again" in found["answer"][1]
+        assert KEY not in str(found)
+        assert "answer" not in doctor()[1]
 
 
 def test_a_replay_looks_for_no_model(doctor, monkeypatch, tmp_path):

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from tests.loopback import Loopback, stream, text_chunks
+from tests.patience import ended
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def test_terminals(profile, tmp_path, monkeypatch, startup):
                 child.expect(answer)
             child.expect(r"In \[3\]: ")
         finally:
-            child.close(force=True)
+            ended(child)
 
 
 @pytest.mark.slow

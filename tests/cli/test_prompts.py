@@ -23,6 +23,7 @@ from tests.loopback import (
     stream,
     tool_chunks,
 )
+from tests.patience import ended
 
 
 def wants_to_write():
@@ -193,5 +194,5 @@ def test_a_terminal_streams_and_asks(serve, tmp_path):
         child.expect("stopped")
         child.expect(pexpect.EOF)
     finally:
-        child.close()
+        ended(child)
     assert child.exitstatus == 130

@@ -17,13 +17,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import nbformat
+import psutil
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
 App = Literal["lab", "notebook"]
 REPOSITORY = Path(__file__).parents[2]
@@ -35,6 +38,7 @@ CHROMIUM_ARGUMENTS = (
 ).split()
 PATIENCE = 60_000
 """Milliseconds for a page to load on a busy machine."""
+_windows: WeakKeyDictionary[Browser, dict[float, BrowserContext]] = WeakKeyDictionary()
 
 NOW = "window.jupyterapp.shell.currentWidget"
 MODEL = f"{NOW}.content.model.sharedModel"
@@ -98,17 +102,18 @@ class Server:
         body = None if data is None else json.dumps(data).encode()
         headers = {"Authorization": f"token {TOKEN}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, body, headers, method=method)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             text = response.read()
         return json.loads(text) if text else None
 
     def close(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """Kill the server and what it started: nobody looks at how it would end in good order."""
+        started = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        self._process.wait()
+        for each in started:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
     def _command(self, port: int) -> list[str]:
         expose = "LabApp" if self.app == "lab" else "JupyterNotebookApp"
@@ -181,9 +186,9 @@ class Notebook:
         the page's.
         """
         write(server.root / name, cells, kernel=kernel)
-        viewport = {"width": size[0], "height": size[1]}
-        context = browser.new_context(viewport=viewport, device_scale_factor=scale)
-        notebook = cls(server, context.new_page(), name)
+        viewport: ViewportSize = {"width": size[0], "height": size[1]}
+        notebook = cls(server, _window(browser, scale).new_page(), name)
+        notebook.page.set_viewport_size(viewport)
         if without:
             notebook.page.route(without, lambda route: route.abort())
         notebook.page.add_init_script(script)
@@ -231,7 +236,7 @@ class Notebook:
         )
         self.page.wait_for_function(f"{MODEL}.cells[{index}].executionState === 'running'")
 
-    def finish(self, index: int, timeout: float = 30) -> list[dict[str, Any]]:
+    def finish(self, index: int, timeout: float = 60) -> list[dict[str, Any]]:
         """Wait for a running cell and return its outputs."""
         self.page.wait_for_function(
             f"{MODEL}.cells[{index}].executionState === 'idle'", timeout=timeout * 1000
@@ -241,7 +246,7 @@ class Notebook:
     def outputs(self, index: int) -> list[dict[str, Any]]:
         return self.evaluate("m.cells[a].getOutputs()", index)
 
-    def run(self, index: int, timeout: float = 30) -> list[dict[str, Any]]:
+    def run(self, index: int, timeout: float = 60) -> list[dict[str, Any]]:
         """Run a cell to its end and return its outputs."""
         self.page.evaluate(
             f"""async i => {{ const nb = {NOW}; nb.content.activeCellIndex = i;
@@ -251,7 +256,7 @@ class Notebook:
         )
         return self.finish(index, timeout)
 
-    def kernel(self, code: str, timeout: float = 30) -> str:
+    def kernel(self, code: str, timeout: float = 60) -> str:
         """Run code in the driver cell and return what it printed; fail on an error."""
         self.evaluate("m.cells[0].setSource(a)", code)
         outputs = self.run(0, timeout)
@@ -281,7 +286,7 @@ class Notebook:
         nbformat.validate(notebook)
         return notebook
 
-    def until(self, condition: Callable[[], object], timeout: float = 10) -> None:
+    def until(self, condition: Callable[[], object], timeout: float = 60) -> None:
         """Wait for something that only Python can see."""
         end = time.monotonic() + timeout
         while not condition():
@@ -294,7 +299,7 @@ class Notebook:
 
     def close(self) -> None:
         """Close the tab and end its kernels."""
-        self.page.context.close()
+        self.page.close()
         for session in self.server.request("/api/sessions"):
             if Path(session["path"]).name == Path(self.name).name:
                 self.server.request(f"/api/sessions/{session['id']}", "DELETE")
@@ -320,6 +325,17 @@ def write(path: Path, cells: Sequence[str | Mapping[str, Any]], *, kernel: str =
         more = {key: value for key, value in cell.items() if key != "cell_type"}
         notebook.cells.append(new[cell["cell_type"]](**({"id": f"cell{number}"} | more)))
     nbformat.write(notebook, path)
+
+
+def _window(browser: Browser, scale: float) -> BrowserContext:
+    """Return the context that all tabs of that scale share, and with it its cache.
+
+    A page of a context of its own would fetch and compile all scripts of the application anew.
+    """
+    windows = _windows.setdefault(browser, {})
+    if scale not in windows:
+        windows[scale] = browser.new_context(device_scale_factor=scale)
+    return windows[scale]
 
 
 def _free_port() -> int:

@@ -23,7 +23,7 @@ TABS = ("Memory", "Skills", "Context", "Session")
 PANELS = "[...window.jupyterapp.shell.widgets('right')].filter(w => w.id.startsWith('hermes-nb-p'))"
 OPENER, STAGE = 1, 2
 """The cells behind the driver: one opens the panel, one is for the test."""
-PATIENCE = 15_000
+PATIENCE = 60_000
 _homes = itertools.count()
 _FRESH = """
 import os

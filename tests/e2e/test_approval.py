@@ -41,7 +41,7 @@ def shown(outputs):
 
 def asked(notebook):
     """Wait for the box and return the text of what it asks about."""
-    notebook.page.wait_for_selector(f"{ASK} button", timeout=15_000)
+    notebook.page.wait_for_selector(f"{ASK} button", timeout=60_000)
     return notebook.page.inner_text(f"{ASK} .hermes-code")
 
 

@@ -35,6 +35,7 @@ from tests.e2e.test_approval import ASK
 from tests.e2e.test_panel_actions import store
 from tests.e2e.test_reload import reload_in_a_turn
 from tests.loopback import Loopback, Reply, event, failure, stall, stream, text_chunks, tool_chunks
+from tests.patience import ended
 
 IMAGES = REPOSITORY / "docs" / "images"
 MOST = 60_000
@@ -328,7 +329,7 @@ def in_a_terminal(folder, url):
     shell.sendline(f"%hermes --approve all {QUESTION}")
     shell.expect(r"In \[\d+\]: ")
     said = settled(shell.before)
-    shell.close(force=True)
+    ended(shell)
     return f"In [4]: {said.strip()}\n"
 
 

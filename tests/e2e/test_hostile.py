@@ -220,7 +220,7 @@ def test_a_question_shows_and_obeys_nothing(watched, model):
     notebook.start(1)
     for _ in range(2):
         button = ".hermes-ask button:has-text('Deny…')"
-        notebook.page.wait_for_selector(button, timeout=15_000)
+        notebook.page.wait_for_selector(button, timeout=60_000)
         unharmed(notebook, ".hermes-ask, .jp-OutputArea-output", 10)
         notebook.page.click(button)
         notebook.page.wait_for_selector(".hermes-ask input:focus")

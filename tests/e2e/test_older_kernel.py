@@ -91,5 +91,5 @@ def test_an_open_question_comes_back_after_a_reload(open_on_old, model):
     reload_in_a_turn(notebook)
     assert asked(notebook) == "rm -rf build; echo cleaned"
     click(notebook, "Run once")
-    notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
+    notebook.until(lambda: len(model.exchanges) > 1)
     assert "cleaned" in results(model)[-1]

@@ -41,13 +41,13 @@ def test_a_reloaded_page_shows_how_the_turn_goes_on_and_ends(open_notebook, serv
     )
     begun(notebook, model, gate, plot, wait)
     reload_in_a_turn(notebook)
-    notebook.until(lambda: "Once upon a **time**" in texts(notebook, 1)[0], timeout=20)
+    notebook.until(lambda: "Once upon a **time**" in texts(notebook, 1)[0])
     gate.set()
-    notebook.until(lambda: "And they" in texts(notebook, 1)[0], timeout=20)
+    notebook.until(lambda: "And they" in texts(notebook, 1)[0])
     assert "running" in texts(notebook, 1)[0]
     notebook.shot(f"reloaded-in-a-turn-{server.app}")
     end.set()
-    notebook.until(lambda: "And they lived." in texts(notebook, 1)[0], timeout=20)
+    notebook.until(lambda: "And they lived." in texts(notebook, 1)[0])
     notebook.ready()
     shown = notebook.outputs(1)
     assert "running" not in texts(notebook, 1)[0] and "1 tool call" in texts(notebook, 1)[0]
@@ -80,11 +80,11 @@ def test_a_page_that_saw_nothing_of_it_lets_go_of_the_run_before(open_notebook, 
     notebook.start(1)
     notebook.page.wait_for_selector(".jp-RenderedMarkdown:has-text('The second')")
     reload_in_a_turn(notebook)
-    notebook.until(lambda: "The second" in texts(notebook, 1)[0], timeout=20)
+    notebook.until(lambda: "The second" in texts(notebook, 1)[0])
     assert len(texts(notebook, 1)) == 1
     gate.set()
     notebook.ready()
-    notebook.until(lambda: "running" not in texts(notebook, 1)[0], timeout=20)
+    notebook.until(lambda: "running" not in texts(notebook, 1)[0])
     assert "The second" in texts(notebook, 1)[0]
 
 
@@ -94,10 +94,10 @@ def test_a_turn_that_ends_while_its_page_loads_is_shown_when_it_is_there(open_no
     begun(notebook, model, gate, stream(text_chunks("there was an end.")))
     notebook.page.goto("about:blank")
     gate.set()
-    notebook.until(model.exchanges[-1].finished.is_set, timeout=20)
+    notebook.until(model.exchanges[-1].finished.is_set)
     notebook.page.wait_for_timeout(1_000)
     notebook.show(notebook.name)
-    notebook.until(lambda: "there was an end." in texts(notebook, 1)[0], timeout=20)
+    notebook.until(lambda: "there was an end." in texts(notebook, 1)[0])
     assert "running" not in texts(notebook, 1)[0]
 
 

@@ -54,8 +54,8 @@ def test_a_turn_outlives_a_reload_of_its_page(open_notebook, model):
     notebook.page.wait_for_timeout(5000)  # for the page to meet the kernel
     gate.set()
     notebook.ready()
-    notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
-    notebook.until(lambda: NEW in notebook.sources(), timeout=30)
+    notebook.until(lambda: len(model.exchanges) > 1)
+    notebook.until(lambda: NEW in notebook.sources())
     assert "Happily ever after." in shown(notebook.run(notebook.ids().index("cell2") + 1))
     next_turn(model, terminal("rm -rf build; echo cleaned"))
     clean = notebook.ids().index("cell3") + 1
@@ -86,7 +86,7 @@ def test_an_open_question_comes_back_after_a_reload(open_notebook, model):
     notebook.shot("approval-after-reload")
     assert notebook.evaluate("nb.content.widgets[1].node.querySelector('.hermes-ask') !== null")
     click(notebook, "Run once")
-    notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
+    notebook.until(lambda: len(model.exchanges) > 1)
     assert "cleaned" in results(model)[-1]
     notebook.ready()
     assert "Done." in shown(notebook.run(32))
@@ -117,7 +117,7 @@ def test_a_question_that_no_page_comes_back_for_is_a_no(open_notebook, model):
     notebook.kernel("import hermes_nb.notebook.approval as approval; approval.ABSENT = 1")
     open_question(notebook, model, terminal("rm -rf build"))
     notebook.page.goto("about:blank")
-    notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
+    notebook.until(lambda: len(model.exchanges) > 1)
     assert "page was closed during this turn" in results(model)[-1]
 
 
@@ -142,7 +142,7 @@ def test_what_is_asked_or_called_right_after_a_reload_waits_for_the_page(open_no
     assert notebook.sources()[1] == NEW
     assert "in the open notebook" in results(model)[-1]
     click(notebook, "Run once")
-    notebook.until(lambda: len(model.exchanges) > 2, timeout=20)
+    notebook.until(lambda: len(model.exchanges) > 2)
     assert "cleaned" in results(model)[-1]
 
 
@@ -155,5 +155,5 @@ def test_a_question_moves_to_the_side_when_its_cell_is_deleted(open_notebook, mo
     assert asked(notebook) == command
     notebook.shot("approval-at-the-side")
     click(notebook, "Run once")
-    notebook.until(lambda: len(model.exchanges) > 1, timeout=20)
+    notebook.until(lambda: len(model.exchanges) > 1)
     assert "cleaned" in results(model)[-1]

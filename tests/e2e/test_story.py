@@ -138,7 +138,7 @@ def test_a_failed_cell_is_mended_and_run_again(open_notebook, model):
     )
     notebook.start(2)
     for label in ("Apply", "Run once"):
-        notebook.page.wait_for_selector(f".hermes-ask button:has-text('{label}')", timeout=15_000)
+        notebook.page.wait_for_selector(f".hermes-ask button:has-text('{label}')", timeout=60_000)
         notebook.shot(f"fix-{label.split()[0].lower()}")
         notebook.page.click(f".hermes-ask button:has-text('{label}')")
     notebook.finish(2)

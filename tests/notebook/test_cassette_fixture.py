@@ -33,7 +33,7 @@ def run(folder, **env):
     done = subprocess.run(
         [
             sys.executable,
-            *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval"),
             "test_story.py",
         ],
         cwd=folder,

@@ -115,6 +115,18 @@ def test_a_session_is_exported_once(desk, form, suffix):
         desk(f"export {form}")
 
 
+def test_an_export_that_cannot_be_is_said_in_one_line(desk, monkeypatch):
+    desk.plays("Forty-two.")
+    desk.ask("What is it?")
+    with pytest.raises(ConfigError, match="a format is one of markdown, notebook, jsonl"):
+        desk("export pdf")
+    with pytest.raises(ConfigError, match="there is no session"):
+        desk('export a "title')
+    monkeypatch.chdir("/proc/self")  # where not even root makes files
+    with pytest.raises(ConfigError, match="cannot be written"):
+        desk("export")
+
+
 def test_the_context_names_every_layer_and_shows_one(desk):
     Path("AGENTS.md").write_text("Use tabs, never spaces.\n")
     desk.plays(call("list_files"), "Done.")

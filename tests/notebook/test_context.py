@@ -157,6 +157,7 @@ def test_a_syntax_error_names_its_line(shell, capsys):
 
 
 def test_a_deep_recursion_and_a_cause_stay_short(shell, capsys):
+    shell.InteractiveTB.set_mode("Minimal")  # IPython takes half a minute to show a thousand frames
     fail(shell, "def f(): f()\nf()")
     assert len(last_error(shell).lines) <= 5
     fail(shell, "try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('no') from e")

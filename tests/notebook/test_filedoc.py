@@ -463,6 +463,7 @@ def test_no_permission_is_said(open_path, path, mode):
     script = f"""
 import asyncio, os, sys
 from pathlib import Path
+sys.modules["rfc3987_syntax"] = None  # as in conftest.py
 from hermes_nb.notebook.filedoc import FileDocument
 document = FileDocument(Path({str(path)!r}))
 asyncio.run(FileDocument(Path({str(spare)!r})).insert("x"))  # imports what nobody may not read
@@ -484,6 +485,7 @@ except Exception as error:
 KILLED = """
 import asyncio, json, os, random, signal, sys, time
 from pathlib import Path
+sys.modules["rfc3987_syntax"] = None  # as in conftest.py
 import nbformat
 from hermes_nb.notebook.filedoc import FileDocument
 
@@ -541,8 +543,8 @@ with path.open("w") as file:
     file.write('{"cells": [{"cell_type": "code", "execution_count": 1, "id": "big",')
     file.write('"metadata": {}, "source": ["x"], "outputs": [')
     file.write('{"output_type": "stream", "name": "stdout", "text": [')
-    for _ in range(1_200_000):
-        file.write('"' + "x" * 78 + '\\\\n",\\n')
+    for _ in range(1_200):
+        file.write(('"' + "x" * 78 + '\\\\n",\\n') * 1_000)
     file.write('"end"]}, {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "')
     for _ in range(100):
         file.write("y" * 1_000_000)

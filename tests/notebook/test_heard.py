@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.notebook.panels.heard import answered, teller
+from hermes_nb.notebook.heard import answered, teller
 
 MESSAGE = {"header": {"msg_id": "m", "msg_type": "comm_msg"}}
 

@@ -35,6 +35,7 @@ from hypothesis import strategies as st
 
 from tests.kernels import kernel
 from tests.loopback import Loopback, stream, text_chunks, tool_chunks
+from tests.patience import STOPS_WITHIN
 
 CALL = ToolCall(id="1", name="delegate_task", arguments={"tasks": ["count", "sum"]})
 HOSTILE = "<img src=x onerror=alert(1)> `|` [a](javascript:x) \u202etxt sk-proj-" + "a1B2" * 8
@@ -60,7 +61,7 @@ def test_a_running_child_is_one_line_below_its_call():
     )
     lines = transcript.running().split("\n")
     at = next(i for i, line in enumerate(lines) if "delegate" in line)
-    assert "↳ ◌ count · `read_file a.csv` · 2 requests · 0.0 s" in lines[at + 1]
+    assert "↳ ◌ count · `read_file a.csv` · 2 requests · " in lines[at + 1]
     assert "↳ ✗ sum · failed · 1 request · 3.0 s" in lines[at + 2]
     assert transcript.usage.requests == 1  # that of the child which is over
 
@@ -298,7 +299,7 @@ def test_the_stop_button_ends_children_and_their_processes(tmp_path, home):
                 stop_delay=1.0,
             )
             assert result.error["ename"] == "Stopped"
-            assert result.stop_seconds < 3
+            assert result.stop_seconds < STOPS_WITHIN
             assert result.markdown.count("↳ ■") == 2
             look = ["pgrep", "-f", f"sleep {seconds}"]
             left = subprocess.run(look, capture_output=True, check=False)

@@ -16,6 +16,8 @@ import pytest
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.kernel import execute
 
+from tests.patience import SOON
+
 pytestmark = [
     pytest.mark.usefixtures("signals"),
     pytest.mark.filterwarnings("ignore:To exit"),  # IPython's, at each SystemExit
@@ -283,13 +285,13 @@ def test_autoreload_works_in_nested_code(run, tmp_path, monkeypatch):
     "code",
     [
         "while True: pass",
-        "import time\ntime.sleep(20)",
+        "import time\ntime.sleep(60)",
         "while True:\n    try: pass\n    except Exception: pass",
-        "import asyncio\nawait asyncio.sleep(20)",
-        "import asyncio, time\nawait asyncio.sleep(0)\ntime.sleep(20)",
-        "import asyncio\nawait asyncio.gather(asyncio.sleep(20), asyncio.sleep(30))",
+        "import asyncio\nawait asyncio.sleep(60)",
+        "import asyncio, time\nawait asyncio.sleep(0)\ntime.sleep(60)",
+        "import asyncio\nawait asyncio.gather(asyncio.sleep(60), asyncio.sleep(30))",
         "class R:\n    def __repr__(self):\n        while True: pass\nR()",
-        "!sleep 20",
+        "!sleep 60",
         "%time while True: pass",
     ],
 )
@@ -300,7 +302,7 @@ def test_time_limit(run, code):
     assert (done.error.ename, done.error.evalue) == ("TimeLimit", "stopped after 0.3 s")
     assert done.outputs[-1]["output_type"] == "error"
     assert done.outputs[-1]["ename"] == "TimeLimit"
-    assert done.seconds < 2
+    assert done.seconds < SOON
     assert "interrupt.py" not in "".join(done.outputs[-1]["traceback"])
 
 
@@ -312,23 +314,28 @@ def test_code_that_ignores_being_stopped_is_left_behind(run, monkeypatch):
         timeout=0.1,
     )
     assert done.timed_out and done.error.ename == "TimeLimit"
-    assert done.seconds < 1.5
+    assert done.seconds < SOON
+
+
+PRESS = """\
+import os, signal, threading, time
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+"""
+"""Begins code that somebody stops while it runs, however long it took to begin."""
 
 
 def test_stop_in_sync_code(run):
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    done = run("while True: pass")
+    done = run(f"{PRESS}while True: pass")
     assert done.interrupted and done.error.ename == "KeyboardInterrupt"
 
 
 def test_a_stop_that_code_handles_is_still_a_stop(run):
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    done = run("import time\ntry: time.sleep(20)\nexcept KeyboardInterrupt: print('saved')")
+    done = run(f"{PRESS}try: time.sleep(60)\nexcept KeyboardInterrupt: print('saved')")
     assert done.interrupted and done.error is None
     assert text(done) == "saved\n"
 
 
-@pytest.mark.parametrize("code", ["while True: pass", "import asyncio\nawait asyncio.sleep(20)"])
+@pytest.mark.parametrize("code", ["while True: pass", "import asyncio\nawait asyncio.sleep(60)"])
 def test_a_stop_from_just_before_is_not_lost(shell, code):
     """It has only asked for a cancellation, and code that never waits would hold that up."""
 
@@ -368,7 +375,7 @@ def test_a_stop_at_any_moment_leaves_the_shell_whole(shell, wait):
 
 def test_a_foreign_cancellation_stops_the_code_and_passes_through(shell):
     async def main():
-        task = asyncio.create_task(execute(shell, "import asyncio\nawait asyncio.sleep(20)\nx = 1"))
+        task = asyncio.create_task(execute(shell, "import asyncio\nawait asyncio.sleep(60)\nx = 1"))
         await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait({task})
@@ -381,7 +388,7 @@ def test_a_foreign_cancellation_stops_the_code_and_passes_through(shell):
 
 def test_off_the_main_thread_async_code_has_a_time_limit(shell):
     results = []
-    code = "import asyncio\nawait asyncio.sleep(20)"
+    code = "import asyncio\nawait asyncio.sleep(60)"
     thread = threading.Thread(
         target=lambda: results.append(asyncio.run(execute(shell, code, timeout=0.1)))
     )
@@ -423,10 +430,10 @@ def test_output_is_announced_while_the_code_runs(run):
 
 def test_a_nested_run_is_cheap(shell):
     async def main():
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in range(50):
             await execute(shell, "1 + 1", timeout=10)
-        return (time.perf_counter() - started) / 50
+        return (time.process_time() - started) / 50
 
     assert asyncio.run(main()) < 0.02  # 1 ms on a quiet machine
 

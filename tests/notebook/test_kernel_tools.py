@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
 
 import pytest
 from hermes_nb.core.errors import ToolError, TurnInterrupted
@@ -94,10 +91,16 @@ def test_a_time_out_says_so(use):
         use("run_python", timeout=0.2, code="print('x')\nwhile True: pass")
 
 
+PRESSED = """\
+import os, signal, threading, time
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+time.sleep(60)"""
+"""Code that somebody stops while it runs, however long it took to begin."""
+
+
 def test_a_stop_ends_the_turn(use):
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(TurnInterrupted):
-        use("run_python", code="import time\ntime.sleep(20)")
+        use("run_python", code=PRESSED)
 
 
 def test_long_code_shows_signs_of_life(use):
@@ -158,10 +161,7 @@ def test_an_agent_uses_the_live_namespace(shell, make_agent):
 
 
 def test_a_stop_leaves_a_valid_conversation(shell, make_agent):
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    agent = make_agent(
-        call("run_python", code="import time\ntime.sleep(20)"), tools=list(kernel_tools(shell))
-    )
+    agent = make_agent(call("run_python", code=PRESSED), tools=list(kernel_tools(shell)))
     events = take_turn(agent)
     assert events[-1] == TurnEnded("interrupted")
     assert every_call_has_one_result(agent.messages)

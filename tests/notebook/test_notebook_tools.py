@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import threading
 import time
 from dataclasses import replace
 
@@ -27,6 +24,7 @@ from hermes_nb.tools.wrap import asking
 
 from tests.conftest import every_call_has_one_result, take_turn
 from tests.notebook.test_filedoc import STREAM, code, notebook, text, valid, written
+from tests.patience import SOON
 
 pytestmark = pytest.mark.usefixtures("signals")
 
@@ -272,7 +270,7 @@ def test_a_cell_has_a_time_limit(use, shell, path):
     slow = asyncio.run(document.cells())[0].id
     began = time.monotonic()
     assert "TimeLimit: stopped after 1 s" in refused(use, "run_cell", id=slow, timeout=1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON
     assert "give the seconds" in refused(use, "run_cells", ids=[slow], timeout=0)
 
 
@@ -280,7 +278,7 @@ def test_run_cells(use, shell, path):
     use("notebook_outline")
     events = []
     shown = use("run_cells", ids=["load-code", "use-code"], emit=events.append)
-    assert "cell load-code (index 1) ran in 0." in shown
+    assert "cell load-code (index 1) ran in " in shown
     assert ", outputs in the file nb.ipynb\n20" in shown and shown.endswith("\n21")
     assert shell.user_ns["y"] == 21
     cells = valid(path)["cells"]
@@ -311,10 +309,15 @@ def test_what_does_not_run(use, path, shell):
     assert "`ids` is empty" in refused(use, "run_cells", ids=[])
 
 
+PRESSED = """\
+import os, signal, threading, time
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+time.sleep(60)"""
+
+
 def test_a_stop_writes_what_was_shown_and_ends_the_turn(use, path):
     use("notebook_outline")
-    use("edit_cell", id="use-code", new="print('begun')\nimport time\ntime.sleep(20)")
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    use("edit_cell", id="use-code", new=f"print('begun')\n{PRESSED}")
     with pytest.raises(TurnInterrupted):
         use("run_cell", id="use-code")
     assert valid(path)["cells"][3]["outputs"][0]["text"] == ["begun\n"]

@@ -117,18 +117,18 @@ def test_terminal_text(text, result):
     ],
 )
 def test_cleaning_is_linear(text):
-    started = time.perf_counter()
+    started = time.process_time()
     clean(text)
-    assert time.perf_counter() - started < 5  # about 0.3 s for 2 MB; quadratic would be minutes
+    assert time.process_time() - started < 5  # about 0.3 s for 2 MB; quadratic would be minutes
 
 
 @pytest.mark.parametrize(
     "piece", ["<", "<a ", "<!--", "<script>", "<style>x", "</", "&", "<![CDATA["]
 )
 def test_reading_html_is_linear(piece):
-    started = time.perf_counter()
+    started = time.process_time()
     html_to_text(piece * (400_000 // len(piece)))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @given(st.text(alphabet="<>/ab!-&;\"'= tdscriptI\u0130\n", max_size=60))

@@ -28,6 +28,7 @@ from hermes_nb.notebook.panel_commands import panel as panel_command
 from hermes_nb.notebook.panels import panel as panels
 from hermes_nb.notebook.panels.charts import Part, gauge, legend, meter, spending
 from hermes_nb.notebook.panels.panel import Panel
+from hermes_nb.notebook.panels.parts import FIRST, PAGE
 from hermes_nb.notebook.panels.style import document, paragraphs, shown
 from hermes_nb.notebook.resident import Resident
 from hypothesis import given
@@ -353,7 +354,7 @@ async def test_the_window_is_drawn_compressed_and_put_back(desk):
 
 @played
 async def test_a_running_turn_keeps_the_conversation_from_being_changed(desk):
-    desk.plays("one", " ".join(["word"] * 60), "three", delay=0.02)
+    desk.plays("one", " ".join(["word"] * 3_000), "three", delay=0.02)
     await desk.resident.ask("a")
     await desk.open("context")
     turn = asyncio.create_task(desk.resident.ask("b"))
@@ -369,6 +370,8 @@ async def test_a_running_turn_keeps_the_conversation_from_being_changed(desk):
     await desk.click("add")
     await desk.type("Written while a turn ran")
     assert "Added" in await desk.click("Save")
+    assert not turn.done()
+    desk.model._delay = 0.0
     await turn
     desk.panel.select("context")
     await asyncio.sleep(0.6)
@@ -635,3 +638,45 @@ def test_any_text_is_text(text):
 
 def test_the_interval_is_half_a_second():
     assert panels.INTERVAL == 0.5
+
+
+@played
+async def test_a_panel_that_was_closed_has_little_to_draw_when_it_is_opened_again(desk):
+    for n in range(30):
+        desk.skill(f"skill-{n:02}")
+    await desk.open("skills")
+    await desk.panel.settled()
+
+    def rows():
+        return [w for w in desk.buttons() if w.description.startswith("skill-")]
+
+    assert len(rows()) == PAGE
+    for views in (1, 0):
+        desk.panel.widget._view_count = views
+    await desk.panel.settled()
+    assert len(rows()) == FIRST
+    others = [tab for tab in desk.panel.tabs if tab is not desk.panel.tab]
+    assert not any(tab.widget.children for tab in others)
+    desk.panel.refresh()
+    await desk.panel.settled()
+    assert len(rows()) == FIRST, "nobody looks at it"
+    desk.panel.widget._view_count = 1
+    await desk.panel.settled()
+    assert len(rows()) == PAGE
+    desk.panel.select("session")
+    await desk.panel.settled()
+    assert "There is no session yet." in desk.text()
+
+
+@played
+async def test_a_skill_opens_without_the_lines_behind_it_being_made_anew(desk):
+    for n in range(5):
+        desk.skill(f"skill-{n:02}")
+    await desk.open("skills")
+    listing = desk.panel.tab._skills.widget
+    before = listing.children
+    await desk.click("skill-01")
+    assert "Do it step by step." in desk.text()
+    assert listing.children is before
+    await desk.click("skill-01")
+    assert "Do it step by step." not in desk.text()

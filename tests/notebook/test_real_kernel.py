@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.patience import STOPS_WITHIN
+
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
 
 IDLE = """
@@ -30,7 +32,7 @@ def nested(code, timeout=None):
 def test_stop_while_idle(kernel):
     cell = kernel.run(IDLE, interrupt=0.3)
     assert cell.text == "ready\nstopped True\n"
-    assert cell.latency < 1
+    assert cell.latency < STOPS_WITHIN
 
 
 @pytest.mark.parametrize(
@@ -47,19 +49,19 @@ def test_stop_while_idle(kernel):
 def test_stop_in_nested_code(kernel, code):
     cell = kernel.run(nested(code), interrupt=0.3)
     assert "stopped False interrupted True KeyboardInterrupt\nwent on 0" in cell.text, cell
-    assert cell.latency < 1
+    assert cell.latency < STOPS_WITHIN
 
 
 def test_stop_in_a_shell_command(kernel):
     cell = kernel.run(nested("!sleep 20\n1/0"), interrupt=0.5)
     assert "interrupted True" in cell.text
-    assert cell.latency < 2
+    assert cell.latency < STOPS_WITHIN
 
 
 def test_the_kernels_own_handler_is_back(kernel):
     cell = kernel.run("print('ready', flush=True)\ntime.sleep(20)", interrupt=0.2)
     assert cell.error.startswith("KeyboardInterrupt")
-    assert cell.latency < 1
+    assert cell.latency < STOPS_WITHIN
 
 
 def test_time_limits(kernel):
@@ -147,8 +149,8 @@ def test_a_forked_child_ends_where_the_agent_begins(kernel):
     code = "pid = os.fork()\nprint('child' if pid == 0 else 'parent')"
     cell = kernel.run(
         f"r = await execute(ip, {code!r})\n"
-        "print('agent goes on', r.error)\n"
-        "print('child ended with', os.waitpid(pid, 0)[1])"
+        "print(f'agent goes on {r.error}')\n"  # in one piece: the child may print meanwhile
+        "print(f'child ended with {os.waitpid(pid, 0)[1]}')"
     )
     assert cell.text.count("agent goes on None") == 1
     assert "child ended with 0" in cell.text

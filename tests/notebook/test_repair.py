@@ -34,6 +34,7 @@ def test_a_fix_works_when_other_cells_ran_since_and_the_id_is_unknown(shell, cap
 
 def test_long_cells_backticks_and_secrets(shell, capsys):
     key = "sk-" + "a1" * 20
+    shell.InteractiveTB.set_mode("Minimal")  # IPython takes seconds to show a part of a long cell
     shell.run_cell(f"key = '{key}'\ns = '```'\n" + "x = 1\n" * 5000 + "1 / 0")
     prompt = fix_prompt(shell)
     assert "a1a1" not in prompt

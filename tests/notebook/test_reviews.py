@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.kernels import kernel
+from tests.patience import SOON
 
 pytestmark = pytest.mark.kernel
 
@@ -27,7 +28,7 @@ use_model(model)
 """
 WAIT = """
 import time
-until = time.monotonic() + 10
+until = time.monotonic() + 60
 while len(model.requests) < 4 and time.monotonic() < until:
     time.sleep(0.05)
 time.sleep(0.3)
@@ -55,7 +56,7 @@ def test_a_review_comes_after_so_many_turns_and_is_told_at_the_next(running):
     assert "Second." in running.run("%hermes two", allow_stdin=True).markdown
     began = time.monotonic()
     assert running.run("1 + 1").text == "2"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON
     assert running.run(WAIT).text.split() == ["4", "True"]
     third = running.run("%hermes three", allow_stdin=True)
     assert "Learned since: memory: add user: Answers in German, please." in third.markdown

@@ -12,6 +12,8 @@ from hermes_nb.notebook.rollcall import RollCall
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import SOON
+
 OWN = Info(path="a", name="own", client="c", holds=True)
 OTHER = Info(path="a", name="other", client="d", holds=True)
 ELSEWHERE = Info(path="b", name="elsewhere", client="c", holds=False)
@@ -43,9 +45,9 @@ def answered(call, *hellos, timeout=1.0):
 
 
 def test_the_page_that_ran_the_cell_ends_the_call_at_once():
-    chosen, calls, seconds = answered(RollCall(cell="x", client="c"), (0, OWN), timeout=9)
+    chosen, calls, seconds = answered(RollCall(cell="x", client="c"), (0, OWN), timeout=60)
     assert (chosen, calls) == (OWN, 1)
-    assert seconds < 5
+    assert seconds < SOON
 
 
 @pytest.mark.parametrize("order", [(OTHER, ELSEWHERE, OWN), (ELSEWHERE, OTHER), (ELSEWHERE,)])
@@ -56,15 +58,26 @@ def test_the_best_of_those_who_come_soon_is_chosen(order):
 
 
 def test_a_page_that_was_left_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(rollcall, "GRACE", 5)
+    monkeypatch.setattr(rollcall, "GRACE", 60)
     call = RollCall(cell="x", client="c", last="other", left=True)
-    assert answered(call, (0, OTHER), timeout=9)[2] < 4
+    assert answered(call, (0, OTHER), timeout=60)[2] < SOON
 
 
 def test_it_calls_again_until_a_page_is_loaded():
-    chosen, calls, _ = answered(RollCall(cell="x", client="c"), (0.3, OTHER), timeout=9)
-    assert chosen == OTHER
-    assert 3 <= calls <= 15
+    calls = []
+
+    async def go():
+        queue = asyncio.Queue()
+
+        def called():
+            calls.append(1)
+            if len(calls) == 3:
+                queue.put_nowait((None, OTHER))
+
+        return await RollCall(cell="x", client="c").answer(queue, called, 60)
+
+    assert asyncio.run(go()) == (None, OTHER)
+    assert 3 <= len(calls) <= 5
 
 
 @given(st.lists(st.sampled_from([OTHER, ELSEWHERE]), max_size=4), st.floats(0, 0.05))
@@ -72,4 +85,4 @@ def test_it_always_ends_in_time(infos, timeout):
     call = RollCall(cell="x", client="c")
     chosen, calls, seconds = answered(call, *((0, info) for info in infos), timeout=timeout)
     assert chosen in infos or (chosen is None and calls)
-    assert seconds < timeout + 2
+    assert seconds < timeout + SOON

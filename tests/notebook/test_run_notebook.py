@@ -17,6 +17,7 @@ from hermes_nb.notebook.filedoc import FileDocument
 from hermes_nb.notebook.notebook_tools import notebook_tools
 
 from tests.notebook.test_filedoc import OLD, code, notebook, text, written
+from tests.patience import STOPS_WITHIN
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
 
@@ -137,8 +138,8 @@ def test_a_time_limit(use, tmp_path):
     written(
         tmp_path / "n.ipynb", notebook(code("import time\ntime.sleep(60)", "a"), code("1", "b"))
     )
-    said = use(path="n.ipynb", timeout=6)
-    assert "stopped after 6 s at cell 0 a: import time time.sleep(60); the rest was not run" in said
+    said = use(path="n.ipynb", timeout=9)
+    assert "stopped after 9 s at cell 0 a: import time time.sleep(60); the rest was not run" in said
     assert children() == []
 
 
@@ -214,7 +215,7 @@ def test_in_a_real_kernel_stop_ends_it(kernel, tmp_path):
     cell = kernel.run(
         f"with stoppable() as stop:\n    await go({str(path)!r})\nprint(stop.stopped)", interrupt=1
     )
-    assert cell.text.endswith("True\n") and cell.latency < 2, cell
+    assert cell.text.endswith("True\n") and cell.latency < STOPS_WITHIN, cell
     left = kernel.run(
         "import psutil, time\n"
         "end = time.monotonic() + 10\n"

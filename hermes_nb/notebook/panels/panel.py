@@ -18,9 +18,9 @@ from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.channel import Info
+from hermes_nb.notebook.heard import teller
 from hermes_nb.notebook.panels.acting import Actions, told
 from hermes_nb.notebook.panels.context import ContextTab
-from hermes_nb.notebook.panels.heard import teller
 from hermes_nb.notebook.panels.memory import MemoryTab
 from hermes_nb.notebook.panels.parts import Kit, write
 from hermes_nb.notebook.panels.session import SessionTab
@@ -33,6 +33,8 @@ from hermes_nb.safety.visible import visible
 INTERVAL = 0.5
 """Seconds between two updates during a turn."""
 TITLE = "Hermes"
+DRAWN = 0.15
+"""Seconds after which a page that opened the panel has drawn what is seen and gets the rest."""
 SHOWING = 10.0
 """Seconds that a page has to show the panel: it may have to load the widget library first."""
 
@@ -65,6 +67,9 @@ class Panel:
         self.widget.observe(self._viewed, names="_view_count")
         self._pages: set[str] = set()
         self._beside = False
+        self._folded: dict[str, Any] = {}
+        self._hidden = False
+        self._fold()
         self._timer: asyncio.TimerHandle | None = None
         self._updated = 0.0
         self._reading = asyncio.Lock()
@@ -101,6 +106,7 @@ class Panel:
         name = one_line(visible(PurePosixPath(page.path).stem), 30)
         asked = {"model_id": self.widget.model_id, "title": f"{TITLE} · {name}", "again": again}
         await frontend.call("panel", timeout=SHOWING, **asked)
+        self._seen()
         return True
 
     def heard(self, event: Event | BackgroundEvent) -> None:
@@ -154,6 +160,35 @@ class Panel:
                 tab.show(await in_thread(tab.read))
             except (HermesError, OSError) as error:
                 self._say(told(error), True)  # noqa: FBT003 - acting.Say
+        self._actions.start(self._unfold)
+
+    def _fold(self) -> None:
+        """Leave in the page what is seen first: the tab in sight, with the first of its lines.
+
+        A page makes a view for each widget there is, also for those of tabs that nobody looks at.
+        """
+        for tab in self.tabs:
+            if tab is not self.tab and tab.title not in self._folded:
+                self._folded[tab.title] = tab.widget.children
+                write(tab.widget, (), "children")
+        for listing in self._kit.listings:
+            listing.fold()
+
+    def _unfold_tab(self) -> None:
+        if (children := self._folded.pop(self.tab.title, None)) is not None:
+            write(self.tab.widget, children, "children")
+
+    async def _unfold(self) -> None:
+        """Add the other lines once the first ones have been drawn."""
+        await asyncio.sleep(DRAWN)
+        if not self._hidden:
+            for listing in self._kit.listings:
+                listing.fold(folded=False)
+
+    def _seen(self) -> None:
+        if self._hidden:
+            self._hidden = False
+            self._actions.start(self._unfold)
 
     def _questions(self) -> str:
         asked = list(self._resident.happenings.asked.values())
@@ -173,12 +208,18 @@ class Panel:
 
     def _turned(self, _: object) -> None:
         """Show the tab that was turned to; what a click in another one did is over."""
+        self._actions.call(self._unfold_tab)
         self._actions.call(lambda: self._say("", False))  # noqa: FBT003 - acting.Say
         self.refresh()
 
     def _viewed(self, change: Any) -> None:  # noqa: ANN401 - traitlets' Bunch
         """Take note of how many views pages have: the last one goes when the user closes it."""
         self._beside = change["new"] > 0
+        if self._beside:
+            self._seen()
+        else:
+            self._hidden = True
+            self._actions.call(self._fold)
 
     def _hello(self, page: Info) -> None:
         """Show the panel again in a page that was reloaded while it was open there."""

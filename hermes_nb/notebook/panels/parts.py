@@ -16,13 +16,15 @@ import traitlets
 from ipywidgets.widgets.widget_description import DescriptionStyle
 from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
 
-from hermes_nb.notebook.panels.heard import Tell, answered
+from hermes_nb.notebook.heard import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.safety.fragments import clean_html
 
 Item = TypeVar("Item")
 PAGE = 20
 """Lines of a list that are shown at a time."""
+FIRST = 8
+"""Lines of them that a list has in the page at first, where it was folded: about what is seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class Kit:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
+        self.listings: list[Listing[Any]] = []
         self._made: list[Any] = []
         self._layout = self._kept(widgets.Layout())
         self._styles: dict[type, Any] = {}
@@ -172,11 +175,16 @@ class Row:
         self.widget = kit.box(self._body)
         self._line: Line | None = None
 
-    def show(self, line: Line) -> None:
-        """Show another line, or the same one as it is now."""
+    def show(self, line: Line, below: Any = None) -> None:  # noqa: ANN401 - ipywidgets has no types
+        """Show another line, or the same one as it is now, and what is open `below` it."""
         if line == self._line:
             self._take(line)
-            return
+        else:
+            self._fill(line)
+        parts = (*([self._head] if line.head else []), self._body)
+        _set(self.widget, "children", (*parts, *([below] if below is not None else [])))
+
+    def _fill(self, line: Line) -> None:
         self._line = line
         _set(self._head, "value", line.head)
         _set(self._text, "value", line.text)
@@ -189,7 +197,6 @@ class Row:
         _set(self._top, "children", top)
         first = (self._top if line.name else self._text,)
         _set(self._body, "children", (*first, *([self._below] if below else [])))
-        _set(self.widget, "children", (*([self._head] if line.head else []), self._body))
 
     def _take(self, line: Line) -> None:
         while len(self._acts) < len(line.acts):
@@ -204,7 +211,9 @@ class Listing(Generic[Item]):
     """A list of lines, a page at a time; `line(item)` is asked for what is shown alone.
 
     `moved` is called when another page is wanted, and has to call `show` again. Below the line
-    whose key was given to `open` stands another widget.
+    whose key was given to `open` stands another widget: in the line's own box, as a page makes all
+    views anew that stand behind one which comes or goes. Folded, it has its first lines alone, so
+    that a page that opens it draws what is seen before the rest.
     """
 
     def __init__(
@@ -216,30 +225,43 @@ class Listing(Generic[Item]):
         self._empty = kit.markup(empty, "hermes-dim")
         self._rows: list[Row] = []
         self._page = 0
+        self._folded = False
+        self._items: Sequence[Item] | None = None
         self._opened: tuple[str, Any] | None = None
         self._before, self._after = Push(kit, "hermes-link"), Push(kit, "hermes-link")
         self._where = kit.markup("", "hermes-small", "hermes-dim")
         self._pager = kit.box(self._before.widget, self._where, self._after.widget, line=True)
         self.widget = kit.box()
+        kit.listings.append(self)
 
     def show(self, items: Sequence[Item]) -> None:
         """Show these items, on the page that was looked at last as far as there still is one."""
+        self._items = items
         last = max(len(items) - 1, 0) // PAGE
         self._page = min(self._page, last)
         first = self._page * PAGE
+        some = items[first : first + (FIRST if self._folded else PAGE)]
         children: list[Any] = []
-        for index, item in enumerate(items[first : first + PAGE]):
+        for index, item in enumerate(some):
             if index == len(self._rows):
                 self._rows.append(Row(self._kit))
-            line = self._line(item)
-            self._rows[index].show(line)
+            line, below = self._line(item), self._opened
+            self._rows[index].show(line, below[1] if below and below[0] == line.key else None)
             children.append(self._rows[index].widget)
-            if self._opened is not None and self._opened[0] == line.key:
-                children.append(self._opened[1])
-        if last:
+        if last and not self._folded:
             self._turn_pages(first, len(items), last)
             children.append(self._pager)
         _set(self.widget, "children", tuple(children) or (self._empty,))
+
+    def fold(self, *, folded: bool = True) -> None:
+        """Have the first lines alone in the page from now on, or all of them again."""
+        if folded == self._folded:
+            return
+        self._folded = folded
+        if self._items is not None and folded:
+            _set(self.widget, "children", self.widget.children[:FIRST])
+        elif self._items is not None:
+            self.show(self._items)
 
     def open(self, key: str, below: Any) -> None:  # noqa: ANN401 - ipywidgets has no types
         """Put a widget below the line with this key from the next `show` on; "" takes it away."""

@@ -12,6 +12,7 @@
   const TARGET = 'hermes_nb';
   const PROTOCOL = 2; // the same number as in hermes_nb/notebook/frontend.py
   const WIDGET = 'application/vnd.jupyter.widget-view+json';
+  const RUNNING = '(the turn was still running when this was saved)'; // as in notebook/view.py
   const PAGE = Math.random().toString(36).slice(2);
   let scope;
 
@@ -220,6 +221,25 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
     return () => void told.then(dismiss => dismiss()).catch(console.warn);
   };
 
+  const plain = output => [output.data?.['text/plain'] ?? ''].flat().join('');
+
+  // A turn whose kernel is gone is over: what its cell shows would say "running" for ever.
+  const gone = panel => {
+    for (const cell of panel.content.model.sharedModel.cells) {
+      const outputs = cell.cell_type === 'code' ? cell.getOutputs() : [];
+      if (!outputs.some(output => plain(output) === RUNNING)) continue;
+      const ended = output => {
+        if (plain(output) !== RUNNING) return output;
+        const shown = [output.data['text/markdown'] ?? ''].flat().join('');
+        const markdown = shown.replace(/^(> (?:↳ )?)◌/gm, '$1■').replace(
+          /<sub>◌ (?:running(?: · )?)?/, '<sub>■ the kernel ended · ');
+        const data = { 'text/markdown': markdown, 'text/plain': '(the kernel ended in this turn)' };
+        return { ...output, data };
+      };
+      cell.setOutputs(outputs.map(ended));
+    }
+  };
+
   const operations = app => {
     return {
       info: panel => ({
@@ -288,7 +308,6 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
         const index = find(panel, id);
         const cell = panel.content.model.sharedModel.cells[index];
         if (cell.cell_type !== 'code') throw new Refusal('invalid', `cell ${id} is not a code cell`);
-        const plain = output => [output.data?.['text/plain'] ?? ''].flat().join('');
         const shown = cell.getOutputs();
         const at = shown.findIndex(output => plain(output) === running);
         if (at < 0 && shown.some(output => plain(output) === plain(outputs[0]))) return;
@@ -440,7 +459,9 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
       const clear = () => [...boxes.values()].forEach(remove => remove());
       kernel.disposed.connect(clear);
       kernel.statusChanged.connect((_, status) => {
-        if (['autorestarting', 'restarting', 'terminating', 'dead'].includes(status)) clear();
+        if (!['autorestarting', 'restarting', 'terminating', 'dead'].includes(status)) return;
+        clear();
+        panels(kernel).forEach(gone);
       });
       kernel.registerCommTarget(TARGET, (comm, open) =>
         serve(kernel, boxes, comm, open.content.data.cell)
