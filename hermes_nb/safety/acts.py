@@ -11,24 +11,24 @@ time is linear in the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
-from hermes_nb.safety.alphabet import PARAGRAPH, SENTENCE, class_bits, masks
+from hermes_nb.safety.alphabet import PARAGRAPH, SENTENCE, class_bits, having
 from hermes_nb.safety.frames import ACTS, FRAMES
 from hermes_nb.safety.lexicon import lexicon
 from hermes_nb.safety.normalise import Span
 from hermes_nb.safety.rules import charset, compiled, mask
+from hermes_nb.safety.sentences import Sentences
 from hermes_nb.safety.signs import Sign
 from hermes_nb.safety.standing import Standing
 from hermes_nb.safety.tagging import Tagged
+from hermes_nb.safety.work import WORK, Work
 
-_LONGEST = 48
-"""Tags of a sentence that are read as one; a longer one is read in pieces that overlap by half."""
 _REACH = 100
 """Tags that the frames of an act may lie apart."""
-_SENTENCES = re.compile(f"[^{SENTENCE}{PARAGRAPH}]+[{SENTENCE}]?")
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
 """Frames within whose first part no clause ends."""
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
@@ -75,36 +75,28 @@ class _Found:
     frames: int
 
 
-_ByNeed = Sequence[tuple[int, Sequence[_Frame]]]
-"""Frames by the rarest class that they need: most sentences have few of them."""
-
-
-def _by_rarest(frames: Iterable[_Frame]) -> _ByNeed:
-    groups: dict[int, list[_Frame]] = {}
-    for frame in frames:
-        groups.setdefault(frame.needs[0] if frame.needs else ~0, []).append(frame)
-    return list(groups.items())
-
-
 @cache
 def _frames() -> tuple[_Frame, ...]:
     bits: dict[str, int] = {}
     for name, _ in FRAMES:
         bits.setdefault(name, 1 << len(bits))
-    return tuple(
-        _Frame(
+    groups: dict[int, list[_Frame]] = {}  # one after the other: the first that fits says where
+    for name, text in FRAMES:
+        needs = _needs(text)
+        frame = _Frame(
             *(name, bits[name]),
             texts=tuple(part.strip() for part in text.split("&")),
-            needs=_needs(text),
-            all_of=sum(need for need in _needs(text) if need.bit_count() == 1),
+            needs=needs,
+            all_of=sum(need for need in needs if need.bit_count() == 1),
         )
-        for name, text in FRAMES
-    )
+        groups.setdefault(needs[0], []).append(frame)
+    return tuple(chain.from_iterable(groups.values()))
 
 
 @cache
-def _grouped() -> _ByNeed:
-    return _by_rarest(_frames())
+def _telling() -> frozenset[str]:
+    """Return the tags of all words that a frame needs one of."""
+    return frozenset().union(*(having(need) for frame in _frames() for need in frame.needs))
 
 
 @cache
@@ -163,9 +155,7 @@ def acts(text: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
     present = words.present()
     frames = [
         frame
-        for need, those in _grouped()
-        if present & need
-        for frame in those
+        for frame in _frames()
         if present & frame.all_of == frame.all_of and all(map(present.__and__, frame.needs))
     ]
     known = 0
@@ -179,7 +169,7 @@ def acts(text: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
         useful |= act[3]
     frames = [frame for frame in frames if frame.bit & useful]
     reader = _Reader(text, words, standing, tuple(frames))
-    found = list(_sentences(words.tags, _by_rarest(frames)))
+    found = list(_with_frames(words, frames))
     for group, together in _groups(found):
         strongest: dict[str, tuple[float, int, int]] = {}
         for category, score, name, bits in wanted:
@@ -291,41 +281,44 @@ class _Reader:
         return not self._standing.forbidden(start, first)
 
 
-def _sentences(tags: str, frames: _ByNeed) -> Iterator[_Found]:
+_LOOK = 2
+"""Units of work for looking whether a sentence that has what a frame needs has the frame."""
+_SHARE = 3
+"""Part of all the work that this can be, so that something is left for patterns."""
+
+
+def _with_frames(words: Tagged, frames: Iterable[_Frame]) -> Iterator[_Found]:
     """Yield the sentences with frames in them."""
-    known: dict[str, int] = {}
-    for match in _SENTENCES.finditer(tags):
-        first, last = match.span()
-        for start in range(first, max(first + 1, last - _LONGEST // 2), _LONGEST // 2):
-            end = min(last, start + _LONGEST)
-            piece = tags[start - 1 : end]
-            found = known.get(piece)
-            if found is None:
-                found = known[piece] = _read(piece, frames)
-            if found:
-                yield _Found(start, end, found)
-
-
-def _read(piece: str, frames: _ByNeed) -> int:
-    """Return the frames of a sentence."""
-    classes = masks()
-    present = 0
-    for tag in set(piece):
-        present |= classes.get(tag, 0)
-    found = 0
-    told = None
-    for need, those in frames:
-        if not present & need:
+    sentences, work = Sentences(words.tags, _telling()), WORK.get() or Work(len(words.tags))
+    room = min(work.allowed // _SHARE, work.allowed - work.spent) // _LOOK
+    skipped: set[int] = set()
+    pieces = sentences.pieces
+    found = [0] * len(pieces)
+    told: dict[int, bool] = {}
+    for frame in frames:
+        wanted = [each for each in sentences.having(frame.needs) if not found[each] & frame.bit]
+        if not wanted:
             continue
-        for frame in those:
-            if present & frame.all_of != frame.all_of or found & frame.bit:
-                continue
-            if not all(map(present.__and__, frame.needs)):
+        foremost, *others = frame.parts
+        if len(wanted) > room:
+            wanted.sort()
+            skipped.add(wanted[room])
+            del wanted[room:]
+        room -= len(wanted)
+        work.spend(len(wanted) * _LOOK)
+        for number in wanted:
+            piece = pieces[number]
+            if foremost.search(piece) is None or any(not part.search(piece) for part in others):
                 continue
             if frame.name in _TOLD:
-                told = _told().match(piece) is not None if told is None else told
-                if told:
+                if number not in told:
+                    told[number] = _told().match(piece) is not None
+                if told[number]:
                     continue
-            if all(part.search(piece) for part in frame.parts):
-                found |= frame.bit
-    return found
+            found[number] |= frame.bit
+    for first, last, number in sentences.places:
+        if number in skipped:
+            work.skip(words.span(first, last)[0])
+            skipped.clear()
+        if found[number]:
+            yield _Found(first, last, found[number])

@@ -36,8 +36,10 @@ _HOSTS = (
     *("stager", "botnet", "phish", "hacker", "pwn", "steal", "covert", "ransom", "implant"),
     *("adversary", "dropper", "spyware", "backdoor", "beacon", "threat", "bad"),
 )
-_COUNTRIES = "at be ch de es fr gb it lt nl pl pt".split()
-"""Where accounts have the numbers that are asked for most."""
+_NUMBERED = re.compile("[0-9](?<=(?:at|be|ch|de|es|fr|gb|it|lt|nl|pl|pt).)")
+"""How an account's number begins where they are asked for most, found by its first digit."""
+_ACCOUNT = "a country and a digit"
+"""What stands for that among the needed parts."""
 _SECRET_WORDS = ("key", "token", "secret", "passw", "credential", "pwd")
 
 _KINDS = (
@@ -109,7 +111,7 @@ _KINDS = (
     ),
     _Kind(
         "IBAN",
-        tuple(f"{country}{digit}" for country in _COUNTRIES for digit in range(10)),
+        (_ACCOUNT,),
         re.compile(r"\b[a-z]{2}\d{2}[a-z0-9]{4,30}\b"),
     ),
     _Kind(
@@ -141,7 +143,13 @@ def suspects(chunks: str) -> dict[str, set[str]]:
     Each comes with the parts it has of what `kinds` and `address` need.
     """
     needs, parts = _needs()
-    return with_parts(chunks, map(parts.__getitem__, needs.met(chunks)))
+    found = with_parts(chunks, map(parts.__getitem__, needs.met(chunks.__contains__)))
+    numbered = _NUMBERED.search(chunks)
+    while numbered is not None:
+        chunk, end = _around(chunks, numbered.start())
+        found.setdefault(chunk, set()).add(_ACCOUNT)
+        numbered = _NUMBERED.search(chunks, end)
+    return found
 
 
 def with_parts(chunks: str, parts: Iterable[str]) -> dict[str, set[str]]:
@@ -150,11 +158,17 @@ def with_parts(chunks: str, parts: Iterable[str]) -> dict[str, set[str]]:
     for need in parts:
         at = chunks.find(need)
         while at >= 0:
-            end = chunks.find("\n", at)
-            end = end if end >= 0 else len(chunks)
-            found.setdefault(chunks[chunks.rfind("\n", 0, at) + 1 : end], set()).add(need)
+            chunk, end = _around(chunks, at)
+            found.setdefault(chunk, set()).add(need)
             at = chunks.find(need, end)
     return found
+
+
+def _around(chunks: str, at: int) -> tuple[str, int]:
+    """Return the chunk that stands at a place, and where it ends."""
+    end = chunks.find("\n", at)
+    end = end if end >= 0 else len(chunks)
+    return chunks[chunks.rfind("\n", 0, at) + 1 : end], end
 
 
 def kinds(chunk: str, parts: set[str] | None = None) -> frozenset[str]:

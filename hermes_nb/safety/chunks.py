@@ -13,18 +13,9 @@ from functools import lru_cache
 from hermes_nb.safety.alphabet import OTHER, PARAGRAPH, SENTENCE, alphabet
 from hermes_nb.safety.artefacts import address, kinds
 from hermes_nb.safety.lexicon import Classes, lexicon
+from hermes_nb.safety.vocabulary import SCRIPT
 
 _MEMO = 20_000
-_LONGEST_CHUNK = 300
-"""Longer runs without a space (data, minified code) are read in pieces of this size."""
-
-_UNSPACED = "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-CHUNK = re.compile(
-    rf"\n[ \t]*\n\s*|[{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}|[^\s{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}"
-)
-_EMPTY_LINE = re.compile(r"\n[ \t]*\n\s*")
-SCRIPT = re.compile(f"[{_UNSPACED}]")
-"""A letter of the scripts that are written without spaces."""
 _STOPS = frozenset(".!?;:。．！？")
 PATH = frozenset("./~$@`\"'(")
 """Signs before a plain word with which it may be a thing all the same."""
@@ -34,23 +25,12 @@ ENDING = _STOPS.union(_CLOSING)
 AROUND = ".,:;?!\"'`()[]{}<>*_~#«»“”‘’…-/\\"
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]{1,2}(?![^\W_]))?")
 _JOINT = re.compile(r"[<>/=()\[\]{}]")
-_DRESSED = re.compile(r"[^\w@$!|+\n]+|(?<=[^\W_])_+(?=[^\W_])")
+_DRESSED = re.compile(r"[^\w@$!|+\n]+")
+_JOINED = re.compile(r"_(?<=[^\W_].)_*(?=[^\W_])")
 _POSSESSIVE = re.compile(r"'s$", re.MULTILINE)
 _BEHIND = re.compile(r"[!+|]+$", re.MULTILINE)
 
 Part = tuple[int, int, str]
-
-
-def chunks(text: str) -> list[str]:
-    """Return what `CHUNK` finds; most texts need no more than to be split at their spaces."""
-    if not text.isascii():
-        return CHUNK.findall(text)
-    first, *rest = _EMPTY_LINE.split(text)
-    found = first.split()
-    for paragraph in rest:
-        found.append("\n")
-        found += paragraph.split()
-    return found if max(map(len, found), default=0) <= _LONGEST_CHUNK else CHUNK.findall(text)
 
 
 @lru_cache(maxsize=_MEMO)
@@ -149,7 +129,8 @@ def forms(bare: str) -> tuple[str, str, str]:
     They are given one a line, without what stands around them, and returned like that.
     """
     whole = _POSSESSIVE.sub("", bare.replace("’", "'"))
-    plain = _DRESSED.sub("", whole.replace("'", ""))
+    plain = whole.replace("'", "")
+    plain = _DRESSED.sub("", _JOINED.sub("", plain) if "_" in plain else plain)
     return whole, plain, _BEHIND.sub("", plain)
 
 

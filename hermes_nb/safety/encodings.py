@@ -10,9 +10,10 @@ import base64
 import binascii
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from hermes_nb.safety.characters import characters
 from hermes_nb.safety.lookalikes import ATBASH
 
 
@@ -32,7 +33,8 @@ _BASE64 = re.compile(
     r"(?=[A-Za-z0-9+/_-]{14}))*+[A-Za-z0-9+/_-]{14,}+={0,2}"
 )
 _SPACED = re.compile(
-    r"(?<![\w.])(?:0x|\\x)?[0-9a-fA-F]{2,8}(?:[\s,:]{1,2}(?:0x|\\x)?[0-9a-fA-F]{2,8}\b){4,}+"
+    r"[0-9a-fA-F\\](?<![\w.].)(?:(?<=[0\\])x[0-9a-fA-F]{2,8}|(?<!\\)[0-9a-fA-F]{1,7})"
+    r"(?:[\s,:]{1,2}(?:0x|\\x)?[0-9a-fA-F]{2,8}\b){4,}+"
 )
 """Codes of characters, one after the other: hexadecimal, binary or decimal."""
 
@@ -50,13 +52,18 @@ _SPELLED_HERE = re.compile(r"[\W_](?=[^\W\d_][ .\-_*·•,/|\n]{1,6}[^\W\d_](?![
 _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
 """What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
 _SHORTEST = b"x" * 14
+_FEW = 40
+"""Characters beyond ASCII that are drawn one by one sooner than a pattern reads the text."""
 _DIGITS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _IN_BASE64 = bytes(ord("x" if code in _DIGITS else " ") for code in range(256))
+_LETTERS = bytes(
+    ord("x" if chr(code).isalpha() else "0" if chr(code).isdigit() else " ") for code in range(128)
+).ljust(256)
 
 
 def decoded(text: str) -> Iterator[Decoded]:
     """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
-    for match in _runs(_SPELLED, _SPELLED_HERE, text):
+    for match in _spelled_runs(text):
         yield Decoded(match.start(), match.end(), _spelled(match[0]))
     for found, readings in (
         (_long_runs(text), _unbroken),
@@ -71,18 +78,40 @@ def decoded(text: str) -> Iterator[Decoded]:
                 yield Decoded(match.start(), match.end(), said)
 
 
-def _runs(pattern: re.Pattern[str], here: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of a pattern at the beginning of the text and behind what `here` finds."""
-    match = pattern.match(text)
+def _spelled_runs(text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of `_SPELLED`: at the beginning, and behind what `_SPELLED_HERE` finds."""
+    match = _SPELLED.match(text)
     at = 0
+    here = _single_letters(text)
     while True:
         if match:
             yield match
             at = match.end()
-        if (place := here.search(text, at)) is None:
+        if (place := here(text, at)) is None:
             return
         at = place.end()
-        match = pattern.match(text, at)
+        match = _SPELLED.match(text, at)
+
+
+def _single_letters(text: str) -> Callable[[str, int], re.Match[str] | None]:
+    """Return what searches a text for `_SPELLED_HERE`, if it can in a drawing of it first."""
+    odd = [sign for sign in characters(text) if sign > "\x7f"]
+    if len(odd) > _FEW:
+        return _SPELLED_HERE.search
+    plain = text
+    for sign in odd:
+        number = "0" if sign.isdecimal() else " "
+        plain = plain.replace(sign, "x" if sign.isalnum() and number == " " else number)
+    drawn = plain.encode("ascii").translate(_LETTERS)
+
+    def search(text: str, at: int) -> re.Match[str] | None:
+        found = None
+        while found is None and (at := drawn.find(b" x ", at)) >= 0:
+            found = _SPELLED_HERE.match(text, at)
+            at += 1
+        return found
+
+    return search
 
 
 def _long_runs(text: str) -> Iterator[re.Match[str]]:
@@ -125,7 +154,7 @@ def _unbroken(run: str) -> Iterator[bytes]:
     if _ALL_BASE32.fullmatch(run):
         bare = run.rstrip("=")
         yield base64.b32decode(bare[: len(bare) // 8 * 8])
-    if not (run.islower() or run.isupper()):
+    if run.lower() != run != run.upper():
         yield from _base64(run)
 
 
@@ -158,7 +187,8 @@ def _as_text(data: bytes) -> str:
     """Return the text that bytes are, or "" if they are none."""
     if len(data) < _SMALLEST:
         return ""
-    encoding = "utf-16-le" if data[1:40:2].count(0) > len(data[1:40:2]) * 0.9 else "utf-8"
+    wide = b"\0" in data and data[1:40:2].count(0) > len(data[1:40:2]) * 0.9
+    encoding = "utf-16-le" if wide else "utf-8"
     if encoding == "utf-8" and _NO_TEXT.search(data, 0, min(len(data) - _CUT, _LOOKED_AT)):
         return ""
     try:

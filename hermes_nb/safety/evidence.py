@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 
 from hermes_nb.safety.acts import acts
+from hermes_nb.safety.characters import characters, lowered, ranges
 from hermes_nb.safety.encodings import CIPHERS, Decoded, deciphered, decoded
 from hermes_nb.safety.flows import flows
 from hermes_nb.safety.imitations import imitations
@@ -177,14 +178,14 @@ def _crowds(found: Iterable[Sign]) -> Iterator[Sign]:
             if near and sign.end - last.start < _CROWD:
                 end = max(end, sign.end)
                 continue
-            yield replace(last, end=end)
+            yield last if end == last.end else replace(last, end=end)
         last, end = sign, sign.end
     if last is not None:
-        yield replace(last, end=end)
+        yield last if end == last.end else replace(last, end=end)
 
 
 def _lower(text: str) -> str:
-    lower = text.lower()
+    lower = lowered(text)
     if len(lower) != len(text):  # a few capitals become two letters
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
     return lower
@@ -210,30 +211,43 @@ def concealed(lower: str) -> Iterator[Span]:
 _TAGS = re.compile(
     "(?:\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f)|([\U000e0000-\U000e007f]{2,})"
 )
-_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
-_OVERRIDES = re.compile("[\u202d\u202e]")
-_INSIDE = re.compile("(?<=[A-Za-z])[\u200b-\u200d\u2060\ufeff]+(?=[A-Za-z])")
-_RUNS = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff]{8,}+")
-_ANY = re.compile(
-    "[\u200b-\u200f\u202d\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
+_TAG = ranges(("\U000e0000", "\U000e007f"))
+_INSIDE = re.compile(
+    "[\u200b-\u200d\u2060\ufeff](?<=[A-Za-z].)[\u200b-\u200d\u2060\ufeff]*(?=[A-Za-z])"
 )
+_JOINER = ranges(("\u200b", "\u200d"), ("\u2060", "\u2060"), ("\ufeff", "\ufeff"))
 _SPLIT = 3
 """Invisible characters inside Latin words that no longer are leftovers of a web page."""
 
 
 def invisible(text: str) -> Iterator[Evidence]:
     """Yield the characters that show nothing and have no business where they are."""
-    if text.isascii() or not _ANY.search(text):
+    if text.isascii():
         return
-    yield from _unseen("tags", 2, (m.span(1) for m in _TAGS.finditer(text) if m[1]))
-    for sign, score, pattern in _UNSEEN:
-        yield from _unseen(sign, score, (m.span() for m in pattern.finditer(text)))
-    inside = [m.span() for m in _INSIDE.finditer(text)]
-    if len(inside) >= _SPLIT:
-        yield Evidence("invisible", "inside", 1, inside[0][0], inside[-1][1])
+    here = characters(text)
+    if not _TAG.isdisjoint(here):
+        yield from _unseen("tags", 2, (m.span(1) for m in _TAGS.finditer(text) if m[1]))
+    for sign, score, some, pattern in _UNSEEN:
+        if not some.isdisjoint(here):
+            yield from _unseen(sign, score, (m.span() for m in pattern.finditer(text)))
+    if not _JOINER.isdisjoint(here):
+        inside = [m.span() for m in _INSIDE.finditer(text)]
+        if len(inside) >= _SPLIT:
+            yield Evidence("invisible", "inside", 1, inside[0][0], inside[-1][1])
 
 
-_UNSEEN = (("selectors", 2, _SELECTORS), ("override", 1, _OVERRIDES), ("run", 1, _RUNS))
+_UNSEEN = (
+    (
+        *("selectors", 2, ranges(("\ufe00", "\ufe0f"), ("\U000e0100", "\U000e01ef"))),
+        re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"),
+    ),
+    ("override", 1, frozenset("\u202d\u202e"), re.compile("[\u202d\u202e]")),
+    (
+        *("run", 1, ranges(("\u200b", "\u200f"), ("\u2060", "\u2064"), ("\ufeff", "\ufeff"))),
+        re.compile("[\u200b-\u200f\u2060-\u2064\ufeff]{8,}+"),
+    ),
+)
+"""Other signs that show nothing: what they are called and count, which they are, and as a run."""
 
 
 def _unseen(sign: str, score: float, places: Iterator[Span]) -> Iterator[Evidence]:

@@ -12,7 +12,7 @@ _LEADS = "ㄱㄲㄴㄷㄸㄹㅁㅂㅃㅅㅆㅇㅈㅉㅊㅋㅌㅍㅎ"
 _VOWELS = "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"
 _TAILS = "ㄱㄲㄳㄴㄵㄶㄷㄹㄺㄻㄼㄽㄾㄿㅀㅁㅂㅄㅅㅆㅇㅈㅊㅋㅌㅍㅎ"
 SINGLE = frozenset(_LEADS + _VOWELS + _TAILS)
-SPELLED = re.compile(rf"[{_LEADS}{_VOWELS}{_TAILS}]{{4,}}")
+SPELLED = re.compile(rf"([{_LEADS}{_VOWELS}{_TAILS}]{{4,}})")
 """Letters in a row that stand beside each other, as a keyboard without syllables writes them."""
 _SYLLABLE = re.compile(
     f"([{_LEADS}])([{_VOWELS}])(?:([{_TAILS}])(?![{_VOWELS}]))?"  # a consonant before a vowel leads

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from hermes_nb.safety.quick import matches
 from hermes_nb.safety.signs import Sign
 
 _PACKAGES = (
@@ -43,7 +44,7 @@ _WORDS = (
     " website weather workflow wrapper writer"
 ).split()
 _SHORTEST = 5
-_INSTALLS = re.compile(
+_INSTALLS = (
     r"\b(?:pip3?|pipx|uv|poetry|npm|pnpm|yarn|bun|conda|mamba)\s{1,3}(?:pip\s)?"
     r"(?:install|add|i)\s([^\n|;&`#)]{1,300})"
 )
@@ -57,7 +58,7 @@ _NAME = re.compile(
 def imitations(text: str) -> Iterator[Sign]:
     """Yield the names in a lower-case text that imitate well-known ones."""
     if any(need in text for need in _NEEDS):
-        for command in _INSTALLS.finditer(text):
+        for command in matches(_INSTALLS, text):
             for name in _PACKAGE.finditer(command[1]):
                 if name[1] in slips(" ".join(_PACKAGES)):
                     start = command.start(1) + name.start(1)

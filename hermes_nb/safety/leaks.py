@@ -11,13 +11,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from hermes_nb.safety.quick import spans
+from hermes_nb.safety.quick import matches, spans
 from hermes_nb.safety.signs import Sign
 
-_ENVIRONMENT = re.compile(
+_FROM_ENVIRONMENT = (
     r"os\.environ(?!\.(?:setdefault|update|pop)|\[[^\]\n]{1,60}\]\s*=[^=])|getenv\(|process\.env\b|\benv::var"
     r"|open\([^)\n]{0,80}(?:\.ssh|\.env|\.aws|\.netrc|id_rsa|/etc/passwd|credentials)"
 )
+_ENVIRONMENT = re.compile(_FROM_ENVIRONMENT)
 _OPENED = re.compile(
     r"(?:open\(|path\(|readfilesync\()[^\n]{0,80}(?:\.ssh/|\.aws/|\.netrc|id_rsa|id_ed25519|/etc/shadow|\.git-credentials)"
 )
@@ -54,7 +55,7 @@ _NAMES = 40
 
 def leaks(text: str) -> Iterator[Sign]:
     """Yield the requests in a lower-case text that carry secrets, and where many are collected."""
-    if not any(need in text for need in _NEEDS) or not _ENVIRONMENT.search(text):
+    if not any(map(text.__contains__, _NEEDS)) or not any(matches(_FROM_ENVIRONMENT, text)):
         return
     lines = text.split("\n")
     starts = [0]

@@ -32,7 +32,8 @@ LONGEST_STEM = 20
 _SHORTEST_MISSPELT = 6
 _JUMBLED = 6
 """How many letters of a jumbled word may be out of place."""
-_LONGEST_WORD = 40
+LONGEST_WORD = 40
+"""Letters of a word that may be another one in disguise."""
 _SHORTEST_GLUED = 12
 GLUED = ("ignor", "disregard", "forget", "overrid", "instruct", "prompt", "previous", "unrestrict")
 """What a run of letters has to contain to be worth taking apart."""
@@ -69,7 +70,11 @@ class Lexicon:
             for first, found in table["phrases"].items()
         }
         """Phrases of two words: the second ones by the first."""
-        self._starts = {stem[:_SHORTEST_STEM] for stem in self.stems}
+        sizes: dict[str, set[int]] = {}
+        for stem in self.stems:
+            sizes.setdefault(stem[:_SHORTEST_STEM], set()).add(len(stem))
+        self._starts = {head: sorted(found, reverse=True) for head, found in sizes.items()}
+        """The lengths of stems, the longest first, by how they begin."""
         self._inside = {
             first: (sorted(set(map(len, found)), reverse=True), found)
             for first, found in table["unspaced"].items()
@@ -83,6 +88,7 @@ class Lexicon:
             if len(word) >= _SHORTEST_MISSPELT:
                 for size in range(len(word) - 1, len(word) + 2):
                     self.similar.setdefault((word[0], word[-1], size), []).append(word)
+        self._ends = {first + last for first, last, _ in self.similar}
         ciphers: dict[str, int] = {}
         for disguise, word in _ciphers(self.telling()):
             if disguise not in ciphers:
@@ -114,10 +120,9 @@ class Lexicon:
         number = self.listed.get(word)
         if number is not None:
             return self._sets[number]
-        if word[:_SHORTEST_STEM] in self._starts:
-            for size in range(min(len(word), LONGEST_STEM), _SHORTEST_STEM - 1, -1):
-                if (number := self.stems.get(word[:size])) is not None:
-                    return self._sets[number]
+        for size in self._starts.get(word[:_SHORTEST_STEM], ()):
+            if (number := self.stems.get(word[:size])) is not None:
+                return self._sets[number]
         return NONE
 
     def unknown(self, word: str) -> bool:
@@ -130,13 +135,31 @@ class Lexicon:
             and word not in self.in_pairs
         )
 
+    def perhaps(self, some: Iterable[str]) -> set[str]:
+        """Return those of some words that are not certain to mean nothing, or not plain ASCII.
+
+        It is `unknown` written out: to call it for each word takes twice as long.
+        """
+        starts, listed, pairs = self._starts, self.listed, self.in_pairs
+        similar, ends = self.similar, self._ends
+        return {
+            word
+            for word in some
+            if word[:_SHORTEST_STEM] in starts
+            or word in listed
+            or len(word) >= _SHORTEST_GLUED
+            or word in pairs
+            or not word.isascii()
+            or (word[0] + word[-1] in ends and (word[0], word[-1], len(word)) in similar)
+        }
+
     def own_classes(self, word: str) -> Classes:
         """Return the classes of a word that may belong to a phrase, and one of its own."""
         return self.classes(word) | {f"={word}"}
 
     def undisguised(self, word: str) -> Classes:
         """Return the classes of a word written with lookalikes, "leet" signs or a misspelling."""
-        if len(word) > _LONGEST_WORD:
+        if len(word) > LONGEST_WORD:
             return NONE
         found = NONE
         if not word.isascii():

@@ -5,18 +5,21 @@ from __future__ import annotations
 import binascii
 import re
 
+from hermes_nb.safety.characters import lowered
+
 _MAIL = re.compile(
-    r"=\?[A-Za-z0-9_-]{2,20}\?[BbQq]\?[!->@-~]{1,400}\?=(?:\s{1,4}(?==\?))?"
-    r"|(?:=[0-9A-F]{2}(?:=\r?\n)?){6,}"
+    r"(=(?:\?[A-Za-z0-9_-]{2,20}\?[BbQq]\?[!->@-~]{1,400}\?=(?:\s{1,4}(?==\?))?"
+    r"|[0-9A-F]{2}(?:=\r?\n)?(?:=[0-9A-F]{2}(?:=\r?\n)?){5,}))"
 )
-_MAIL_BODY = re.compile(r"(?:=[0-9A-F]{2})+|=\r?\n")
+_MAIL_BODY = re.compile(r"(=(?:[0-9A-F]{2}(?:=[0-9A-F]{2})*|\r?\n))")
 """What stands for itself anywhere, and what does so in a mail that says it is quoted-printable."""
 _SAYS_SO = re.compile(r"(?i)transfer-encoding:\s{0,3}quoted-printable")
 
 
 def encoded_in(text: str) -> re.Pattern[str]:
     """Return what finds the parts of a text that are encoded like that."""
-    return _MAIL_BODY if _SAYS_SO.search(text) else _MAIL
+    says_so = "quoted-printable" in lowered(text) and _SAYS_SO.search(text)
+    return _MAIL_BODY if says_so else _MAIL
 
 
 def meaning(written: str) -> str:

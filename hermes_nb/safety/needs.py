@@ -7,7 +7,7 @@ signs, and only those whose sign is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _COMMON = " etaoinsrhdlucmfpgwybvkxqjz"
 """Signs by how common they are; those that are not in it are rarer."""
@@ -28,11 +28,12 @@ class Needs:
             groups.setdefault(max(part, key=_rarity), []).append(part)
         self._groups = list(groups.items())
 
-    def met(self, text: str) -> list[int]:
-        """Return the numbers of the patterns that a lower-case text can hold, in order."""
-        found = [
-            part for sign, parts in self._groups if sign in text for part in parts if part in text
-        ]
+    def met(self, has: Callable[[str], bool]) -> list[int]:
+        """Return the numbers of the patterns that a text can hold, in order.
+
+        `has` says whether a part is in it, as `text.__contains__` or `Vocabulary.has` does.
+        """
+        found = [part for sign, parts in self._groups if has(sign) for part in filter(has, parts)]
         if not found:
             return self._always
         return sorted({*self._always, *(n for part in found for n in self._numbers[part])})

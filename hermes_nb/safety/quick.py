@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 
+from hermes_nb.safety.characters import lowered
 from hermes_nb.safety.work import WORK
 
 _SHORTEST = 2
@@ -27,14 +28,13 @@ class _Text:
     """A text, and where the words stand that were looked for so far, in lower case."""
 
     def __init__(self, text: str) -> None:
-        lower = text.lower()
+        plain = text
         if not text.isascii():
-            plain = text
             for sign, letter in _LIKE_ASCII:
                 plain = plain.replace(sign, letter)
-            lower = plain.lower()
-            if len(lower) != len(text):
-                lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+        lower = lowered(plain)
+        if len(lower) != len(text):
+            lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
         self.lower = lower
         self._places: dict[str, list[int]] = {}
 
@@ -77,6 +77,26 @@ def spans(pattern: str, text: str) -> Iterator[tuple[int, int]]:
     if most < len(places):
         _told(places[most])
     return _matched(expression, text, places[:most])
+
+
+def possible(pattern: str, text: str) -> bool:
+    """Say whether a text has a word that a pattern begins with, if it begins with one."""
+    words = compiled(pattern)[1]
+    return not words or any(map(_text(text).lower.__contains__, words))
+
+
+def matches(pattern: str, text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern, as `finditer` does, however many there are.
+
+    It is for patterns that begin with a word and are cheap to try: that is not counted as work.
+    """
+    expression, words = compiled(pattern)
+    known = _text(text)
+    done = 0
+    for at in sorted(set().union(*map(known.places, words))):
+        if at >= done and (match := expression.match(text, at)):
+            done = match.end()
+            yield match
 
 
 def _affordable(pattern: str, count: int) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 
-from hermes_nb.safety.alphabet import CONTINUED, OTHER, PARAGRAPH, SENTENCE, class_bits, having
+from hermes_nb.safety.alphabet import CONTINUED, PARAGRAPH, SENTENCE, class_bits, having
 from hermes_nb.safety.phrasings import RULES
 from hermes_nb.safety.signs import APART, Sign, crowds
 from hermes_nb.safety.tagging import Tagged
@@ -113,21 +113,29 @@ class Places:
     """Where the classes of a row of tags stand, worked out for each when it is asked for."""
 
     def __init__(self, tags: str) -> None:
-        self._size = len(tags)
+        self._tags = tags
+        self._here = frozenset(tags)
         self._by_tag: dict[str, list[int]] = {}
-        for at, tag in enumerate(tags):
-            if tag != OTHER:
-                self._by_tag.setdefault(tag, []).append(at)
         self._by_need: dict[int, list[int]] = {}
 
     def of(self, need: int) -> list[int]:
         """Return where a tag has one of the classes of a mask, in order."""
         found = self._by_need.get(need)
         if found is None:
-            lists = [self._by_tag[tag] for tag in self._by_tag.keys() & having(need)]
+            lists = list(map(self._of_tag, self._here & having(need)))
             found = sorted(chain.from_iterable(lists)) if len(lists) > 1 else [*chain(*lists)]
             self._by_need[need] = found
         return found
+
+    def _of_tag(self, tag: str) -> list[int]:
+        places = self._by_tag.get(tag)
+        if places is None:
+            places = self._by_tag[tag] = []
+            at = self._tags.find(tag)
+            while at >= 0:
+                places.append(at)
+                at = self._tags.find(tag, at + 1)
+        return places
 
     def near(self, needs: tuple[int, ...], reach: int) -> Iterator[tuple[int, int]]:
         """Yield where a match can begin: from and to, around the rarest class with all others."""

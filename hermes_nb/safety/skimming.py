@@ -7,69 +7,64 @@ tagged all together: one by one, that is most of what a scan costs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from hermes_nb.safety.alphabet import OTHER, PARAGRAPH, SENTENCE, alphabet
 from hermes_nb.safety.chunks import (
     AROUND,
     ENDING,
-    SCRIPT,
     SIZE_OF_A_WORD,
     WORD,
     forms,
     meaning,
-    single,
     stops,
 )
-from hermes_nb.safety.lexicon import lexicon
+from hermes_nb.safety.lexicon import LONGEST_WORD, Classes, lexicon
 from hermes_nb.safety.lookalikes import CYRILLIC, LOOKALIKES, SIGNS_FOR_LETTERS
+from hermes_nb.safety.vocabulary import SCRIPT
 
 
-def skim(some: list[str]) -> dict[str, str]:
+def skim(some: Sequence[str]) -> dict[str, str]:
     """Return the tags of chunks, taken for words: what `parts` says when not looking closely."""
     found: dict[str, str] = {}
-    words: dict[str, str] = {}
-    runs: list[str] = []
-    others: list[str] = []
-    bares: list[str] = []
-    for chunk in some:
-        bare = chunk if chunk.isalpha() else chunk.strip(AROUND)
-        if not chunk.isascii() and SCRIPT.match(chunk):
-            runs.append(chunk)
-        elif bare.isalpha():
+    alone = [chunk for chunk in some if chunk.isascii() or not SCRIPT.match(chunk)]
+    words = {chunk: chunk for chunk in alone if chunk.isalpha()}
+    others: dict[str, str] = {}
+    for chunk in [chunk for chunk in alone if not chunk.isalpha()]:
+        bare = chunk.strip(AROUND)
+        if bare.isalpha():
             words[chunk] = bare
         elif chunk.isspace():
             found[chunk] = PARAGRAPH
         else:
-            others.append(chunk)
-            bares.append(bare)
+            others[chunk] = bare
     tokens = _TOKEN.findall("\n".join(others))
-    guises = [form.split("\n") for form in forms("\n".join(bares))] if others else []
-    known = _known({*words.values(), *tokens})
+    single = list(dict.fromkeys(_SINGLE.findall("\n".join(others.values()))))
+    guises = [form.split("\n") for form in forms("\n".join(single))] if single else []
+    known = lexicon().perhaps({*words.values(), *tokens})
     meant = _meanings(known.union(*guises))
     tags = _words(known, meant)
     found |= {chunk: tags.get(bare, OTHER) for chunk, bare in words.items()}
     rows = "".join([tags.get(token, OTHER) for token in tokens]).split("\n")
     found |= zip(others, rows, strict=True) if others else ()
     if meant:
-        for chunk, bare, *whole in zip(others, bares, *guises, strict=True):
-            tag = next((meant[word] for word in whole if word in meant), None)
-            if tag is not None and single(bare):
-                found[chunk] = tag
+        whole: dict[str, str] = {}
+        for guise in reversed(guises):  # the first one counts
+            whole |= {
+                bare: meant[form] for bare, form in zip(single, guise, strict=True) if form in meant
+            }
+        found |= {chunk: whole[bare] for chunk, bare in others.items() if bare in whole}
     for chunk in found:
         if chunk[-1] in ENDING and stops(chunk):
             found[chunk] += SENTENCE
+    runs = [chunk for chunk in some if chunk not in found] if len(alone) < len(some) else []
     return found | _unspaced(runs)
 
 
 _TOKEN = re.compile(rf"\n|{WORD.pattern}")
-
-
-def _known(some: set[str]) -> set[str]:
-    """Return the words of which it is not certain that they mean nothing; one in ten."""
-    unknown = lexicon().unknown
-    return {word for word in some if not (word.isascii() and unknown(word))}
+_SINGLE = re.compile(r"^(?![0-9]+$)[^<>/=()\[\]{}\n]+$", re.MULTILINE)
+"""Chunks that may be one word (`chunks.single`), of some that are given one a line."""
 
 
 def _words(known: set[str], meant: dict[str, str]) -> dict[str, str]:
@@ -88,39 +83,64 @@ def _meanings(some: set[str]) -> dict[str, str]:
     They are rewritten all at once by every table of disguises. Only those that then are a word that
     is known, or begin and end like one that is often misspelt, are looked at one by one.
     """
-    plain = [word for word in some if word]
-    latin = _rewritten(plain, LOOKALIKES)
-    known, stems, shapes = _beginnings()
-    likely: list[str] = []
-    signs: list[tuple[str, str]] = []
+    some.discard("")
+    plain = {word for word in some if word.isascii()}
+    odd = list(some - plain)
+    likely = _promising(plain, misspelt=True)
+    signs = {word: word for word in _with_signs(plain - likely)}
     arabic: list[str] = []
-    for word, one in zip(plain, latin, strict=True):
-        if (
-            one in known
-            or (one[0], one[-1], len(one)) in shapes
-            or one.startswith(stems.get(one[:_HEAD], ()))
-            or (one != word and (word in known or word.startswith(stems.get(word[:_HEAD], ()))))
-        ):
-            likely.append(word)
+    latin = _rewritten(odd, LOOKALIKES)
+    promising = _promising({*latin, *odd}, misspelt=True)
+    for word, one in zip(odd, latin, strict=True):
+        if one in promising or (word in promising and one != word):
+            likely.add(word)
         elif _LEET.search(one):
-            signs.append((word, one))
+            signs[word] = one
         elif _ARABIC[0] <= word[0] <= _ARABIC[1]:
             arabic.append(word)
-    for table in SIGNS_FOR_LETTERS:
-        for (word, _), two in zip(signs, _rewritten([o for _, o in signs], table), strict=True):
-            if two in known or two.startswith(stems.get(two[:_HEAD], ())):
-                likely.append(word)
-    mixed = [word for word in plain if not word.isascii()]
-    for word, two in zip(mixed, _rewritten(mixed, CYRILLIC), strict=True):
-        if two != word and (two in known or two.startswith(stems.get(two[:_HEAD], ()))):
-            likely.append(word)
     classes = lexicon().classes
-    found = {word: meaning(word) for word in likely} | {word: classes(word) for word in arabic}
+    found: dict[str, Classes] = {}
+    for table in SIGNS_FOR_LETTERS:
+        rewritten = _rewritten(list(signs.values()), table)
+        promising = _promising(set(rewritten))
+        for word, two in zip(signs, rewritten, strict=True):
+            if two not in promising:
+                continue
+            if word != signs[word]:
+                likely.add(word)  # which of its disguises comes first is for `meaning` to say
+            elif len(word) <= LONGEST_WORD:
+                found.setdefault(word, classes(two))
+    mixed = _rewritten(odd, CYRILLIC)
+    promising = _promising({two for word, two in zip(odd, mixed, strict=True) if word != two})
+    likely.update(word for word, two in zip(odd, mixed, strict=True) if two in promising)
+    found |= {word: meaning(word) for word in likely} | {word: classes(word) for word in arabic}
     tag = alphabet()
     return {word: tag[each] for word, each in found.items() if each}
 
 
+def _promising(some: set[str], *, misspelt: bool = False) -> set[str]:
+    """Return those of some words that are known or begin like a stem that is.
+
+    With `misspelt` also those that have the shape of a word that is often misspelt.
+    """
+    known, stems, shapes = _beginnings()
+    found = some & known
+    rest = some - known
+    found.update(
+        word for word in rest if word[:_HEAD] in stems and word.startswith(stems[word[:_HEAD]])
+    )
+    if misspelt:
+        found.update(word for word in rest if (word[0], word[-1], len(word)) in shapes)
+    return found
+
+
 _LEET = re.compile("[" + re.escape("".join(map(chr, SIGNS_FOR_LETTERS[0]))) + "]")
+_LEET_LINE = re.compile(rf"^(?=.*[a-z]).*{_LEET.pattern}.*$", re.MULTILINE)
+
+
+def _with_signs(some: Iterable[str]) -> list[str]:
+    """Return those of some plain words that have letters, and signs that may stand for others."""
+    return _LEET_LINE.findall("\n".join([word for word in some if not word.isalpha()]))
 
 
 def _rewritten(words: list[str], table: Mapping[int, int | str]) -> list[str]:

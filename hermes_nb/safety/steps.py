@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hermes_nb.safety.normalise import Span
-from hermes_nb.safety.quick import spans
+from hermes_nb.safety.quick import possible, spans
 
 MOST = 400
 """Places in one text that are told apart; no honest text holds as many."""
@@ -33,6 +33,8 @@ class Steps:
 
         The last of `MOST` places is all the rest of the text.
         """
+        if not all(possible(step, text) for step in self.patterns):
+            return
         if not all(any(spans(step, text)) for step in reversed(self.patterns)):
             return
         first, *between, last = self.patterns

@@ -19,6 +19,7 @@ from hermes_nb.safety.normalise import Span
 from hermes_nb.safety.quick import spans
 from hermes_nb.safety.signs import APART, Sign, crowds
 from hermes_nb.safety.steps import Steps
+from hermes_nb.safety.vocabulary import vocabulary
 
 _NAME = r"\w{0,40}(?:key|token|secret|passw|credential|pwd)\w{0,20}"
 _FILE = r"[~\w./-]{0,80}(?:\.env\b|id_rsa|id_ed25519|\.ssh/|\.aws/|\.netrc|/etc/(?:passwd|shadow))"
@@ -94,7 +95,7 @@ _SUBSTITUTED = (
 _INVOKED = Steps(
     patterns=(
         r"i(?<!\wi)(?:ex|nvoke-expression)\b",
-        r"(?:i(?:wr|rm|nvoke-webrequest)|downloadstring)[^\n`]{0,200}",
+        r"(?:iwr|irm|invoke-webrequest|downloadstring)[^\n`]{0,200}",
     ),
     within=(40,),
     barring=("\n",),
@@ -138,12 +139,13 @@ _FORGED = 3
 def traces(text: str) -> Iterator[Sign]:
     """Yield what looks like part of an attack in a lower-case, normalised text."""
     patterns, combinations = _needs()
-    for known in map(_patterns().__getitem__, patterns.met(text)):
+    has = vocabulary(text).has
+    for known in map(_patterns().__getitem__, patterns.met(has)):
         quotable = known.category == "role_hijack" and known.score < _FORGED
         found = spans(known.pattern, text)
         for start, end in chain(islice(found, APART), crowds(found)):
             yield Sign(known.category, known.pattern, known.score, start, end, quotable=quotable)
-    for near in map(_combinations().__getitem__, combinations.met(text)):
+    for near in map(_combinations().__getitem__, combinations.met(has)):
         for start, end in near.steps.places(text):
             yield Sign(near.category, near.steps.patterns[-1], near.score, start, end)
     yield from _remote_code(text)

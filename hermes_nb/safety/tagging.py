@@ -18,9 +18,10 @@ from hermes_nb.safety.alphabet import (
     phrases,
 )
 from hermes_nb.safety.artefacts import kinds, suspects, with_parts
-from hermes_nb.safety.chunks import AROUND, CHUNK, PATH, SCRIPT, Part, chunks, parts, stops, things
+from hermes_nb.safety.chunks import AROUND, PATH, Part, parts, stops, things
 from hermes_nb.safety.lexicon import GLUED
 from hermes_nb.safety.skimming import skim
+from hermes_nb.safety.vocabulary import SCRIPT, vocabulary
 from hermes_nb.safety.work import Work
 
 _REMEMBERED = 20_000
@@ -32,11 +33,10 @@ class Tagged:
 
     def __init__(self, text: str, work: Work | None = None) -> None:
         """Tag a lower-case, normalised text."""
-        self._text = text
-        self._chunks = ["", *chunks(text)]
+        self._vocabulary = vocabulary(text)
         work = work or Work(len(text))
-        tags, self._skimmed = _tags(self._chunks[1:], work)
-        self._pieces = [PARAGRAPH, *map(tags.__getitem__, self._chunks[1:])]
+        tags, self._skimmed = _tags(self._vocabulary.distinct, work)
+        self._pieces = [PARAGRAPH, *map(tags.__getitem__, self._vocabulary.chunks)]
         row = "".join(self._pieces)
         here = set(row)
         for first in sorted(phrases().keys() & here):
@@ -50,8 +50,9 @@ class Tagged:
             self._present |= masks().get(tag, 0)
         self._places: tuple[list[int], list[int]] | None = None
         if self._skimmed:
-            number = next(n for n, chunk in enumerate(self._chunks) if chunk in self._skimmed)
-            work.skip(self._placed()[0][number])
+            chunks = self._vocabulary.chunks
+            number = next(n for n, chunk in enumerate(chunks) if chunk in self._skimmed)
+            work.skip(self._vocabulary.places[number])
 
     def present(self) -> int:
         """Return the classes that the text has words of, as a mask."""
@@ -82,15 +83,14 @@ class Tagged:
         return places[chunk] + start, places[chunk] + end
 
     def _parts(self, index: int) -> tuple[Part, ...]:
-        chunk = self._chunks[index]
+        chunk = self._vocabulary.chunks[index - 1]
         return parts(chunk, closely=chunk not in self._skimmed)
 
     def _placed(self) -> tuple[list[int], list[int]]:
         """Return where each chunk begins, in the text and among the tags."""
         if self._places is None:
-            places = [-1, *(match.start() for match in CHUNK.finditer(self._text))]
             tags = [0, *accumulate(map(len, self._pieces))][:-1]
-            self._places = places, tags
+            self._places = [-1, *self._vocabulary.places], tags
         return self._places
 
 
@@ -106,13 +106,18 @@ class _Memo:
 _memo = _Memo()
 
 
-def _tags(some: list[str], work: Work) -> tuple[dict[str, str], set[str]]:
+def forget() -> None:
+    """Let go of the chunks that were read before."""
+    global _memo  # noqa: PLW0603 - texts that are read at the same time keep the one they have
+    _memo = _Memo()
+
+
+def _tags(distinct: Iterable[str], work: Work) -> tuple[dict[str, str], set[str]]:
     """Return the tags of each chunk, and the chunks for which no work was left."""
     global _memo  # noqa: PLW0603 - texts that are read at the same time keep the one they have
     if len(_memo.tags) > _REMEMBERED:
         _memo = _Memo()
     memo = _memo
-    distinct = dict.fromkeys(some)
     needs: dict[str, set[str]] = {}
     if fresh := [chunk for chunk in distinct if chunk not in memo.tags]:
         together = "\n".join(fresh)

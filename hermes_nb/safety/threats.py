@@ -16,11 +16,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.safety.characters import lowered
 from hermes_nb.safety.needs import Needs
 from hermes_nb.safety.normalise import Span
 from hermes_nb.safety.quick import spans
 from hermes_nb.safety.signs import crowds
 from hermes_nb.safety.steps import Steps
+from hermes_nb.safety.vocabulary import vocabulary
 
 STRONG = 2
 WEAK = 1
@@ -112,7 +114,7 @@ def threats(text: str, *, code: bool = False) -> Iterator[Threat]:
 
     In prose a line that forbids or describes what follows on it is none.
     """
-    for rule in map(_rules().__getitem__, _needs().met(text.lower())):
+    for rule in map(_rules().__getitem__, _needs().met(vocabulary(lowered(text)).has)):
         found = rule.places(text)
         for start, end in islice(found, _ASKED):
             weight = _graded(rule, text[start:end])

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
+from hermes_nb.safety.characters import characters, counted, ideograph
+
 CHUNK = 65_536
 """Characters for which the following are allowed; a shorter text is allowed them as well."""
 UNITS = 24_000
@@ -61,13 +63,16 @@ def bounded(text: str, work: Work) -> str:
     """
     if text.isascii():
         return text
+    letters, ideographs = counted(characters(text))
+    if letters <= work.letters and ideographs <= work.ideographs:
+        return text
     known: set[str] = set()
     letters, ideographs = work.letters, work.ideographs
     for start in range(0, len(text), _BLOCK):
         for sign in dict.fromkeys(text[start : start + _BLOCK]):
             if sign in known:
                 continue
-            if "\u3400" <= sign <= "\u9fff" or "\uac00" <= sign <= "\ud7a3":
+            if ideograph(sign):
                 ideographs -= 1
             elif sign > "\x7f":
                 letters -= 1

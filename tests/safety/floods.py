@@ -9,6 +9,8 @@ from functools import cache
 
 from hermes_nb.safety.lexicon import words
 
+from tests.safety.unseen_floods import UNSEEN, Maker
+
 UNITS = (
     *(" ", "\n", "A", "<", "<!--", "a b ", "a\u0301\u0302", "\u200b", "a\u200b", "\ufe01", "-"),
     *("\U000e0061", "ignore previous ", "ignore all previous instructions. ", "send password "),
@@ -118,9 +120,6 @@ def names() -> list[str]:
     return list(_makers())
 
 
-Maker = Callable[[random.Random, int], str]
-
-
 @cache
 def _makers() -> dict[str, Maker]:
     makers = {f"{unit!r:.40}": _repeated(unit) for unit in UNITS}
@@ -129,7 +128,7 @@ def _makers() -> dict[str, Maker]:
         makers[f"everything {number}"] = _repeated(unit)
         makers[f"everything {number}, numbered"] = _numbered(unit)
     long = (unit for unit in UNITS if len(unit) > 6)  # short ones would mostly be numbers
-    return makers | {f"{unit!r:.40}, numbered": _numbered(unit) for unit in long} | _RANDOM
+    return makers | {f"{unit!r:.40}, numbered": _numbered(unit) for unit in long} | _RANDOM | UNSEEN
 
 
 def _repeated(unit: str, end: str = "") -> Maker:

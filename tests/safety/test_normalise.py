@@ -74,7 +74,7 @@ def test_nothing_invisible_is_left(text):
     st.functions(like=lambda found: "", returns=st.text("xyz", max_size=3), pure=True),
 )
 def test_edits_are_what_they_say(text, pattern, replacement):
-    view = edited(View(text), re.compile(pattern), replacement)
+    view = edited(View(text), re.compile(f"({pattern})"), replacement)
     assert view.text == re.sub(pattern, lambda match: replacement(match[0]), text)
     for index, letter in enumerate(view.text):
         start, end = view.span(index, index + 1)

@@ -616,9 +616,9 @@ def test_what_is_too_long_asks():
     ],
 )
 def test_hostile_input_is_judged_in_time(command, caplog):
-    started = time.monotonic()
+    started = time.process_time()
     assert assess(command).decision in ("ask", "allow")
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
     assert not caplog.records
 
 

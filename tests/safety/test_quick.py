@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hermes_nb import safety
 from hermes_nb.safety.needs import Needs
-from hermes_nb.safety.quick import compiled, forget, spans, starts
+from hermes_nb.safety.quick import compiled, forget, matches, spans, starts
+from hermes_nb.safety.vocabulary import vocabulary
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -86,4 +87,13 @@ NEEDS = st.lists(st.lists(st.text("abe$|", min_size=1, max_size=3), max_size=3),
 @given(NEEDS, st.text("abe$| ", max_size=12))
 def test_needs_are_met_where_a_part_is_there(needs, text):
     expected = [n for n, parts in enumerate(needs) if not parts or any(p in text for p in parts)]
-    assert Needs(needs).met(text) == expected
+    assert Needs(needs).met(text.__contains__) == expected
+    assert Needs(needs).met(vocabulary(text).has) == expected
+
+
+@given(st.lists(st.sampled_from(["get", "GET", " ", "x", "put", "\n"])).map("".join))
+def test_matches_are_those_of_finditer(text):
+    pattern = r"(?i)\b(?:get|put)\s{1,3}(x+)"
+    assert [m.span(1) for m in matches(pattern, text)] == [
+        m.span(1) for m in re.finditer(pattern, text)
+    ]

@@ -271,4 +271,4 @@ def test_hostile_text_takes_linear_time(unit):
         return time.process_time() - start
 
     seconds(10_000)
-    assert seconds(400_000) < 3.0
+    assert seconds(150_000) < 1.2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.safety import chunks as one_by_one
 from hermes_nb.safety.chunks import parts
 from hermes_nb.safety.lexicon import words
 from hermes_nb.safety.lookalikes import LOOKALIKES
 from hermes_nb.safety.skimming import skim
 from hermes_nb.safety.tagging import Tagged
+from hermes_nb.safety.vocabulary import vocabulary
 from hermes_nb.safety.work import CHUNK, Work
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ def tags(chunk, *, closely):
 
 @given(st.lists(CHUNKS, max_size=12))
 def test_all_at_once_is_one_by_one(found):
-    found = [chunk for text in found for chunk in one_by_one.chunks(text)]
+    found = [chunk for text in found for chunk in vocabulary(text).chunks]
     assert skim(list(dict.fromkeys(found))) == {
         chunk: tags(chunk, closely=False) for chunk in found
     }
@@ -52,7 +52,7 @@ def test_all_at_once_is_one_by_one(found):
 @given(st.lists(CHUNKS, max_size=12).map(" ".join))
 def test_a_text_has_the_tags_of_its_chunks(text):
     words = Tagged(text)
-    assert len(words.tags) == 1 + sum(len(tags(c, closely=True)) for c in one_by_one.chunks(text))
+    assert len(words.tags) == 1 + sum(len(tags(c, closely=True)) for c in vocabulary(text).chunks)
     for place in range(1, len(words.tags)):
         start, end = words.span(place, place + 1)
         assert 0 <= start <= end <= len(text)
@@ -68,13 +68,13 @@ def test_without_work_things_are_words(text, units):
         start, end = words.span(place, place + 1)
         assert 0 <= start <= end <= len(text)
     place = allowed.skipped()
-    assert place is None or place in {match.start() for match in one_by_one.CHUNK.finditer(text)}
+    assert place is None or place in vocabulary(text).places
 
 
 @pytest.mark.parametrize("name", names()[::9])
 def test_a_flood_is_tagged_alike(name):
     text = flood(name, CHUNK // 16).lower()
-    found = list(dict.fromkeys(one_by_one.chunks(text)))
+    found = list(dict.fromkeys(vocabulary(text).chunks))
     assert skim(found) == {chunk: tags(chunk, closely=False) for chunk in found}
 
 

@@ -106,11 +106,13 @@ def test_an_order_behind_a_mixture_is_never_clean(unit, unlike, first):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("disguise", [str, lambda order: order.replace("i", "1").replace("e", "3")])
-def test_an_order_behind_a_flood_is_never_clean(disguise):
+@pytest.mark.parametrize(
+    ("disguise", "among"), [(str, 1), (lambda order: order.replace("i", "1").replace("e", "3"), 4)]
+)
+def test_an_order_behind_a_flood_is_never_clean(disguise, among):
     clean = [
         name
-        for name in names()
+        for name in names()[::among]
         if scan(f"{flood(name, work.CHUNK)}\n\n{disguise(ORDER)}\n").verdict == "clean"
     ]
     assert clean == []
