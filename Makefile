@@ -4,8 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
-# So many test files run side by side; kernels, browsers and models are heavy, so few at a time.
-WORKERS ?= 2
+# So many test files run side by side: one more than two cores have work for, since whoever tests a
+# kernel or a browser waits for it half of the time.
+WORKERS ?= 3
+# Hundreds of kernels and processes are started here; each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+# A file's tests share its kernel; the files that wait come first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -q -p no:nbval
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test check lint types imports quick notebooks recordings lab weights clean system \
         lexicon docs wheel release-check wheels-check \
@@ -42,13 +48,15 @@ system:
 	  SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium ripgrep >/dev/null; }
 
+# The documentation is built by tests/docs, with the options that `make docs` has.
 test: check weights system  ## all checks, all tests, all notebooks
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m 'not e2e'
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m e2e --durations=10 --durations-min=5
-	@$(MAKE) --no-print-directory -j 2 notebooks docs release-check
+	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e
+	@$(PYTEST) $(SIDE_BY_SIDE) tests/e2e --durations=10 --durations-min=5
+	@$(MAKE) --no-print-directory -j 2 notebooks release-check
 
-quick: $(STAMP)  ## the tests that need neither the embedded model nor much time
-	@$(BIN)/python -m pytest -q -m 'not embedded and not slow and not e2e'
+quick: $(STAMP)  ## the tests that need no kernel, no model and little time
+	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e --hypothesis-profile=quick \
+	  -m 'not embedded and not kernel and not slow'
 
 notebooks: $(STAMP)  ## replay the example notebooks and compare what they show (no model, no network)
 	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval --hermes-replay \

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -17,10 +19,14 @@ from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import HealthCheck, settings
 
+# jsonschema takes it if it is there, at three seconds of CPU a process; no test is about its IRIs.
+sys.modules.setdefault("rfc3987_syntax", None)
+
 # A deadline or a slow first draw says something about the machine, nothing about the code.
 settings.register_profile(
     "hermes", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
+settings.register_profile("quick", settings.get_profile("hermes"), max_examples=20)
 settings.load_profile("hermes")
 
 pytest_plugins = ("tests.prefix",)
@@ -30,6 +36,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
+
+LONG = ("embedded", "kernel", "slow")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Begin with the files that wait the longest, so that parallel workers end with short ones."""
+    marked = ((item.path, item.get_closest_marker(name)) for item in items for name in LONG)
+    long = Counter(path for path, marker in marked if marker)
+    items.sort(key=lambda item: -long[item.path])
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,7 @@ def test_marked():
 def test_a_broken_prefix_fails_its_test(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ("tests.prefix",)\n', encoding="utf-8")
     (tmp_path / "test_story.py").write_text(STORY, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", "--strict-markers"]
     done = subprocess.run(
         [*command, "--rootdir", tmp_path, tmp_path],
         cwd=ROOT,

@@ -94,7 +94,7 @@ def _meanings(some: set[str]) -> dict[str, str]:
     for word, one in zip(odd, latin, strict=True):
         if one in promising or (word in promising and one != word):
             likely.add(word)
-        elif _LEET.search(one):
+        elif _LEET.search(one) and any(map(str.isalpha, one)):
             signs[word] = one
         elif _ARABIC[0] <= word[0] <= _ARABIC[1]:
             arabic.append(word)

@@ -34,6 +34,7 @@ from hermes_nb.tools.terminal import terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.patience import until
 from tests.tools.support import context_for, run
 
 ROOT = Path(__file__).parents[2]
@@ -480,6 +481,7 @@ while True:
 """
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     assert child.stdout.readline() == b"ready\n"
+    assert until((home / "checkpoints" / "s.json").exists)
     time.sleep(delay)
     child.send_signal(signal.SIGKILL)
     child.wait()

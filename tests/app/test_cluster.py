@@ -128,7 +128,7 @@ def test_a_stop_aborts_what_no_engine_had_begun(cluster, tmp_path):
 
         found, left, seconds = asyncio.run(stopped())
         time.sleep(3)
-        assert seconds < 6
+        assert seconds < 8  # all of them would take 9
         # What was aborted is begun by no engine; a claim is left for what may have been.
         assert len(server.exchanges) + found.count("stopped") <= 6
         assert left == ["running"] * found.count("unknown")

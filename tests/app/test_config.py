@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.app.config import load_settings
+from hermes_nb.app.home import read_dotenv
 from hermes_nb.core.errors import ConfigError
 
 
@@ -159,3 +160,22 @@ def test_hermes_agents_own_modes_are_understood(home):
     assert load_settings(environ={}).approve == "ask"
     write_config(home, "approvals: {mode: 'off'}\n")
     assert load_settings(environ={}).approve == "all"
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("sk-1", "sk-1"),
+        (" sk-1   # my key", "sk-1"),
+        ("sk-1#2", "sk-1#2"),
+        ('"sk-1 # 2" # mine', "sk-1 # 2"),
+        ("'sk-1'", "sk-1"),
+        ('"it\'s"', "it's"),
+        ("", ""),
+        ("# none yet", ""),
+    ],
+)
+def test_a_value_of_the_dotenv_is_what_hermes_agent_reads(home, written, value):
+    home.mkdir()
+    (home / ".env").write_text(f"A_KEY={written}\nexport B=2\n", encoding="utf-8")
+    assert read_dotenv(home) == {"A_KEY": value, "B": "2"}

@@ -27,6 +27,7 @@ from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.core.grammar import check_grammar
+from tests.patience import SOON
 
 CHILD = "You are a child agent"
 
@@ -229,12 +230,12 @@ def test_requests_and_time_have_an_end(tmp_path, monkeypatch):
     family = Family(
         call("delegate_task", goal="a"),
         "done",
-        child=lambda *_: call("terminal", command="sleep 9"),
+        child=lambda *_: call("terminal", command="sleep 60"),
     )
     started = time.monotonic()
     report = reports(ask(family, tmp_path, approve="all"))[0]
     assert report["error"] == "it had not ended after 1 s"
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < SOON
 
 
 def test_children_keep_to_the_parents_budget(tmp_path, monkeypatch):
@@ -255,7 +256,7 @@ def test_a_stop_of_the_turn_stops_children_and_their_processes(tmp_path):
     mark = tmp_path / "alive"
 
     def child(_goal, _request):
-        return call("terminal", command=f"for i in $(seq 100); do date >> {mark}; sleep 0.1; done")
+        return call("terminal", command=f"for i in $(seq 1000); do date >> {mark}; sleep 0.1; done")
 
     family = Family(call("delegate_task", tasks=["a", "b"]), "done", child=child)
 
@@ -279,7 +280,7 @@ def test_a_stop_of_the_turn_stops_children_and_their_processes(tmp_path):
 
     seen, seconds, left = asyncio.run(story())
     check_grammar(seen)
-    assert seconds < 3
+    assert seconds < SOON
     assert seen[-1] == TurnEnded("interrupted")
     assert [e.status for e in seen if isinstance(e, ChildFinished)] == ["stopped"] * 2
     assert left == []

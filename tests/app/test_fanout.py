@@ -32,6 +32,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loopback import Loopback, failure, stall, stream, text_chunks
+from tests.patience import SOON, until
 
 KEY = "sk-proj-" + "a1B2" * 8
 
@@ -153,7 +154,7 @@ def test_a_stop_keeps_what_is_done_and_the_same_map_goes_on(store):
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < SOON
         return fanout
 
     fanout = asyncio.run(stopped())
@@ -536,7 +537,7 @@ def test_a_process_that_is_killed_leaves_a_map_that_goes_on(tmp_path, home):
         script = [sys.executable, "-c", KILLED, server.url, str(tmp_path)]
         environment = {**os.environ, "HERMES_HOME": str(home), "HERMES_NB_LOCAL_SERVERS": "0"}
         with subprocess.Popen(script, env=environment) as process:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 90
             while len(server.exchanges) < 8 and time.monotonic() < deadline:
                 time.sleep(0.02)
             time.sleep(0.3)
@@ -578,7 +579,12 @@ def test_ctrl_c_is_as_a_stop(tmp_path):
 
     model = answering(delay=0.3)
     with Hermes(model, cwd=tmp_path) as hermes:
-        threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+        def press():
+            until(lambda: len(model.requests) > 2, 60)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
             hermes.map("Say", {str(n): str(n) for n in range(20)}, parallel=1)
         model._delay = 0.0

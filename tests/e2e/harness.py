@@ -189,6 +189,7 @@ class Notebook:
         viewport: ViewportSize = {"width": size[0], "height": size[1]}
         notebook = cls(server, _window(browser, scale).new_page(), name)
         notebook.page.set_viewport_size(viewport)
+        notebook.page.set_default_timeout(PATIENCE)
         if without:
             notebook.page.route(without, lambda route: route.abort())
         notebook.page.add_init_script(script)

@@ -17,8 +17,9 @@ NAMES = sorted(path.name for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipy
 
 # Loaded by every Python process that has its folder in PYTHONPATH, so by kernels too.
 ISOLATION = """
-import socket
+import socket, sys
 
+sys.modules["rfc3987_syntax"] = None  # as in tests/conftest.py
 _connect, _lookup = socket.socket.connect, socket.getaddrinfo
 
 

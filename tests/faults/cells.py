@@ -12,10 +12,6 @@ from tests.faults.provider import MODEL, check_request
 from tests.kernels import Kernel, Result, kernel
 from tests.loopback import Loopback, Reply, stream, text_chunks, tool_chunks
 
-STOPS_WITHIN = 5.0
-"""Seconds from the stop button to the end of the cell, on a machine that does other things too;
-without our handler it is the rest of a wait of 30 s or more."""
-
 
 class Cells:
     """A kernel, its provider and its working directory."""

@@ -8,9 +8,10 @@ from email.utils import formatdate
 import pytest
 
 from tests.conftest import every_call_has_one_result
-from tests.faults.cells import STOPS_WITHIN, calls, says
+from tests.faults.cells import calls, says
 from tests.faults.provider import retried
 from tests.loopback import failure, stream, text_chunks
+from tests.patience import STOPS_WITHIN
 
 CAP = 60.0
 """Seconds; the longest wait, whatever is asked for."""

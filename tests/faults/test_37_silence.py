@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hermes_nb.core.events import ToolStarted
 
-from tests.faults.cells import STOPS_WITHIN, says
+from tests.faults.cells import says
 from tests.faults.provider import retried
 from tests.loopback import (
     DONE,
@@ -18,6 +18,7 @@ from tests.loopback import (
     tool_chunks,
     usage_chunk,
 )
+from tests.patience import STOPS_WITHIN
 
 BEGINNING = [event(each) for each in text_chunks("The beginning of it")[:-1]]
 HALF_A_CALL = [

@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from tests.faults.cells import STOPS_WITHIN, calls, says
+from tests.faults.cells import calls, says
 from tests.faults.stores import run_python
 from tests.loopback import Reply, chunk, event, stall, text_chunks
+from tests.patience import STOPS_WITHIN
 
 pytestmark = pytest.mark.kernel
 

@@ -10,7 +10,7 @@ from hermes_nb.safety.skimming import skim
 from hermes_nb.safety.tagging import Tagged
 from hermes_nb.safety.vocabulary import vocabulary
 from hermes_nb.safety.work import CHUNK, Work
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.safety.floods import flood, names
@@ -49,6 +49,7 @@ def test_all_at_once_is_one_by_one(found):
     }
 
 
+@example(".\u20ac")  # a sign for a letter, without any letter beside it
 @given(st.lists(CHUNKS, max_size=12).map(" ".join))
 def test_a_text_has_the_tags_of_its_chunks(text):
     words = Tagged(text)
