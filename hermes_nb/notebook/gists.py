@@ -46,7 +46,7 @@ def reading(arguments: Arguments, name: Naming) -> str:
 
 def editing(arguments: Arguments, name: Naming) -> str:
     """Say which cell is edited and what is new in it."""
-    cell = name(str(arguments.get("id", "")))
+    cell = _named(arguments.get("id", ""), name)
     new, old = (str(arguments.get(key) or "") for key in ("new", "old"))
     if new.strip() or not old:
         return f"{cell}: {_changed(old, new)}" if new.strip() else f"{cell}: emptied"
@@ -55,19 +55,24 @@ def editing(arguments: Arguments, name: Naming) -> str:
 
 def moving(arguments: Arguments, name: Naming) -> str:
     """Say which cell goes where."""
-    cell, after = (str(arguments.get(key) or "") for key in ("id", "after"))
-    return f"{name(cell)} behind {name(after)}" if after else f"{name(cell)} to the top"
+    cell, after = (arguments.get(key) or "" for key in ("id", "after"))
+    moved = _named(cell, name)
+    return f"{moved} behind {_named(after, name)}" if after else f"{moved} to the top"
 
 
 def several(ids: object, name: Naming) -> str:
     """Name some cells: `cells 1, 2 and 5`, or `cell 5` for a single one."""
-    known = [name(str(each)) for each in (ids if isinstance(ids, list | tuple) else [ids])]
+    known = [_named(each, name) for each in (ids if isinstance(ids, list | tuple) else [ids])]
     if len(known) < 2:  # noqa: PLR2004
         return "".join(known)
     names = [each.removeprefix("cell ") for each in known]
     if len(names) > MOST_CELLS:
         names[MOST_CELLS - 1 :] = [f"{len(names) - MOST_CELLS + 1} more"]
     return f"cells {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _named(cell: object, name: Naming) -> str:
+    return one_line(visible(name(str(cell))), WIDTH)
 
 
 def _changed(old: str, new: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.notebook.gists import editing, moving, reading, several, telling
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 
@@ -62,7 +62,9 @@ def test_moving_and_many():
     assert several([f"id{i}" for i in range(20)], name) == "cells 0, 1, 2, 3, 4 and 15 more"
 
 
+@example({"id": "\n"})
 @given(st.dictionaries(st.sampled_from(["id", "ids", "old", "new", "range", "after"]), st.text()))
 def test_odd_arguments_are_told_on_one_line(arguments):
     for tell in (editing, moving, reading):
         assert "\n" not in tell(arguments, name)
+        assert "\n" not in several(arguments.get("ids"), str)
