@@ -80,7 +80,7 @@ imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 
 lexicon: $(STAMP)  ## make the scan's table of words anew, after a change of its lists
-	@$(BIN)/python -m hermes_nb.safety.wordlists
+	@$(BIN)/python -m hermes_nb.safety.language.wordlists
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks

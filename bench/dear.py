@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 from statistics import median
 
-from hermes_nb import safety
+from hermes_nb.safety import language, scanning
 from hermes_nb.safety.scan import scan
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -62,12 +62,14 @@ def main() -> int:
 
 def triggers() -> list[str]:
     """Return what patterns need, words of the lexicon, and the units of known floods."""
-    folder = Path(safety.__path__[0])
+    folder = Path(scanning.__path__[0])
     found = [*UNITS, *EVERYTHING, *(unit + end for unit, end in TOGETHER)]
     for name in ("surface.toml", "threats.toml"):
         for rows in tomllib.loads((folder / name).read_text(encoding="utf-8")).values():
             found += [need for row in rows if isinstance(row, dict) for need in row["needs"]]
-    lexicon = tomllib.loads((folder / "lexicon.toml").read_text(encoding="utf-8"))
+    lexicon = tomllib.loads(
+        (Path(language.__path__[0]) / "lexicon.toml").read_text(encoding="utf-8")
+    )
     for classes in lexicon.values():
         found += [
             word.rstrip("*").replace("_", " ") for ws in classes.values() for word in ws.split()

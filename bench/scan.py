@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from hermes_nb.safety import tagging
-from hermes_nb.safety.chunks import parts
+from hermes_nb.safety.language import tagging
+from hermes_nb.safety.language.chunks import parts
 from hermes_nb.safety.scan import scan
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

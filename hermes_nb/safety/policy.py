@@ -15,18 +15,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hermes_nb.safety.destruction import (
+from hermes_nb.safety.commands.destruction import (
     destruction,
     destruction_by_python,
     destruction_by_redirect,
 )
-from hermes_nb.safety.embedded import Embedded, embedded
-from hermes_nb.safety.python_code import effects
-from hermes_nb.safety.readonly import why_assignment_asks, why_not_readonly, why_redirect_asks
-from hermes_nb.safety.shell_script import Simple, output_of
-from hermes_nb.safety.shell_syntax import TooLongError, read
-from hermes_nb.safety.shell_words import Scope, Word
-from hermes_nb.safety.unwrap import unwrap
+from hermes_nb.safety.commands.embedded import Embedded, embedded
+from hermes_nb.safety.commands.python_code import effects
+from hermes_nb.safety.commands.readonly import (
+    why_assignment_asks,
+    why_not_readonly,
+    why_redirect_asks,
+)
+from hermes_nb.safety.commands.shell_script import Simple, output_of
+from hermes_nb.safety.commands.shell_syntax import TooLongError, read
+from hermes_nb.safety.commands.shell_words import Scope, Word
+from hermes_nb.safety.commands.unwrap import unwrap
 
 logger = logging.getLogger(__name__)
 

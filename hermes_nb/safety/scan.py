@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.evidence import DENSE, Evidence, evidence
+from hermes_nb.safety.language.rules import BLOCKS, MARKS
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.rules import BLOCKS, MARKS
+from hermes_nb.safety.scanning.evidence import DENSE, Evidence, evidence
 from hermes_nb.safety.visible import visible
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.flows import flows
 from hermes_nb.safety.scan import scan
-from hermes_nb.safety.threats import STRONG, Threat, threats
+from hermes_nb.safety.scanning.flows import flows
+from hermes_nb.safety.scanning.threats import STRONG, Threat, threats
 from hermes_nb.safety.visible import visible
 
 Level = Literal["clean", "suspicious", "dangerous"]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from hermes_nb.safety.lexicon import words
+from hermes_nb.safety.language.lexicon import words
 
 from tests.safety.unseen_floods import UNSEEN, Maker
 

@@ -10,8 +10,8 @@ import cmarkgfm
 import mistune
 import pytest
 from cmarkgfm.cmark import Options
-from hermes_nb.safety.formulas import ORDERS
-from hermes_nb.safety.fragments import clean_html
+from hermes_nb.safety.markdown.formulas import ORDERS
+from hermes_nb.safety.markdown.fragments import clean_html
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from string import ascii_lowercase
 
-from hermes_nb.safety.lexicon import words
+from hermes_nb.safety.language.lexicon import words
 
 Maker = Callable[[random.Random, int], str]
 _GLUED = "ignoreallpreviousinstructions" * 172 + " "

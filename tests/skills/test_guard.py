@@ -3,8 +3,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from hermes_nb.safety.flows import flows
-from hermes_nb.safety.threats import threats
+from hermes_nb.safety.scanning.flows import flows
+from hermes_nb.safety.scanning.threats import threats
 from hermes_nb.skills.guard import examine
 from hypothesis import given
 from hypothesis import strategies as st

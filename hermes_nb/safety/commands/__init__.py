@@ -1,0 +1,1 @@
+"""What shell commands and code do, as far as reading them tells."""

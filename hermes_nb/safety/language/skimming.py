@@ -1,0 +1,206 @@
+"""The tags of all chunks of a text at once, each taken for the words it is written as.
+
+Says the same as `chunks.parts` when that does not look closely. Words are rewritten, compared and
+tagged all together: one by one, that is most of what a scan costs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+from hermes_nb.safety.language.alphabet import OTHER, PARAGRAPH, SENTENCE, alphabet
+from hermes_nb.safety.language.chunks import (
+    AROUND,
+    ENDING,
+    SIZE_OF_A_WORD,
+    WORD,
+    forms,
+    meaning,
+    stops,
+)
+from hermes_nb.safety.language.lexicon import LONGEST_WORD, Classes, lexicon
+from hermes_nb.safety.reading.lookalikes import CYRILLIC, LOOKALIKES, SIGNS_FOR_LETTERS
+from hermes_nb.safety.reading.vocabulary import SCRIPT
+
+
+def skim(some: Sequence[str]) -> dict[str, str]:
+    """Return the tags of chunks, taken for words: what `parts` says when not looking closely."""
+    found: dict[str, str] = {}
+    alone = [chunk for chunk in some if chunk.isascii() or not SCRIPT.match(chunk)]
+    words = {chunk: chunk for chunk in alone if chunk.isalpha()}
+    others: dict[str, str] = {}
+    for chunk in [chunk for chunk in alone if not chunk.isalpha()]:
+        bare = chunk.strip(AROUND)
+        if bare.isalpha():
+            words[chunk] = bare
+        elif chunk.isspace():
+            found[chunk] = PARAGRAPH
+        else:
+            others[chunk] = bare
+    tokens = _TOKEN.findall("\n".join(others))
+    single = list(dict.fromkeys(_SINGLE.findall("\n".join(others.values()))))
+    guises = [form.split("\n") for form in forms("\n".join(single))] if single else []
+    known = lexicon().perhaps({*words.values(), *tokens})
+    meant = _meanings(known.union(*guises))
+    tags = _words(known, meant)
+    found |= {chunk: tags.get(bare, OTHER) for chunk, bare in words.items()}
+    rows = "".join([tags.get(token, OTHER) for token in tokens]).split("\n")
+    found |= zip(others, rows, strict=True) if others else ()
+    if meant:
+        whole: dict[str, str] = {}
+        for guise in reversed(guises):  # the first one counts
+            whole |= {
+                bare: meant[form] for bare, form in zip(single, guise, strict=True) if form in meant
+            }
+        found |= {chunk: whole[bare] for chunk, bare in others.items() if bare in whole}
+    for chunk in found:
+        if chunk[-1] in ENDING and stops(chunk):
+            found[chunk] += SENTENCE
+    runs = [chunk for chunk in some if chunk not in found] if len(alone) < len(some) else []
+    return found | _unspaced(runs)
+
+
+_TOKEN = re.compile(rf"\n|{WORD.pattern}")
+_SINGLE = re.compile(r"^(?![0-9]+$)[^<>/=()\[\]{}\n]+$", re.MULTILINE)
+"""Chunks that may be one word (`chunks.single`), of some that are given one a line."""
+
+
+def _words(known: set[str], meant: dict[str, str]) -> dict[str, str]:
+    """Return the tags of words, and of a line's end."""
+    words, tag = lexicon(), alphabet()
+    pairs = {word: tag[words.own_classes(word)] for word in known.intersection(words.in_pairs)}
+    return {word: meant[word] for word in known.intersection(meant)} | pairs | {"\n": "\n"}
+
+
+_HEAD = 3
+
+
+def _meanings(some: set[str]) -> dict[str, str]:
+    """Return the tags of words that mean something, some of them in disguise.
+
+    They are rewritten all at once by every table of disguises. Only those that then are a word that
+    is known, or begin and end like one that is often misspelt, are looked at one by one.
+    """
+    some.discard("")
+    plain = {word for word in some if word.isascii()}
+    odd = list(some - plain)
+    likely = _promising(plain, misspelt=True)
+    signs = {word: word for word in _with_signs(plain - likely)}
+    arabic: list[str] = []
+    latin = _rewritten(odd, LOOKALIKES)
+    promising = _promising({*latin, *odd}, misspelt=True)
+    for word, one in zip(odd, latin, strict=True):
+        if one in promising or (word in promising and one != word):
+            likely.add(word)
+        elif _LEET.search(one) and any(map(str.isalpha, one)):
+            signs[word] = one
+        elif _ARABIC[0] <= word[0] <= _ARABIC[1]:
+            arabic.append(word)
+    classes = lexicon().classes
+    found: dict[str, Classes] = {}
+    for table in SIGNS_FOR_LETTERS:
+        rewritten = _rewritten(list(signs.values()), table)
+        promising = _promising(set(rewritten))
+        for word, two in zip(signs, rewritten, strict=True):
+            if two not in promising:
+                continue
+            if word != signs[word]:
+                likely.add(word)  # which of its disguises comes first is for `meaning` to say
+            elif len(word) <= LONGEST_WORD:
+                found.setdefault(word, classes(two))
+    mixed = _rewritten(odd, CYRILLIC)
+    promising = _promising({two for word, two in zip(odd, mixed, strict=True) if word != two})
+    likely.update(word for word, two in zip(odd, mixed, strict=True) if two in promising)
+    found |= {word: meaning(word) for word in likely} | {word: classes(word) for word in arabic}
+    tag = alphabet()
+    return {word: tag[each] for word, each in found.items() if each}
+
+
+def _promising(some: set[str], *, misspelt: bool = False) -> set[str]:
+    """Return those of some words that are known or begin like a stem that is.
+
+    With `misspelt` also those that have the shape of a word that is often misspelt.
+    """
+    known, stems, shapes = _beginnings()
+    found = some & known
+    rest = some - known
+    found.update(
+        word for word in rest if word[:_HEAD] in stems and word.startswith(stems[word[:_HEAD]])
+    )
+    if misspelt:
+        found.update(word for word in rest if (word[0], word[-1], len(word)) in shapes)
+    return found
+
+
+_LEET = re.compile("[" + re.escape("".join(map(chr, SIGNS_FOR_LETTERS[0]))) + "]")
+_LEET_LINE = re.compile(rf"^(?=.*[a-z]).*{_LEET.pattern}.*$", re.MULTILINE)
+
+
+def _with_signs(some: Iterable[str]) -> list[str]:
+    """Return those of some plain words that have letters, and signs that may stand for others."""
+    return _LEET_LINE.findall("\n".join([word for word in some if not word.isalpha()]))
+
+
+def _rewritten(words: list[str], table: Mapping[int, int | str]) -> list[str]:
+    """Return words with their letters exchanged, all at once.
+
+    Letter by letter: `translate` takes several times as long for what is not ASCII.
+    """
+    together = "\n".join(words)
+    if not words or (table is LOOKALIKES and together.isascii()):
+        return words
+    for sign in set(together):
+        if ord(sign) in table:
+            together = together.replace(sign, sign.translate(table))
+    return together.split("\n")
+
+
+_ARABIC = "\u0621\u064a"
+"""First and last letter of a script in which other words may stand before the one that is known."""
+
+Shape = tuple[str, str, int]
+
+
+@cache
+def _beginnings() -> tuple[frozenset[str], dict[str, tuple[str, ...]], frozenset[Shape]]:
+    """Return the words that are known, stems by how they begin, and the shapes of misspelt words.
+
+    A shape is first letter, last letter and length.
+    """
+    words = lexicon()
+    stems: dict[str, list[str]] = {}
+    for stem in words.stems:
+        stems.setdefault(stem[:_HEAD], []).append(stem)
+    heads = {head: tuple(found) for head, found in stems.items()}
+    return frozenset(words.listed), heads, frozenset(words.similar)
+
+
+def _unspaced(runs: list[str]) -> dict[str, str]:
+    """Return the tags of runs of a script without spaces."""
+    if not runs:
+        return {}
+    together = "\n".join(runs)
+    tag = alphabet()
+    row: list[str] = []
+    done = 0
+    for start, end, classes in lexicon().inside(together):
+        row.append(_between(together[done:start]))
+        row.append(tag[classes])
+        done = end
+    row.append(_between(together[done:]))
+    return dict(zip(runs, "".join(row).split("\n"), strict=True))
+
+
+def _between(text: str) -> str:
+    """Return the tags of what stands between the words of runs, one run a line."""
+    size = SIZE_OF_A_WORD
+    if "。" not in text:
+        return "\n".join([OTHER * -(-len(line) // size) for line in text.split("\n")])
+    return "\n".join(
+        "".join(
+            SENTENCE if "。" in line[at : at + size] else OTHER for at in range(0, len(line), size)
+        )
+        for line in text.split("\n")
+    )

@@ -1,0 +1,1 @@
+"""Markdown taken apart and cleaned, sign by sign."""

@@ -1,0 +1,1 @@
+"""All that speaks for an attack, gathered: words, code, markup, imitations."""

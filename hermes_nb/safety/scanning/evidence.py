@@ -1,0 +1,255 @@
+"""Everything in a text that speaks for an attack, with its place in the original."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, islice
+
+from hermes_nb.safety.language.acts import acts
+from hermes_nb.safety.language.rules import MARKS, charset, mask, signs
+from hermes_nb.safety.language.standing import Standing
+from hermes_nb.safety.language.tagging import Tagged
+from hermes_nb.safety.reading.characters import characters, lowered, ranges
+from hermes_nb.safety.reading.encodings import CIPHERS, Decoded, deciphered, decoded
+from hermes_nb.safety.reading.normalise import Span, normalise
+from hermes_nb.safety.reading.signs import APART, Sign, crowds
+from hermes_nb.safety.reading.work import WORK, Work, bounded
+from hermes_nb.safety.scanning.flows import flows
+from hermes_nb.safety.scanning.imitations import imitations
+from hermes_nb.safety.scanning.leaks import leaks
+from hermes_nb.safety.scanning.surface import traces
+from hermes_nb.safety.scanning.threats import STRONG, threats
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A sign of an attack: its category, what shows it, how much it counts, and where it stands."""
+
+    category: str
+    sign: str
+    score: float
+    start: int
+    end: int
+
+
+DENSE = "too_dense"
+"""The category of what was not read closely, because a text has too much that is dear to read."""
+_DEEPEST = 4
+"""How often what was decoded is decoded again; more layers than that are a finding themselves."""
+_ASSESSED = 60
+"""For how many passages of a layer the surroundings are read; others count as they stand."""
+_CLOSE = 60
+"""Characters between signs of a kind that count as one, among those that are not assessed."""
+_CROWD = 4_000
+"""Characters that such a crowd spans at most."""
+_TELLING = 2
+"""How many words of an injection have to appear in a cipher for it to be undone."""
+_DECIPHERED = 12_000
+"""Characters of each cipher that are undone; lines beyond are a finding as they are."""
+_RUN, _READ = 60, 8
+"""Units of work for what is decoded, and characters of it for each further one."""
+_STRONG, _WEAK = 2.0, 0.5
+"""What a threat counts: a strong one is marked where it stands, two weak ones are."""
+_DISGUISE = 1.0
+"""What hiding adds: an order that was encoded or hidden was hidden for a reason."""
+
+Place = Callable[[int, int], Span]
+
+
+def evidence(text: str, work: Work | None = None) -> list[Evidence]:
+    """Return the evidence in a text, in its order; `work` is what may be done for it."""
+    work = work or Work(len(text))
+    token = WORK.set(work)
+    try:
+        found = [*invisible(text), *_layer(text, lambda start, end: (start, end), 0, work)]
+    finally:
+        WORK.reset(token)
+    found.sort(key=lambda item: (item.start, item.end, -item.score))
+    return found
+
+
+def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence]:
+    """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
+    readable = bounded(text, work)
+    if (unread := work.skipped()) is not None:
+        yield _dense(place, unread, len(text))
+    view = normalise(readable)
+    lower = _lower(view.text)
+    words = Tagged(lower, work)
+    standing = Standing(lower, words)
+    hidden = sorted(concealed(lower))
+    for sign in _meant(view.text, lower, words, standing):
+        start, end = place(*view.span(sign.start, sign.end))
+        score = sign.score
+        index = bisect_right(hidden, (sign.start, len(lower))) - 1
+        if index >= 0 and sign.start < hidden[index][1]:
+            yield Evidence("hidden_html", "order", 0.5, start, end)
+            score += _DISGUISE
+        yield Evidence(sign.category, sign.name, score, start, end)
+    runs = _decoded(view.text, standing, work)
+    if (unread := work.skipped()) is not None:
+        yield _dense(place, view.span(unread, unread + 1)[0], len(text))
+    runs += () if depth else _exchanged(view.text, words)
+    spans = [place(*view.span(run.start, run.end)) for run in runs]
+    for run, span in zip(runs, spans, strict=True):
+        if not run.text:
+            yield Evidence("encoded", "too much", 1, *span)
+    if depth == _DEEPEST:
+        yield from (Evidence("encoded", "deep", 1, start, end) for start, end in spans)
+    elif runs:
+        inner, back = _together([run.text for run in runs], spans)
+        for item in _layer(inner, back, depth + 1, work):
+            score = item.score + (0 if depth else _DISGUISE)
+            yield Evidence(item.category, item.sign, score, item.start, item.end)
+
+
+def _decoded(text: str, standing: Standing, work: Work) -> list[Decoded]:
+    """Return what the encoded runs of a text say, as far as there is work left for it."""
+    runs: list[Decoded] = []
+    for number, run in enumerate(decoded(text)):
+        if not work.spend(_RUN + len(run.text) // _READ):
+            work.skip(run.start)
+            break
+        if number >= _ASSESSED or not standing.example(run.start, run.end):
+            runs.append(run)
+    return runs
+
+
+def _dense(place: Place, start: int, end: int) -> Evidence:
+    """Return that a layer is not read closely any more from `start` on."""
+    return Evidence(DENSE, "unread", MARKS, place(start, start + 1)[0], place(end - 1, end)[1])
+
+
+def _together(texts: list[str], spans: list[Span]) -> tuple[str, Place]:
+    """Return texts as one, a paragraph each, and the way from there to their spans."""
+    starts = [0, *accumulate(len(text) + 2 for text in texts)]
+
+    def place(start: int, _end: int) -> Span:
+        return spans[min(bisect_right(starts, start), len(spans)) - 1]
+
+    return "\n\n".join(texts), place
+
+
+def _exchanged(text: str, words: Tagged) -> Iterator[Decoded]:
+    """Yield the lines that make sense when read backwards or with their letters exchanged."""
+    for cipher in CIPHERS:
+        if not words.present() & mask(cipher):
+            continue
+        found = [match.start() for match in re.finditer(charset(cipher), words.tags)]
+        if len(found) < _TELLING:
+            continue
+        room = _DECIPHERED
+        places = (words.span(index, index + 1)[0] for index in found)
+        for run in deciphered(text, cipher, places):
+            room -= len(run.text)
+            if room < 0:
+                yield Decoded(run.start, words.span(found[-1], found[-1] + 1)[1], "")
+                break
+            yield run
+
+
+def _meant(plain: str, lower: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
+    """Yield what rules and patterns find in a text and what stands there as an attack."""
+    prose = chain(signs(words), acts(lower, words, standing))
+    found = chain(prose, traces(lower), leaks(lower), imitations(lower), _harm(plain))
+    for sign in islice(found, _ASSESSED):
+        if standing.meant(sign):
+            yield sign
+    yield from _crowds(found)
+
+
+def _harm(text: str) -> Iterator[Sign]:
+    """Yield what code in a text would do to whoever runs it."""
+    for threat in chain(threats(text), flows(text)):
+        score = _STRONG if threat.weight >= STRONG else _WEAK
+        yield Sign(threat.category, threat.rule, score, threat.start, threat.end)
+
+
+def _crowds(found: Iterable[Sign]) -> Iterator[Sign]:
+    """Yield signs, those of a kind that stand close together as one: a flood says a thing once."""
+    last: Sign | None = None
+    end = 0
+    for sign in found:
+        if last is not None:
+            near = sign.name == last.name and last.start <= sign.start <= end + _CLOSE
+            if near and sign.end - last.start < _CROWD:
+                end = max(end, sign.end)
+                continue
+            yield last if end == last.end else replace(last, end=end)
+        last, end = sign, sign.end
+    if last is not None:
+        yield last if end == last.end else replace(last, end=end)
+
+
+def _lower(text: str) -> str:
+    lower = lowered(text)
+    if len(lower) != len(text):  # a few capitals become two letters
+        return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return lower
+
+
+_COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
+_CONCEALING = re.compile(
+    r"<\w[^<>]{0,400}?(?:display\s{0,3}:\s{0,3}none|visibility\s{0,3}:\s{0,3}hidden|font-size\s{0,3}:\s{0,3}[01](?:px|pt|em)?\b"
+    r"|opacity\s{0,3}:\s{0,3}0(?:\.0\d?)?\b|color\s{0,3}:\s{0,3}(?:white|transparent|#fff\b|#ffffff)|\shidden\b|aria-hidden"
+    r"|(?:left|top|text-indent)\s{0,3}:\s{0,3}-\d{3,})[^<>]{0,400}>[^<]{0,4000}"
+)
+
+
+def concealed(lower: str) -> Iterator[Span]:
+    """Yield what a reader of the rendered text would not see: comments and hidden elements."""
+    if "<" not in lower:
+        return
+    for pattern in (_COMMENT, _CONCEALING):
+        for match in pattern.finditer(lower):
+            yield match.span()
+
+
+_TAGS = re.compile(
+    "(?:\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f)|([\U000e0000-\U000e007f]{2,})"
+)
+_TAG = ranges(("\U000e0000", "\U000e007f"))
+_INSIDE = re.compile(
+    "[\u200b-\u200d\u2060\ufeff](?<=[A-Za-z].)[\u200b-\u200d\u2060\ufeff]*(?=[A-Za-z])"
+)
+_JOINER = ranges(("\u200b", "\u200d"), ("\u2060", "\u2060"), ("\ufeff", "\ufeff"))
+_SPLIT = 3
+"""Invisible characters inside Latin words that no longer are leftovers of a web page."""
+
+
+def invisible(text: str) -> Iterator[Evidence]:
+    """Yield the characters that show nothing and have no business where they are."""
+    if text.isascii():
+        return
+    here = characters(text)
+    if not _TAG.isdisjoint(here):
+        yield from _unseen("tags", 2, (m.span(1) for m in _TAGS.finditer(text) if m[1]))
+    for sign, score, some, pattern in _UNSEEN:
+        if not some.isdisjoint(here):
+            yield from _unseen(sign, score, (m.span() for m in pattern.finditer(text)))
+    if not _JOINER.isdisjoint(here):
+        inside = [m.span() for m in _INSIDE.finditer(text)]
+        if len(inside) >= _SPLIT:
+            yield Evidence("invisible", "inside", 1, inside[0][0], inside[-1][1])
+
+
+_UNSEEN = (
+    (
+        *("selectors", 2, ranges(("\ufe00", "\ufe0f"), ("\U000e0100", "\U000e01ef"))),
+        re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"),
+    ),
+    ("override", 1, frozenset("\u202d\u202e"), re.compile("[\u202d\u202e]")),
+    (
+        *("run", 1, ranges(("\u200b", "\u200f"), ("\u2060", "\u2064"), ("\ufeff", "\ufeff"))),
+        re.compile("[\u200b-\u200f\u2060-\u2064\ufeff]{8,}+"),
+    ),
+)
+"""Other signs that show nothing: what they are called and count, which they are, and as a run."""
+
+
+def _unseen(sign: str, score: float, places: Iterator[Span]) -> Iterator[Evidence]:
+    for start, end in chain(islice(places, APART), crowds(places)):
+        yield Evidence("invisible", sign, score, start, end)
