@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP  := $(VENV)/.installed
 # So many test files run side by side: one more than two cores have work for, since whoever tests a
-# kernel or a browser waits for it half of the time.
+# kernel waits for it half of the time. Browsers do not wait.
 WORKERS ?= 3
+BROWSERS ?= 2
 # Hundreds of kernels and processes are started here; each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 # A file's tests share its kernel; the files that wait come first (tests/conftest.py).
@@ -51,7 +52,7 @@ system:
 # The documentation is built by tests/docs, with the options that `make docs` has.
 test: check weights system  ## all checks, all tests, all notebooks
 	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e
-	@$(PYTEST) $(SIDE_BY_SIDE) tests/e2e --durations=10 --durations-min=5
+	@$(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) tests/e2e --durations=10 --durations-min=5
 	@$(MAKE) --no-print-directory -j 2 notebooks release-check
 
 quick: $(STAMP)  ## the tests that need no kernel, no model and little time

@@ -32,8 +32,9 @@ QUICK = 1.5
 SLOW = 8.0
 """Seconds for that hello where the user asked for what only a page can show, and JupyterLab ran the
 cell: it has the extension most of the time, and may be busy drawing a large notebook."""
-RELOAD = 10.0
-"""Seconds that a page which has answered before has for coming back: loading takes 1 to 5."""
+RELOAD = 20.0
+"""Seconds that a page which has answered before has for coming back: loading takes 1 to 5 of them,
+and several times that on a busy machine or over a slow line."""
 SILENT = 0.5
 """Seconds for a client that has let a whole probe pass without an answer before."""
 FRESH = 1.0
