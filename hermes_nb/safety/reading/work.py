@@ -1,8 +1,8 @@
 """How much dear work a text may cause, counted and not timed: the same text gets as far everywhere.
 
 Most of a scan is a few fast passes over the text. What is dear are words that may be disguised,
-chunks that may be things, signs whose surroundings are read, what is decoded: no honest text has
-a third of what is allowed for, a flood has any number. What a text has beyond that is read by the
+chunks that may be things, signs whose surroundings are read, what is decoded: an honest text takes
+half of what is allowed for at most, a flood any number. What a text has beyond that is read by the
 fast passes alone, and `too_dense` in the findings says from where on.
 """
 
