@@ -213,7 +213,8 @@ class FrontEnd:
                     return None
                 timeout = SILENT
         last = self._page.name if self._page else ""
-        call = RollCall(cell=cell, client=client, last=last, left=client == self._gone)
+        known = {"expected": self.expected, "left": client == self._gone}
+        call = RollCall(cell=cell, client=client, last=last, **known)
         chosen = await self._call_for_pages(call, timeout)
         self._probed_in = request
         if chosen is None:
@@ -254,6 +255,8 @@ class FrontEnd:
             return
         self._silent.clear()
         self._clients.add(info.client)
+        if info.client == self._gone:
+            self._gone = ""
         if self._hellos is not None:
             self._hellos.put_nowait((channel, info))
         elif self._page is None or info.name != self._page.name:

@@ -14,6 +14,8 @@ from hermes_nb.notebook.channel import Channel, Info
 
 GRACE = 0.25
 """Seconds that the first hello is kept waiting for one from the page that ran the cell."""
+BUSY = 3.0
+"""The same where that page has answered before: it may be drawing, or hidden behind another."""
 PAUSES = (0.7, 3.0)
 """Seconds between two calls that nobody answers, at first and at most."""
 
@@ -25,12 +27,14 @@ class RollCall:
     """What is known before the call.
 
     `cell` is the running cell's id and `client` the connection that runs it; `last` names the page
-    that answered last; `left` says that the client's own page is known to be no more.
+    that answered last; `expected` says that the client's own page has answered before, `left` that
+    it is known to be no more.
     """
 
     cell: str
     client: str
     last: str = ""
+    expected: bool = False
     left: bool = False
 
     async def answer(
@@ -55,10 +59,14 @@ class RollCall:
                     break
                 continue
             if best is None:
-                until = min(until, now() + GRACE)
+                until = min(until, now() + self._grace)
             if best is None or self._rank(heard[1]) > self._rank(best[1]):
                 best = heard
         return best
+
+    @property
+    def _grace(self) -> float:
+        return BUSY if self.expected and not self.left else GRACE
 
     def _rank(self, info: Info) -> tuple[bool, bool, bool]:
         return info.holds or not self.cell, info.client == self.client, info.name == self.last

@@ -22,6 +22,7 @@ ELSEWHERE = Info(path="b", name="elsewhere", client="c", holds=False)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(rollcall, "GRACE", 0.02)
+    monkeypatch.setattr(rollcall, "BUSY", 0.04)
     monkeypatch.setattr(rollcall, "PAUSES", (0.02, 0.05))
 
 
@@ -59,8 +60,16 @@ def test_the_best_of_those_who_come_soon_is_chosen(order):
 
 def test_a_page_that_was_left_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(rollcall, "GRACE", 60)
-    call = RollCall(cell="x", client="c", last="other", left=True)
+    monkeypatch.setattr(rollcall, "BUSY", 60)
+    call = RollCall(cell="x", client="c", last="other", expected=True, left=True)
     assert answered(call, (0, OTHER), timeout=60)[2] < SOON
+
+
+def test_a_page_that_has_answered_before_is_given_time_to_do_so_again(monkeypatch):
+    monkeypatch.setattr(rollcall, "BUSY", 60)
+    hellos = (0, OTHER), (0.2, OWN)
+    assert answered(RollCall(cell="x", client="c", expected=True), *hellos, timeout=60)[0] == OWN
+    assert answered(RollCall(cell="x", client="c"), *hellos, timeout=60)[0] == OTHER
 
 
 def test_it_calls_again_until_a_page_is_loaded():
