@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -51,7 +53,7 @@ class ToolCall:
         """Return valid JSON for the arguments: the model's own bytes when they are valid."""
         if self.text and not self.problem:
             return self.text
-        return json.dumps(self.arguments, ensure_ascii=False, default=str)
+        return _JSON.encode(self.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)

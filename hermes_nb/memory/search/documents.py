@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from hermes_nb.core.messages import Message, Role
+from hermes_nb.core.messages import Role, ToolCall
 from hermes_nb.memory.search import addresses, dates, words
 
 MARK = "\u00a7"
@@ -101,21 +101,16 @@ def said_on(day: str) -> str:
 def _read(body: str) -> tuple[Role, str]:
     """Return the role of a stored message and its text; what cannot be read counts as a system's.
 
-    Messages without calls, which most are, are read without making them: a third of the time.
+    The message itself is not made: that would take three times as long.
     """
     try:
         data = json.loads(body)
-        if "calls" in data:
-            message = Message.from_dict(data)
-            role, name, text = message.role, message.name, message.text
-            calls = [f"{call.name} {call.arguments_json()}" for call in message.calls]
-        else:
-            role, name, calls = data["role"], data.get("name"), []
-            text = "\n".join(
-                [part["text"] for part in data.get("parts", ()) if "image" not in part]
-            )
+        role, name = data["role"], data.get("name")
+        said = [part["text"] for part in data.get("parts", ()) if "image" not in part]
+        calls = [ToolCall(**call) for call in data.get("calls", ())]
+        asked = [f"{call.name} {call.arguments_json()}" for call in calls]
         if role in addresses.ROLES:
-            return role, "\n".join(filter(None, (name, text, *calls)))
+            return role, "\n".join(filter(None, (name, "\n".join(said), *asked)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     return "system", body
