@@ -168,7 +168,7 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "HTML", filled([library / "idlelib" / "help.html"])
     yield "notebooks", filled(sorted(ROOT.glob("notebooks/*.ipynb")))
     yield "documentation", filled(sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]))
-    yield "words in twenty languages", filled(sorted(ROOT.glob("hermes_nb/safety/*.toml")))
+    yield "words in twenty languages", filled(sorted(ROOT.glob("hermes_nb/safety/language/*.toml")))
     packages = sorted(metadata.distributions(), key=lambda each: each.metadata["Name"])
     yield "descriptions of packages", filled(map(described, packages))
     yield "checksums (CSV)", filled(each.read_text("RECORD") or "" for each in packages)

@@ -291,7 +291,6 @@ def _with_frames(words: Tagged, frames: Iterable[_Frame]) -> Iterator[_Found]:
     """Yield the sentences with frames in them."""
     sentences, work = Sentences(words.tags, _telling()), WORK.get() or Work(len(words.tags))
     room = min(work.allowed // _SHARE, work.allowed - work.spent) // _LOOK
-    skipped: set[int] = set()
     pieces = sentences.pieces
     found = [0] * len(pieces)
     told: dict[int, bool] = {}
@@ -299,13 +298,12 @@ def _with_frames(words: Tagged, frames: Iterable[_Frame]) -> Iterator[_Found]:
         wanted = [each for each in sentences.having(frame.needs) if not found[each] & frame.bit]
         if not wanted:
             continue
-        foremost, *others = frame.parts
-        if len(wanted) > room:
-            wanted.sort()
-            skipped.add(wanted[room])
-            del wanted[room:]
+        if len(wanted) > room:  # nor is there any for the frames that follow, wherever they stand
+            work.skip(words.span(*sentences.places[0][:2])[0])
+            break
         room -= len(wanted)
         work.spend(len(wanted) * _LOOK)
+        foremost, *others = frame.parts
         for number in wanted:
             piece = pieces[number]
             if foremost.search(piece) is None or any(not part.search(piece) for part in others):
@@ -317,8 +315,5 @@ def _with_frames(words: Tagged, frames: Iterable[_Frame]) -> Iterator[_Found]:
                     continue
             found[number] |= frame.bit
     for first, last, number in sentences.places:
-        if number in skipped:
-            work.skip(words.span(first, last)[0])
-            skipped.clear()
         if found[number]:
             yield _Found(first, last, found[number])

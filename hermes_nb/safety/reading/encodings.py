@@ -54,6 +54,8 @@ _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="
 _SHORTEST = b"x" * 14
 _FEW = 40
 """Characters beyond ASCII that are drawn one by one sooner than a pattern reads the text."""
+_BEGINNING = 4_096
+"""Characters that mostly tell whether there are more."""
 _DIGITS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _IN_BASE64 = bytes(ord("x" if code in _DIGITS else " ") for code in range(256))
 _LETTERS = bytes(
@@ -95,9 +97,11 @@ def _spelled_runs(text: str) -> Iterator[re.Match[str]]:
 
 def _single_letters(text: str) -> Callable[[str, int], re.Match[str] | None]:
     """Return what searches a text for `_SPELLED_HERE`, if it can in a drawing of it first."""
-    odd = [sign for sign in characters(text) if sign > "\x7f"]
-    if len(odd) > _FEW:
-        return _SPELLED_HERE.search
+    odd: list[str] = []
+    for part in (text[:_BEGINNING], text):
+        odd = [sign for sign in characters(part) if sign > "\x7f"]
+        if len(odd) > _FEW:
+            return _SPELLED_HERE.search
     plain = text
     for sign in odd:
         number = "0" if sign.isdecimal() else " "

@@ -7,17 +7,15 @@ vocabulary, which is a third as long.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import cached_property, lru_cache
-
-from hermes_nb.safety.reading.characters import characters
 
 _LONGEST_CHUNK = 300
 """Longer runs without a space (data, minified code) are read in pieces of this size."""
 
-_UNSPACED = "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u2fff\u3001-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _CHUNK = re.compile(rf"[{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}|[^\s{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}")
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n\s*")
+_PIECE = re.compile(f"{_EMPTY_LINE.pattern}|{_CHUNK.pattern}")
 SCRIPT = re.compile(f"[{_UNSPACED}]")
 """A letter of the scripts that are written without spaces."""
 EMPTY = "\n"
@@ -29,15 +27,16 @@ class Vocabulary:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        first, *rest = _EMPTY_LINE.split(text)
-        chunks = first.split()
-        for paragraph in rest:
-            chunks.append(EMPTY)
-            chunks += paragraph.split()
-        scripts = not text.isascii() and SCRIPT.search("".join(characters(text))) is not None
-        self._cut = scripts or max(map(len, chunks), default=0) > _LONGEST_CHUNK
+        self._cut = not text.isascii() and SCRIPT.search(text) is not None
+        if not self._cut:
+            first, *rest = _EMPTY_LINE.split(text)
+            chunks = first.split()
+            for paragraph in rest:
+                chunks.append(EMPTY)
+                chunks += paragraph.split()
+            self._cut = max(map(len, chunks), default=0) > _LONGEST_CHUNK
         if self._cut:
-            chunks = [piece for chunk in chunks for piece in _pieces(chunk)]
+            chunks = [EMPTY if piece[0] == "\n" else piece for piece in _PIECE.findall(text)]
         self.chunks = chunks
         """What stands between spaces, cut where the script changes or where it is very long."""
         self.distinct = dict.fromkeys(chunks)
@@ -66,13 +65,6 @@ class Vocabulary:
     def has(self, part: str) -> bool:
         """Say whether something is in the text, as `in` does; it has no line's end."""
         return part in self._together or (" " in part and part in self._text)
-
-
-def _pieces(chunk: str) -> Iterable[str]:
-    """Return the chunks of what stands between spaces, where it may be long, or of two scripts."""
-    if len(chunk) <= _LONGEST_CHUNK and (chunk.isascii() or not SCRIPT.search(chunk)):
-        return (chunk,)
-    return _CHUNK.findall(chunk)
 
 
 vocabulary = lru_cache(maxsize=4)(Vocabulary)

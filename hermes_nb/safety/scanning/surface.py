@@ -88,7 +88,7 @@ _PIPED = Steps(
     barring=("\n|",),
 )
 _SUBSTITUTED = (
-    ("<(", r"\b(?:ba|z)?sh\s+<\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
+    ("<(", r"\b(?:bash|zsh|sh)\s+<\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
     ("eval", r"\beval\s+[\"']?\$\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
 )
 """What has to be there, and the download that an interpreter takes for a file or a command."""
