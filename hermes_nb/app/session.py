@@ -261,6 +261,11 @@ class Session:
         with suppress(StoreError):  # a counter is not worth a word
             self.store.count(self.id, usage)
 
+    def relocate(self, notebook: str, to: str) -> None:
+        """Go on in a notebook that was renamed, if that is the one the session is in."""
+        if self._identity.notebook == notebook:
+            self._identity = replace(self._identity, notebook=to)
+
     def leave(self) -> None:
         """Let go of what the session needed, as far as it is not the models' or the store's.
 

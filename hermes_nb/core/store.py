@@ -156,6 +156,10 @@ class SessionStore(Protocol):
         """Give a session another title."""
         ...
 
+    def relocate(self, notebook: str, to: str) -> None:
+        """Let the sessions of a notebook be those of another absolute path: it was renamed."""
+        ...
+
     def delete(self, session_id: str) -> None:
         """Remove a session and all its messages, so that no search finds them again."""
         ...

@@ -198,6 +198,14 @@ class SqliteStore(Ledger):
             self._begun[session_id] = replace(self._begun[session_id], title=storable(title))
 
     @guarded
+    def relocate(self, notebook: str, to: str) -> None:
+        """Let the sessions of a notebook be those of another absolute path: it was renamed."""
+        old, new = storable(notebook), storable(to)
+        self.database.write(lambda c: session_rows.relocate(c, old, new))
+        for row in [row for row in self._begun.values() if row.notebook == old]:
+            self._begun[row.id] = replace(row, notebook=new)
+
+    @guarded
     def delete(self, session_id: str) -> None:
         """Remove a session and all its messages, so that no search finds them again."""
         self.database.write(lambda c: session_rows.delete(c, storable(session_id)))

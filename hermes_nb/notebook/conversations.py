@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.session import Equipment, Identity, Session
@@ -34,6 +35,17 @@ class Conversations:
         self._source = source
         self._note = note
         self._entered = entered
+
+    def relocate(self, notebook: str, to: str) -> None:
+        """Let the sessions of a notebook that was renamed go along; those of a copied one stay."""
+        if Path(notebook).exists():
+            return
+        try:
+            self._store().relocate(notebook, to)
+        except HermesError as error:
+            self._note(f"this notebook's earlier sessions stay with its old name: {error}")
+        if self.current is not None:
+            self.current.relocate(notebook, to)
 
     def end(self) -> None:
         """End the current session; the next turn begins another."""

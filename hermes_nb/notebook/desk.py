@@ -33,7 +33,8 @@ class Desk:
     """One kernel's notebook.
 
     `home` is the Hermes home, `explicit` the path the user named, if any; `session` and `turn` say
-    whose edits are saved for undo. All four are asked when they are needed.
+    whose edits are saved for undo. All four are asked when they are needed. `moved` is told the old
+    path and the new one when they differ.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Desk:
         explicit: Callable[[], str],
         session: Callable[[], str],
         turn: Callable[[], int],
+        moved: Callable[[str, str], None],
     ) -> None:
         self.frontend = FrontEnd(shell)
         self.seen = Seen()
@@ -52,6 +54,7 @@ class Desk:
         self._explicit = explicit
         self._session = session
         self._turn = turn
+        self._moved = moved
         self._checkpoints: Checkpoints | None = None
         self._keeper: CellKeeper | None = None
         self._path: str | None = None
@@ -124,15 +127,15 @@ class Desk:
     async def look(self) -> str:
         """Find the notebook's path anew, as it may have been renamed since, and return it."""
         page = await self.frontend.present() if self.frontend.page is not None else None
-        self._path = await in_thread(lambda: self._find(page.path if page is not None else ""))
-        return self._path
+        await self._look_at(page.path if page is not None else "")
+        return self.path
 
     async def _reach(self) -> NotebookDocument:
         page = await self.frontend.present()
         if page is not None:
             mark = (self._session(), self._turn(), page.name)
             if self._probed != mark:
-                self._path = await in_thread(lambda: self._find(page.path))
+                await self._look_at(page.path)
                 self._probed = mark
             return LiveDocument(self.frontend, page)
         if self.frontend.problem:
@@ -141,6 +144,12 @@ class Desk:
         if named and not await in_thread(lambda: is_open(self.path)):
             return FileDocument(Path(self.path), keep=self._home() / "checkpoints")
         return Below(self._shell)
+
+    async def _look_at(self, open_path: str) -> None:
+        """Find the notebook's path anew; `open_path` is what its page says."""
+        before, self._path = self._path, await in_thread(lambda: self._find(open_path))
+        if before and self._path and self._path != before:
+            self._moved(before, self._path)
 
     def _find(self, open_path: str = "") -> str:
         if not has_kernel(self._shell):

@@ -82,14 +82,6 @@ class Resident:
         self._outfit = Outfit(self.models, make=self._workshop, emit=self.happenings.background)
         self.tools_in_use = ToolsInUse(self.tools)
         self._store: SessionStore | None = None
-        self.desk = Desk(
-            shell,
-            home=lambda: self.settings().home,
-            explicit=lambda: self.settings().notebook,
-            session=lambda: self.session.id if self.session else "",
-            turn=lambda: self.session.agent.turns if self.session else 0,
-        )
-        self.briefing = Briefing(shell, self.desk, self.variables)
         self.conversations = Conversations(
             store=lambda: self.store,
             notebook=lambda: self.notebook,
@@ -97,6 +89,15 @@ class Resident:
             note=self.note,
             entered=self.happenings.enter,
         )
+        self.desk = Desk(
+            shell,
+            home=lambda: self.settings().home,
+            explicit=lambda: self.settings().notebook,
+            session=lambda: self.session.id if self.session else "",
+            turn=lambda: self.session.agent.turns if self.session else 0,
+            moved=self.conversations.relocate,
+        )
+        self.briefing = Briefing(shell, self.desk, self.variables)
 
     @property
     def session(self) -> Session | None:

@@ -54,7 +54,7 @@ def test_calls_that_ran_are_marked_too(open_notebook, model):
     assert "◌" not in shown(notebook)
 
 
-def test_the_status_knows_a_notebook_by_its_new_name(open_notebook, model):
+def test_a_renamed_notebook_is_known_and_keeps_its_session(open_notebook, model):
     notebook = open_notebook("%hermes hello", "%hermes status")
     prepare(notebook, model)
     model.replies[:] = [stream(text_chunks("Hello."))]
@@ -62,3 +62,9 @@ def test_the_status_knows_a_notebook_by_its_new_name(open_notebook, model):
     notebook.page.evaluate(RENAME, "renamed.ipynb")
     notebook.until(lambda: "renamed.ipynb" in str(notebook.run(2)), timeout=20)
     notebook.name = "renamed.ipynb"
+    notebook.page.evaluate(RESTART)
+    notebook.ready()
+    prepare(notebook, model)
+    (output,) = notebook.run(1)
+    assert "Resumed this notebook's session" in str(output)
+    assert b"Hello." in model.exchanges[-1].body

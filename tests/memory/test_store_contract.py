@@ -117,6 +117,17 @@ def test_a_session_is_what_it_was_started_as(store):
     assert store.get("s").title == "new"
 
 
+def test_the_sessions_of_a_renamed_notebook_go_along(store):
+    for name, notebook in (("a", "/w/old\udcff.ipynb"), ("b", "/w/old\udcff.ipynb"), ("c", "/w/c")):
+        store.start(session_id=name, notebook=notebook)
+    store.relocate("/w/old\udcff.ipynb", "/w/new.ipynb")
+    assert {each.id for each in store.sessions(notebook="/w/new.ipynb")} == {"a", "b"}
+    assert store.sessions(notebook="/w/old\udcff.ipynb") == []
+    assert store.get("c").notebook == "/w/c"
+    store.relocate("/w/nothing.ipynb", "/w/c")
+    assert len(store.sessions(notebook="/w/c")) == 1
+
+
 def test_counters_add_up_and_an_unknown_cost_is_not_zero(store):
     session = store.start()
     store.count(session, Usage(input=100, output=5, cached=60, requests=1))

@@ -121,6 +121,11 @@ def rename(connection: sqlite3.Connection, session_id: str, title: str) -> None:
     connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session_id))
 
 
+def relocate(connection: sqlite3.Connection, notebook: str, to: str) -> None:
+    """Let the sessions of a notebook be those of another path."""
+    connection.execute("UPDATE sessions SET notebook = ? WHERE notebook = ?", (to, notebook))
+
+
 def end(connection: sqlite3.Connection, session_id: str, now: float) -> None:
     """Mark a session as ended, never before it began, whatever the clock did."""
     connection.execute(

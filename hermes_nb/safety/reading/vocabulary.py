@@ -12,7 +12,10 @@ from functools import cached_property, lru_cache
 _LONGEST_CHUNK = 300
 """Longer runs without a space (data, minified code) are read in pieces of this size."""
 
-_UNSPACED = "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u2fff\u3001-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = (
+    "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u2fff\u3001-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
 _CHUNK = re.compile(rf"[{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}|[^\s{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}")
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n\s*")
 _PIECE = re.compile(f"{_EMPTY_LINE.pattern}|{_CHUNK.pattern}")

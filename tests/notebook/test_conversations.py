@@ -1,0 +1,47 @@
+"""Which sessions are a notebook's, when its file gets another name."""
+
+from __future__ import annotations
+
+import pytest
+from hermes_nb.core.errors import StoreError
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.notebook.conversations import Conversations
+
+
+class Unwritable(SqliteStore):
+    def relocate(self, notebook, to):
+        message = f"{notebook} stays"
+        raise StoreError(message)
+
+
+@pytest.fixture
+def notes():
+    return []
+
+
+def conversations(store, notes):
+    return Conversations(
+        store=lambda: store, notebook=lambda: "", source="notebook", note=notes.append
+    )
+
+
+def test_sessions_go_along_with_a_file_that_is_gone_and_stay_with_one_that_is_there(
+    tmp_path, notes
+):
+    old, new = tmp_path / "old.ipynb", tmp_path / "new.ipynb"
+    store = SqliteStore(":memory:")
+    session = store.start(notebook=str(old))
+    old.touch()
+    conversations(store, notes).relocate(str(old), str(new))
+    assert store.get(session).notebook == str(old)
+    old.unlink()
+    conversations(store, notes).relocate(str(old), str(new))
+    assert store.get(session).notebook == str(new)
+    assert notes == []
+
+
+def test_a_store_that_cannot_be_written_is_no_reason_to_stop(tmp_path, notes):
+    conversations(Unwritable(":memory:"), notes).relocate(str(tmp_path / "old.ipynb"), "/new")
+    assert notes == [
+        f"this notebook's earlier sessions stay with its old name: {tmp_path}/old.ipynb stays"
+    ]
