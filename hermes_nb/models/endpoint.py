@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 DUMMY_KEY = "none"
 """What servers that need no key are sent: the SDK insists on one."""
 
-_STREAMED = {"X-Stainless-Raw-Response": "stream", "Content-Type": "application/json"}
-"""The first is what the SDK's own `with_streaming_response` sets: hand over the bytes unparsed."""
+_STREAMED = {
+    "X-Stainless-Raw-Response": "stream",
+    "Content-Type": "application/json",
+    "Accept-Encoding": "identity",
+}
+"""The first is what the SDK's own `with_streaming_response` sets: hand over the bytes unparsed. What
+is compressed on its way is held back until there is enough of it, and so does not stream."""
+_AT_ONCE = 65_536
+"""Bytes that are handed on without a pause. A server that compresses all the same can make many
+megabytes of a single packet, and a stop button has to work beside them."""
 
 
 class Endpoint:
@@ -70,7 +78,10 @@ class Endpoint:
             )
             async with aclosing(response.iter_bytes()) as pieces:
                 async for piece in pieces:
-                    yield piece
+                    for start in range(0, len(piece), _AT_ONCE):
+                        if start:
+                            await asyncio.sleep(0)
+                        yield piece[start : start + _AT_ONCE]
         except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
             # `from None`: the chain below may quote the Authorization header.
             raise classify(error, secret=self.secret) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -363,6 +364,36 @@ def test_an_endless_reply_is_cut():
         delta, reply = ask(server)
     assert len(delta.text) == 4_000_000 == len(reply.message.text)
     assert reply.finish == "length"
+
+
+def test_much_in_little_leaves_room_for_others():
+    much = b"".join([event(chunk({"content": "x"}))] * 40_000) + event(chunk(finish="stop"))
+    bomb = ServerReply([gzip.compress(much + DONE)], headers={"Content-Encoding": "gzip"})
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    async def go(url):
+        nonlocal ticks
+        model = OpenAIChat("gpt-4o", base_url=url, idle=5.0, api_key=KEY)
+        ticking = asyncio.create_task(tick())
+        async with aclosing(model.stream(request())) as items:
+            await anext(items)
+            ticks = 0
+            *_, reply = [item async for item in items]
+        ticking.cancel()
+        await model.aclose()
+        return reply
+
+    with Loopback(bomb) as server:
+        reply = asyncio.run(go(server.url))
+        assert server.exchanges[0].headers["accept-encoding"] == "identity"
+    assert len(reply.message.text) == 40_000
+    assert ticks > 0.9 * (len(much) // 65_536)
 
 
 def test_an_empty_answer_is_the_loops_business():
