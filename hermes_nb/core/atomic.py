@@ -1,13 +1,15 @@
 """Files that are either as they were or as they shall be, and locks between processes.
 
 `write_atomic` leaves no half-written file behind, whatever happens: the data goes to a temporary
-file in the same directory, to the disk, and takes the old name in one step. A killed process may
-leave the temporary file; its name begins with a dot and ends with `.hermes-tmp`.
+file in the same directory, to the disk, and takes the old name in one step. Where the file system
+knows files without a name (Linux, most local ones), the temporary file has none until it is whole.
+Elsewhere a killed process may leave it; its name begins with a dot and ends with `.hermes-tmp`.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 import tempfile
@@ -33,19 +35,22 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     if before is not None and not stat.S_ISREG(before.st_mode):
         message = f"{str(path)!r} is not a regular file"
         raise OSError(message)
-    handle, name = tempfile.mkstemp(
-        prefix=f".{target.name[:40]}.", suffix=TEMPORARY, dir=target.parent
-    )
+    handle, name = _nameless(target.parent), ""
+    if handle < 0:
+        prefix = f".{target.name[:40]}."
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=TEMPORARY, dir=target.parent)
     try:
         with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
             file.write(data)
             file.flush()
             _inherit(handle, before, mode)
             os.fsync(handle)
+            name = name or _named(handle, target)
         os.replace(name, target)  # noqa: PTH105 - pathlib's would need two Paths for this
     except BaseException:
-        with suppress(OSError):
-            os.unlink(name)  # noqa: PTH108
+        if name:
+            with suppress(OSError):
+                os.unlink(name)  # noqa: PTH108
         raise
     _sync_directory(target.parent)
 
@@ -103,6 +108,27 @@ else:
         except BlockingIOError:
             return False
         return True
+
+
+def _nameless(directory: Path) -> int:
+    """Return the handle of a new file that goes when it is closed, -1 where there are none."""
+    if not _OPEN_FILES.is_dir():
+        return -1
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except (OSError, AttributeError):  # what is wrong with the directory, if that is it, follows
+        return -1
+
+
+def _named(handle: int, target: Path) -> str:
+    """Give a file that has no name one beside `target`."""
+    name = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}{TEMPORARY}")
+    os.link(_OPEN_FILES / str(handle), name, src_dir_fd=handle)  # else Python does not follow it
+    return str(name)
+
+
+_OPEN_FILES = Path("/proc/self/fd")
+"""Where a file without a name can be linked from."""
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -31,8 +31,8 @@ _STREAMED = {
     "Content-Type": "application/json",
     "Accept-Encoding": "identity",
 }
-"""The first is what the SDK's own `with_streaming_response` sets: hand over the bytes unparsed. What
-is compressed on its way is held back until there is enough of it, and so does not stream."""
+"""The first is what the SDK's own `with_streaming_response` sets: hand over the bytes unparsed.
+What is compressed on its way is held back until there is enough of it, and so does not stream."""
 _AT_ONCE = 65_536
 """Bytes that are handed on without a pause. A server that compresses all the same can make many
 megabytes of a single packet, and a stop button has to work beside them."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hermes_nb.core import atomic
 from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +131,33 @@ while True:
             time.sleep(0.002 * round_)
             writer.kill()
         assert path.read_bytes() in (old, new)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files without a name are Linux's")
+def test_a_writer_killed_before_the_file_is_whole_leaves_nothing(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    code = f"""
+import os, signal
+from pathlib import Path
+from hermes_nb.core.atomic import write_atomic
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+write_atomic(Path({str(path)!r}), b"new")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_file_system_that_knows_no_files_without_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "_OPEN_FILES", tmp_path / "none")
+    path = tmp_path / "a"
+    for data in (b"1", b"2"):
+        write_atomic(path, data, mode=0o640)
+        assert path.read_bytes() == data
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def add_one(path, rounds):
