@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from hermes_nb.skills.catalogue import Accepts, Catalogue
+from hermes_nb.skills.catalogue import Catalogue
 from hermes_nb.skills.changing import Changer
 from hermes_nb.skills.checking import Change, Details
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.document import SkillError, valid_category
+from hermes_nb.skills.examining import Accepts, Examiner
 from hermes_nb.skills.gates import Surroundings
 from hermes_nb.skills.index import GENERAL, render
 from hermes_nb.skills.ledger import Ledger, Origin, Usage
@@ -51,9 +52,9 @@ class Library:
         directory = Path(os.path.realpath(home.path)) if home else None
         state = directory / STATE if directory else None
         self._ledger = Ledger(state)
-        verdicts = Verdicts(state)
+        self._examiner = Examiner(Verdicts(state), accepts)
         self._catalogue = Catalogue(
-            self.roots, ledger=self._ledger, verdicts=verdicts, accepts=accepts
+            self.roots, ledger=self._ledger, examiner=self._examiner, state=state
         )
         self._changer = Changer(
             self.roots,
@@ -117,7 +118,7 @@ class Library:
         if not (skill.enabled or not counted):
             message = f"skill {skill.name!r} is switched off; only the user can switch it on"
             raise SkillError(message)
-        files, marks = self._catalogue.support(skill)
+        files, marks = self._examiner.support(skill)
         relative = DOCUMENT if file in (None, "", DOCUMENT) else checked_path(str(file))
         path = skill.file if relative == DOCUMENT else real_path(skill.directory, relative)
         try:
@@ -202,7 +203,7 @@ class Library:
         except SkillError:
             return "", f"{relative} is binary, {len(data):,} bytes; it lies at {path}"
         code = relative != DOCUMENT and is_code(relative)
-        verdict = self._catalogue.judged(skill.root, path, text, digest="", code=code)
+        verdict = self._examiner.judged(skill.root, path, text, digest="", code=code)
         if verdict.level == "dangerous":
             message = f"{relative} of skill {skill.name!r} is refused: {verdict.why}"
             raise SkillError(message)
