@@ -81,8 +81,8 @@ def _equipment(shell):
     from hermes_nb.app.workshop import Workshop
     from hermes_nb.models.scripted import ScriptedModel
     from hermes_nb.notebook.desk import Desk
-    from hermes_nb.notebook.kernel_tools import kernel_tools
-    from hermes_nb.notebook.notebook_tools import notebook_tools
+    from hermes_nb.notebook.tools.kernel_tools import kernel_tools
+    from hermes_nb.notebook.tools.notebook_tools import notebook_tools
     from hermes_nb.safety.guard import Guard
 
     settings = load_settings()

@@ -13,9 +13,9 @@ from hermes_nb.cli.enabling import enabled
 from hermes_nb.cli.ending import FAILED, OK
 from hermes_nb.cli.places import place_for
 from hermes_nb.core.errors import HermesError
-from hermes_nb.notebook import installed
-from hermes_nb.notebook.endpoints import endpoints
-from hermes_nb.notebook.installed import Finding, look
+from hermes_nb.notebook.commands import installed
+from hermes_nb.notebook.commands.endpoints import endpoints
+from hermes_nb.notebook.commands.installed import Finding, look
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

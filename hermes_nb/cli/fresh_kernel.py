@@ -17,7 +17,7 @@ from typing import Any
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.values.kinds import Foreign
 
 GRACE = 1.0
 """Seconds that a running cell has to end after a stop."""

@@ -18,7 +18,7 @@ from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import stoppable
-from hermes_nb.notebook.kinds import Foreign
+from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

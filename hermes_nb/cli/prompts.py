@@ -21,9 +21,9 @@ from hermes_nb.cli.misses import is_miss
 from hermes_nb.cli.sessions import found
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import terminal_view
 from hermes_nb.notebook.interrupt import stoppable
-from hermes_nb.notebook.transcript import Transcript
-from hermes_nb.notebook.view import terminal_view
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

@@ -19,7 +19,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.wording import moment
+from hermes_nb.notebook.display.wording import moment
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

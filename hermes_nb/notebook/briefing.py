@@ -8,11 +8,11 @@ from typing import Any
 
 from hermes_nb.core.messages import Message, Part, Text
 from hermes_nb.core.protocols import Variable
-from hermes_nb.notebook.attachments import Attachment
 from hermes_nb.notebook.context import turn_context
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.failed import last_error
-from hermes_nb.notebook.interpolate import interpolate
+from hermes_nb.notebook.input.attachments import Attachment
+from hermes_nb.notebook.input.interpolate import interpolate
 
 
 class Briefing:

@@ -12,7 +12,7 @@ from hermes_nb.app.config import Settings
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.notebook.approval import ask_user
-from hermes_nb.notebook.view import can_ask
+from hermes_nb.notebook.display.view import can_ask
 
 if TYPE_CHECKING:
     from hermes_nb.models.weights import WeightsNeeded

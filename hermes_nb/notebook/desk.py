@@ -14,16 +14,16 @@ from typing import Any
 from hermes_nb.app.checkpoints import Checkpoints
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.below import Below
-from hermes_nb.notebook.document import Cell, NotebookDocument
-from hermes_nb.notebook.filedoc import FileDocument
-from hermes_nb.notebook.frontend import FrontEnd
+from hermes_nb.notebook.bridge.frontend import FrontEnd
+from hermes_nb.notebook.bridge.live import LiveDocument
+from hermes_nb.notebook.cells.below import Below
+from hermes_nb.notebook.cells.document import Cell, NotebookDocument
+from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.cells.kept import CellKeeper
+from hermes_nb.notebook.cells.outline import Seen, glance, outline
+from hermes_nb.notebook.cells.workbench import is_message, running_cell
+from hermes_nb.notebook.display.view import has_kernel
 from hermes_nb.notebook.identity import is_open, notebook_path
-from hermes_nb.notebook.kept import CellKeeper
-from hermes_nb.notebook.live import LiveDocument
-from hermes_nb.notebook.outline import Seen, glance, outline
-from hermes_nb.notebook.view import has_kernel
-from hermes_nb.notebook.workbench import is_message, running_cell
 
 OUTLINE = 4_000
 """Characters of the outline that a turn's message carries; notebook_outline has the whole."""

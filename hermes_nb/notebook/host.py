@@ -15,10 +15,10 @@ from hermes_nb.models.deck import Deck
 from hermes_nb.notebook.briefing import Briefing
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import View
 from hermes_nb.notebook.models_in_use import ModelsInUse
 from hermes_nb.notebook.tools_in_use import ToolsInUse
-from hermes_nb.notebook.transcript import Transcript
-from hermes_nb.notebook.view import View
 from hermes_nb.safety.guard import Guard
 
 

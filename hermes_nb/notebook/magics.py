@@ -19,10 +19,10 @@ from traitlets import Int, Unicode, observe
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.tools import Tool
-from hermes_nb.notebook import transformers
-from hermes_nb.notebook.completion import Completions
+from hermes_nb.notebook.commands.completion import Completions
+from hermes_nb.notebook.input import transformers
+from hermes_nb.notebook.input.magic_line import split_options
 from hermes_nb.notebook.keys import refuse_key
-from hermes_nb.notebook.magic_line import split_options
 
 if TYPE_CHECKING:
     from hermes_nb.app.turn import Turn
@@ -108,7 +108,7 @@ class HermesMagics(Magics):
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
         from hermes_nb.core.budget import Limits
-        from hermes_nb.notebook.options import TurnOptions
+        from hermes_nb.notebook.input.options import TurnOptions
 
         options = TurnOptions(
             model=arguments.model,
@@ -128,7 +128,7 @@ class HermesMagics(Magics):
 
     async def _command(self, line: str) -> bool:
         """Run the command that a line names; say whether it was one."""
-        from hermes_nb.notebook.commands import find, perform
+        from hermes_nb.notebook.commands.table import find, perform
 
         found = find(line or "help")
         if found is None:
@@ -161,9 +161,9 @@ class HermesMagics(Magics):
         }
 
     def _show(self, markdown: str) -> None:
-        from hermes_nb.notebook.showing import show
-        from hermes_nb.notebook.transcript import plain_text, printed
-        from hermes_nb.notebook.view import has_kernel
+        from hermes_nb.notebook.display.showing import show
+        from hermes_nb.notebook.display.transcript import plain_text, printed
+        from hermes_nb.notebook.display.view import has_kernel
 
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown)

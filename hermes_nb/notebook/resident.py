@@ -29,22 +29,22 @@ from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
+from hermes_nb.notebook.cells.document import NotebookDocument
 from hermes_nb.notebook.choices import Choices
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
-from hermes_nb.notebook.document import NotebookDocument
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import View, can_ask, has_kernel
 from hermes_nb.notebook.endings import Stopped, TurnFailed
 from hermes_nb.notebook.happenings import Happenings
+from hermes_nb.notebook.input.options import TurnOptions
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.models_in_use import ModelsInUse
-from hermes_nb.notebook.options import TurnOptions
 from hermes_nb.notebook.outfit import Outfit
 from hermes_nb.notebook.rehearsal import rehearse
 from hermes_nb.notebook.tools_in_use import ToolsInUse, own_tools
-from hermes_nb.notebook.transcript import Transcript
 from hermes_nb.notebook.turns import take
-from hermes_nb.notebook.variables import summaries
-from hermes_nb.notebook.view import View, can_ask, has_kernel
+from hermes_nb.notebook.values.variables import summaries
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import escape
 

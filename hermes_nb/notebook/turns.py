@@ -15,16 +15,16 @@ from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.protocols import ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.models.profiles import seeing
-from hermes_nb.notebook.attachments import Attachment, attachments
+from hermes_nb.notebook.bridge.rejoining import rejoined
+from hermes_nb.notebook.bridge.user_widgets import widgets_live
+from hermes_nb.notebook.display.quiet import StatusView
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import View, make_view
 from hermes_nb.notebook.host import Host
+from hermes_nb.notebook.input.attachments import Attachment, attachments
+from hermes_nb.notebook.input.options import TurnOptions
 from hermes_nb.notebook.models_in_use import sees
-from hermes_nb.notebook.options import TurnOptions
-from hermes_nb.notebook.quiet import StatusView
-from hermes_nb.notebook.rejoining import rejoined
 from hermes_nb.notebook.remedies import with_remedy
-from hermes_nb.notebook.transcript import Transcript
-from hermes_nb.notebook.user_widgets import widgets_live
-from hermes_nb.notebook.view import View, make_view
 
 
 async def take(host: Host, prompt: str, options: TurnOptions) -> None:

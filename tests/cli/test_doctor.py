@@ -11,7 +11,7 @@ from pathlib import Path
 import hermes_nb
 import pytest
 from hermes_nb.cli.main import main
-from hermes_nb.notebook import installed
+from hermes_nb.notebook.commands import installed
 
 from tests.cli.conftest import KEY
 from tests.loopback import Loopback, Reply

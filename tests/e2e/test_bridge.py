@@ -83,7 +83,7 @@ async def refused(call):
     assert refused("document.replace('cell1', 'x', seen='1')")[0] == "CellConflict"
     notebook.evaluate("nb.context._contentsModel.writable = false")
     assert "read-only" in refused("document.save()")[1]
-    notebook.kernel("import hermes_nb.notebook.frontend as module; module.PROTOCOL += 1")
+    notebook.kernel("import hermes_nb.notebook.bridge.frontend as module; module.PROTOCOL += 1")
     assert "reload the page" in refused("frontend.call('info')")[1]
     assert notebook.value("await frontend.probe()") is None
     assert notebook.sources() == ["a = 1", "f"]
@@ -216,7 +216,7 @@ def test_a_sketch_brings_the_kinds_of_outputs_and_nothing_of_them(open_notebook)
         "await show('cell3', error)"
     )
     lines = notebook.kernel(
-        "from hermes_nb.notebook.outline import outline\n"
+        "from hermes_nb.notebook.cells.outline import outline\n"
         "cells = await document.sketch()\n"
         "assert len(str(cells)) < 4000\n"
         "print(outline(cells))"

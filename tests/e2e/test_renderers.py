@@ -20,7 +20,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.notebook.transcript import Transcript
+from hermes_nb.notebook.display.transcript import Transcript
 
 from tests.e2e.harness import picture
 from tests.e2e.looking import npm

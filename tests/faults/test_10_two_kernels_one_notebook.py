@@ -11,8 +11,8 @@ AGENT = """
 from pathlib import Path
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
-from hermes_nb.notebook.filedoc import FileDocument
-from hermes_nb.notebook.notebook_tools import notebook_tools
+from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 async def document(): return FileDocument(Path({path!r}))
 tools = notebook_tools(ip, document)
 async def use(name, **arguments):

@@ -11,8 +11,8 @@ from hermes_nb.app.delegation import SOURCE
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.commands import find, perform
-from hermes_nb.notebook.options import TurnOptions
+from hermes_nb.notebook.commands.table import find, perform
+from hermes_nb.notebook.input.options import TurnOptions
 from hermes_nb.notebook.resident import Resident
 
 

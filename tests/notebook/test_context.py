@@ -12,7 +12,7 @@ from hermes_nb.core.tools import Toolset
 from hermes_nb.models.constrained import CONTEXT, Constrained
 from hermes_nb.models.fewshot import described
 from hermes_nb.notebook.context import FailedCell, last_error, turn_context, variable_line
-from hermes_nb.notebook.kernel_tools import kernel_tools
+from hermes_nb.notebook.tools.kernel_tools import kernel_tools
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,10 +16,10 @@ from hermes_nb.app.map_items import Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.commands import find, perform
-from hermes_nb.notebook.completion import Completions
-from hermes_nb.notebook.fanout_commands import notebook_text
-from hermes_nb.notebook.map_view import MapView, finished, running
+from hermes_nb.notebook.commands.completion import Completions
+from hermes_nb.notebook.commands.fanout import notebook_text
+from hermes_nb.notebook.commands.table import find, perform
+from hermes_nb.notebook.display.map_view import MapView, finished, running
 from hermes_nb.notebook.resident import Resident
 
 from tests.kernels import kernel

@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from hermes_nb.notebook.commands import COMMANDS
+from hermes_nb.notebook.commands.table import COMMANDS
 from hermes_nb.notebook.reference import commands_table, options, options_table, reference, updated
 
 PAGE = Path(__file__).parents[2] / "docs" / "magics.md"

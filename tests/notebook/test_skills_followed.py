@@ -11,8 +11,8 @@ from hermes_nb.models.scripted import call
 from IPython.core.pylabtools import select_figure_formats
 from matplotlib_inline.backend_inline import configure_inline_support
 
+from tests.notebook.cells.test_filedoc import code, text
 from tests.notebook.following import ROOT, World
-from tests.notebook.test_filedoc import code, text
 
 LOAD = 'import pandas as pd\npenguins = pd.read_csv("penguins.csv")'
 INLINE = "module://matplotlib_inline.backend_inline"

@@ -19,13 +19,13 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.text import estimate_tokens
+from hermes_nb.notebook.display.transcript import PHASES
 from hermes_nb.notebook.happenings import Compressed
 from hermes_nb.notebook.panels.acting import QUERY
 from hermes_nb.notebook.panels.charts import BARS, Part, gauge, legend, spending
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write
 from hermes_nb.notebook.panels.style import dim, document, heading, shown, two
 from hermes_nb.notebook.panels.tab import Place
-from hermes_nb.notebook.transcript import PHASES
 
 NO_SESSION = "there has been no turn in this session yet"
 

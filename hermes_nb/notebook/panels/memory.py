@@ -18,7 +18,8 @@ from hermes_nb.core.events import (
 from hermes_nb.learning.proposals import MemoryWrite, Proposal
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.curation.history import Change, Record
-from hermes_nb.notebook.knowledge_commands import BY_HAND
+from hermes_nb.notebook.commands.knowledge import BY_HAND
+from hermes_nb.notebook.display.wording import ago
 from hermes_nb.notebook.panels.acting import Refused
 from hermes_nb.notebook.panels.charts import meter
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, push, write
@@ -32,7 +33,6 @@ from hermes_nb.notebook.panels.recollection import (
 from hermes_nb.notebook.panels.style import caution, coded, dim, heading, paragraphs, shown
 from hermes_nb.notebook.panels.tab import Place
 from hermes_nb.notebook.panels.waiting import Queue, Waiting, single
-from hermes_nb.notebook.wording import ago
 from hermes_nb.safety.redact import redact
 
 NAMES = {"memory": "Notes", "user": "You"}

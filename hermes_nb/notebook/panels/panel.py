@@ -17,8 +17,8 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.channel import Info
-from hermes_nb.notebook.heard import teller
+from hermes_nb.notebook.bridge.channel import Info
+from hermes_nb.notebook.bridge.heard import teller
 from hermes_nb.notebook.panels.acting import Actions, told
 from hermes_nb.notebook.panels.context import ContextTab
 from hermes_nb.notebook.panels.memory import MemoryTab

@@ -14,8 +14,8 @@ from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.curation.history import Record, undone
 from hermes_nb.memory.curation.notefile import Unusable
 from hermes_nb.memory.curation.shown import Fill
+from hermes_nb.notebook.display.wording import ago
 from hermes_nb.notebook.panels.style import shown
-from hermes_nb.notebook.wording import ago
 from hermes_nb.safety.scan import scan
 
 RECENT = 5

@@ -23,13 +23,13 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.learning.review import SOURCE
+from hermes_nb.notebook.display.wording import ago, moment
 from hermes_nb.notebook.panels.acting import QUERY, Pause
 from hermes_nb.notebook.panels.context import size
 from hermes_nb.notebook.panels.jobs import JobsPart
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write
 from hermes_nb.notebook.panels.style import caution, dim, heading, shown, two
 from hermes_nb.notebook.panels.tab import Place
-from hermes_nb.notebook.wording import ago, moment
 
 LISTED = 500
 """Sessions that are listed, those written to last."""

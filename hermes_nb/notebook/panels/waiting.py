@@ -10,11 +10,11 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.learning.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.memory.curation.operations import Operation
+from hermes_nb.notebook.display.wording import ago
 from hermes_nb.notebook.panels.acting import Refused
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, write
 from hermes_nb.notebook.panels.style import WHOLE, caution, coded, document, heading, shown
 from hermes_nb.notebook.panels.tab import Place
-from hermes_nb.notebook.wording import ago
 from hermes_nb.safety.redact import redact
 
 DIED = "The process that was saving it died: it may be there already."

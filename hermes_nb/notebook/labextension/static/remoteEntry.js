@@ -10,9 +10,9 @@
  */
 (() => {
   const TARGET = 'hermes_nb';
-  const PROTOCOL = 2; // the same number as in hermes_nb/notebook/frontend.py
+  const PROTOCOL = 2; // the same number as in hermes_nb/notebook/bridge/frontend.py
   const WIDGET = 'application/vnd.jupyter.widget-view+json';
-  const RUNNING = '(the turn was still running when this was saved)'; // as in notebook/view.py
+  const RUNNING = '(the turn was still running when this was saved)'; // as in notebook/display/view.py
   const PAGE = Math.random().toString(36).slice(2);
   let scope;
 
@@ -29,7 +29,7 @@
     }
   }
 
-  // djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/document.py
+  // djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/cells/document.py
   const hash = text => {
     let h = 5381;
     for (let i = 0; i < text.length; i++) h = ((h * 33) ^ text.charCodeAt(i)) >>> 0;

@@ -1,0 +1,1 @@
+"""The kernel's end of what goes on between it and the page that shows the notebook."""

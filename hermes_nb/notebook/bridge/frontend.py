@@ -1,0 +1,317 @@
+"""The kernel's end of the bridge to the page that shows the notebook.
+
+A probe opens a comm; every page that shows a notebook of this kernel says hello on it, and one of
+them is chosen to answer what follows: the one where the running cell was run, else the one that
+answered last, else the first. A page comes and goes as its user likes, so each turn probes afresh,
+and a page that was not heard for a moment shows that it is there before anything is asked of it.
+
+A page that is gone is most likely being reloaded, and is waited for. Where there never was one,
+that is said soon and not waited for again in the same cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.bridge.channel import Channel, Info
+from hermes_nb.notebook.bridge.older import comms_heard
+from hermes_nb.notebook.bridge.rollcall import Heard, RollCall
+from hermes_nb.notebook.cells.document import CellConflict
+from hermes_nb.notebook.display.view import can_ask, has_kernel
+
+PROTOCOL = 2
+"""The same number as in labextension/static/remoteEntry.js; raised when a message changes."""
+QUICK = 1.5
+"""Seconds that a page which was never heard has for its first hello."""
+SLOW = 8.0
+"""Seconds for that hello where the user asked for what only a page can show, and JupyterLab ran the
+cell: it has the extension most of the time, and may be busy drawing a large notebook."""
+RELOAD = 20.0
+"""Seconds that a page which has answered before has for coming back: loading takes 1 to 5 of them,
+and several times that on a busy machine or over a slow line."""
+SILENT = 0.5
+"""Seconds for a client that has let a whole probe pass without an answer before."""
+FRESH = 1.0
+"""Seconds for which a page that was heard is taken to be there still."""
+PING = 1.0
+"""Seconds that a page has to show that it is still there."""
+LOOK = 2.0
+"""Seconds between two looks whether a page that shows a question is still there."""
+NO_PAGE = (
+    "no open page of this notebook answers; reload the page if it is open in JupyterLab or "
+    "Notebook 7 (%hermes doctor says more)"
+)
+OLD_PAGE = (
+    "the hermes_nb extension in the page speaks another version than the package in the kernel: "
+    "reload the page, restart the kernel, and restart Jupyter if that does not help"
+)
+
+
+class FrontEnd:
+    """The page that shows this kernel's notebook, as far as there is one.
+
+    `listeners` are called with every hello, also with one between turns after a page was reloaded.
+    `problem` says why the last probe found nobody who can be talked to, where there is a reason.
+    """
+
+    def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+        self._shell = shell
+        self._channel: Channel | None = None
+        self._page: Info | None = None
+        self._heard = 0.0
+        self._probed_in = ""
+        self._hellos: asyncio.Queue[Heard] | None = None
+        self._one_probe = asyncio.Lock()
+        self._clients: set[str] = set()
+        self._awaited: set[str] = set()
+        self._silent: dict[str, str] = {}
+        self._gone = ""
+        self.problem = ""
+        self.listeners: list[Callable[[Info], None]] = []
+
+    @property
+    def page(self) -> Info | None:
+        """What the chosen page said when it was last heard."""
+        return self._page
+
+    @property
+    def expected(self) -> bool:
+        """Whether the page that ran this cell has answered before: if it is silent, it was left."""
+        return self._parent()[1] in self._clients
+
+    async def probe(self, timeout: float | None = None) -> Info | None:
+        """Return who answers now, None when nobody does within `timeout` seconds.
+
+        By default a page that answered before has `RELOAD` seconds, another one `QUICK`. Where
+        nobody could answer a question either (nbclient, a terminal) it does not even try. A client
+        that never answered costs `SILENT` seconds in later cells, and that once a cell.
+        """
+        async with self._one_probe:
+            return await self._probe(timeout)
+
+    async def present(self, *, patient: bool = False) -> Info | None:
+        """Return the page that answers; ask it only if it has not been heard for a moment.
+
+        `patient` waits longer, once for each client, for a page that is likely to answer.
+        """
+        async with self._one_probe:
+            if await self._alive():
+                return self._usable(self._page)
+            client = self._parent()[1]
+            slow = patient and not self.expected and self._in_lab and client not in self._awaited
+            self._awaited |= {client} if slow else set()
+            return await self._probe(SLOW if slow else None)
+
+    async def look(self) -> Info | None:
+        """Return the page that answers now, and let whoever calls it next ask again.
+
+        Looking now and then must not make a page that has gone since pass for one just heard.
+        """
+        async with self._one_probe:
+            self._heard = -math.inf
+            if await self._alive():
+                self._heard = -math.inf
+                return self._usable(self._page)
+            return await self._probe(None)
+
+    async def call(self, op: str, timeout: float = 5.0, **arguments: Any) -> Any:  # noqa: ANN401
+        """Have the page do something and return what it says.
+
+        Raises `CellConflict` or `ToolError`; it returns within `timeout` seconds, plus a probe's
+        where the page had to be found first.
+        """
+        reply = await self._ask(op, timeout, arguments)
+        if _is_gone(reply):  # and so has done nothing
+            self._page = None
+            reply = await self._ask(op, timeout, arguments)
+        if error := reply.get("error"):
+            raise _refusal(error, arguments)
+        return reply.get("result")
+
+    async def hold(self, op: str, absent: float, **arguments: Any) -> Any:  # noqa: ANN401
+        """Have the page do what takes as long as its user does, and return what it says.
+
+        It goes by the argument `id`, and is asked anew (with `again`) of a page that was reloaded.
+        None where no page has answered for `absent` seconds; raises `ToolError` as `call` does.
+        However it is left, the page drops what was not answered.
+        """
+        page = await self.present()
+        while page is not None and self._channel is not None:
+            channel = self._channel
+            asked = asyncio.ensure_future(channel.ask(page.name, op, arguments, None))
+            try:
+                reply = await self._answer(asked, channel, page)
+            finally:
+                if not asked.done():
+                    asked.cancel()
+                    channel.tell(page.name, "drop", {"id": arguments["id"]})
+            if reply is not None and not _is_gone(reply):
+                self._heard = time.monotonic()
+                if error := reply.get("error"):
+                    raise _refusal(error, arguments)
+                return reply.get("result")
+            arguments["again"] = True
+            page = await self.probe(absent)
+        return None
+
+    async def _answer(
+        self, asked: asyncio.Future[Mapping[str, Any]], channel: Channel, page: Info
+    ) -> Mapping[str, Any] | None:
+        """Wait for an answer; return None once the page is no more."""
+        while True:
+            done, _ = await asyncio.wait({asked}, timeout=LOOK)
+            if done:
+                return asked.result()
+            if not await _echoes(channel, page):
+                return None
+
+    async def _ask(
+        self, op: str, timeout: float, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        page = await self.present()
+        if page is None or self._channel is None:
+            raise ToolError(self.problem or NO_PAGE)
+        try:
+            reply = await self._channel.ask(page.name, op, arguments, timeout)
+        except TimeoutError:
+            self._page = None
+            message = (
+                f"the notebook's page did not answer within {timeout:g} s; it may be loading, or a "
+                f"dialog may be open in it. Look at the notebook before trying again"
+            )
+            raise ToolError(message) from None
+        self._heard = time.monotonic()
+        return reply
+
+    async def _alive(self) -> bool:
+        """Say whether the page that was chosen in this cell is still there."""
+        page, channel = self._page, self._channel
+        if page is None or channel is None or channel.closed:
+            return False
+        if self._probed_in != self._parent()[2]:
+            return False
+        if time.monotonic() - self._heard > FRESH:
+            if not await _echoes(channel, page):
+                return False
+            self._heard = time.monotonic()
+        return True
+
+    async def _probe(self, timeout: float | None) -> Info | None:
+        if not (has_kernel(self._shell) and can_ask(self._shell)):
+            return None
+        cell, client, request = self._parent()
+        if timeout is None:
+            timeout = RELOAD if self.expected else QUICK
+            if client in self._silent:
+                if self._silent[client] == request and not self.expected:
+                    return None
+                timeout = SILENT
+        last = self._page.name if self._page else ""
+        known = {"expected": self.expected, "left": client == self._gone}
+        call = RollCall(cell=cell, client=client, last=last, **known)
+        chosen = await self._call_for_pages(call, timeout)
+        self._probed_in = request
+        if chosen is None:
+            self._page = None
+            self._silent[client] = request
+            return self._usable(None)
+        self._channel, self._page = chosen
+        self._heard = time.monotonic()
+        if self._page.client != client:
+            self._gone = client
+        return self._usable(self._page)
+
+    async def _call_for_pages(self, call: RollCall, timeout: float) -> Heard | None:
+        """Open comms until a page answers on one of them; the others are closed in the end."""
+        opened = [] if self._channel is None else [self._channel]
+
+        def open_one() -> None:
+            opened.append(Channel({"cell": call.cell}, self._hear))
+            for old in opened[:-2]:
+                old.close()
+
+        self._hellos = asyncio.Queue()
+        chosen = None
+        try:
+            async with comms_heard():
+                chosen = await call.answer(self._hellos, open_one, timeout)
+        finally:
+            self._hellos = None
+            self._channel = chosen[0] if chosen else next(reversed(opened), None)
+            for channel in opened:
+                if channel is not self._channel:
+                    channel.close()
+        return chosen
+
+    def _hear(self, channel: Channel, info: Info) -> None:
+        """Take in a hello: an answer to a probe, or a page that was just loaded."""
+        if channel.closed:
+            return
+        self._silent.clear()
+        self._clients.add(info.client)
+        if info.client == self._gone:
+            self._gone = ""
+        if self._hellos is not None:
+            self._hellos.put_nowait((channel, info))
+        elif self._page is None or info.name != self._page.name:
+            self._probed_in = ""  # the chosen page may be the one that was reloaded: look again
+        for listener in self.listeners:
+            listener(info)
+
+    def _usable(self, page: Info | None) -> Info | None:
+        mismatch = page is not None and page.protocol != PROTOCOL
+        self.problem = OLD_PAGE if mismatch else ""
+        return None if mismatch else page
+
+    @property
+    def _in_lab(self) -> bool:
+        """Whether JupyterLab or Notebook 7 ran this cell: they say something that no other does."""
+        parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
+        return "recordTiming" in (parent.get("metadata") or {})
+
+    def _parent(self) -> tuple[str, str, str]:
+        """Return the running cell's id, the client that runs it, and the request's own id."""
+        parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
+        header = parent.get("header") or {}
+        cell = (parent.get("metadata") or {}).get("cellId") or ""
+        return str(cell), str(header.get("session", "")), str(header.get("msg_id", ""))
+
+
+async def _echoes(channel: Channel, page: Info) -> bool:
+    """Say whether a page still answers."""
+    with suppress(TimeoutError):
+        return not _is_gone(await channel.ask(page.name, "info", {}, PING))
+    return False
+
+
+def _is_gone(reply: Mapping[str, Any]) -> bool:
+    """Say whether the page could not be asked, as it closed the notebook or the comm."""
+    return (reply.get("error") or {}).get("kind") == "gone"
+
+
+def _refusal(error: Mapping[str, Any], arguments: Mapping[str, Any]) -> ToolError:
+    """Return what a page's refusal means for whoever asked."""
+    message = str(error.get("message", ""))
+    match error.get("kind"):
+        case "conflict":
+            source = error.get("source", "")
+            return CellConflict(
+                f"cell {arguments.get('id')!r} was changed since it was read, and was left as it "
+                f"is; it now holds:\n{source}"
+            )
+        case "missing":
+            return ToolError(f"{message} in the open notebook; list its cells again")
+        case "unknown_op":
+            return ToolError(f"{message}: {OLD_PAGE}")
+        case "invalid":
+            return ToolError(f"{message}, so it was left as it is")
+        case "gone":
+            return ToolError(NO_PAGE)
+        case _:
+            return ToolError(f"the notebook's page could not do it: {message}")

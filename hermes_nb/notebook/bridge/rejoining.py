@@ -1,0 +1,159 @@
+"""A turn whose page is reloaded while it runs goes on in the page that comes back.
+
+A front end forgets at a reload which outputs belong to a running cell, and shows what was last
+saved. It cannot say that it is back either: what it asks a busy kernel waits for the cell's end. So
+the kernel looks now and then who is there, and gives a page that did not run the cell the turn
+through the bridge. What was saved of the running view is replaced; what an earlier run had left,
+and running the cell had cleared, goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.bridge.channel import Info
+from hermes_nb.notebook.bridge.frontend import FrontEnd
+from hermes_nb.notebook.cells.workbench import running_cell
+from hermes_nb.notebook.display.drawings import MOST, is_drawing
+from hermes_nb.notebook.display.transcript import ANSWER, Transcript
+from hermes_nb.notebook.display.view import STILL_RUNNING, bundle, can_ask, has_kernel
+from hermes_nb.notebook.values.kinds import Foreign
+
+logger = logging.getLogger(__name__)
+
+EVERY = 2.0
+"""Seconds between two looks; each costs a message, or makes a page that came back draw the turn."""
+SELDOM = 60.0
+"""Seconds between two looks for a page that stays away."""
+AFTERWARDS = 30.0
+"""Seconds after a turn in which a page that was being loaded at its end is still given it."""
+PATIENCE = 8.0
+"""Seconds that the end of a turn waits for a page that came back to take it."""
+
+
+LOST = {
+    "text/markdown": "*This page was reloaded while the cell ran: what its other code printed "
+    "since then is not shown here.*",
+    "text/plain": "(the page was reloaded while the cell ran: what other code printed is missing)",
+}
+"""Said of a cell with more code in it than the turn: no page that was reloaded gets its output."""
+
+
+@asynccontextmanager
+async def rejoined(
+    shell: Foreign, frontend: FrontEnd, transcript: Transcript
+) -> AsyncIterator[None]:
+    """See to it that a page which is reloaded in this block shows the turn, and how it ended."""
+    cell = running_cell(shell)
+    if not (has_kernel(shell) and can_ask(shell) and cell):
+        yield
+        return
+    joining = _Joining(shell, frontend, transcript, cell)
+    frontend.listeners.append(joining.hear)
+    joining.begin()
+    try:
+        yield
+    finally:
+        await joining.end()
+        asyncio.get_running_loop().call_later(AFTERWARDS, joining.leave)
+
+
+class _Joining:
+    """One turn, and the page that came back."""
+
+    def __init__(
+        self, shell: Foreign, frontend: FrontEnd, transcript: Transcript, cell: str
+    ) -> None:
+        self._shell = shell
+        self._frontend = frontend
+        self._transcript = transcript
+        self._cell = cell
+        self._count = shell.execution_count
+        self._more_code = _has_more_code(shell.kernel.get_parent())
+        self._client = str((shell.kernel.get_parent().get("header") or {}).get("session", ""))
+        self._pictures: list[Mapping[str, Any]] = []
+        self._over = self._came_back = False
+        self._task: asyncio.Task[Any] | None = None
+        shell.display_pub.register_hook(self._displayed)
+
+    def begin(self) -> None:
+        """Look after the page from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def hear(self, page: Info) -> None:
+        """Show the turn, which is over, to a page that was loaded just now."""
+        if self._over and page.client != self._client:
+            self._task = asyncio.get_running_loop().create_task(self._show())
+
+    async def end(self) -> None:
+        """Show the end to the page that came back, if one did."""
+        self._shell.display_pub.unregister_hook(self._displayed)
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._came_back:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._show()
+
+    def leave(self) -> None:
+        """Listen no more."""
+        if self.hear in self._frontend.listeners:
+            self._frontend.listeners.remove(self.hear)
+
+    async def _watch(self) -> None:
+        """Look now and then whether the page is another one, and show it the turn if it is."""
+        pause = EVERY
+        while True:
+            await asyncio.sleep(pause)
+            if self._frontend.expected:
+                there = await self._show()
+                pause = EVERY if there else min(2 * pause, SELDOM)
+
+    async def _show(self) -> bool:
+        """Show the turn to a page other than the one that ran it; say whether there is a page."""
+        try:
+            page = await self._frontend.look()
+            if page is None or page.client == self._client:
+                return page is not None
+            self._came_back = True
+            over = self._over
+            shown = self._final() if over else bundle(self._transcript, running=True)
+            outputs = [_output(shown), *(self._pictures if over else ())]
+            outputs += [_output(LOST)] if over and self._more_code else []
+            count = self._count
+            asked = {"outputs": outputs, "running": STILL_RUNNING, "execution_count": count}
+            await self._frontend.call("show", id=self._cell, over=over, **asked)
+        except ToolError as error:  # the page went again, or the cell did; nobody waits for this
+            logger.info("the turn could not be shown in its page: %s", error)
+        return True
+
+    def _final(self) -> dict[str, str]:
+        """Return how the turn ended, a failure's text in it: no error of the cell follows here."""
+        return {
+            "text/markdown": self._transcript.finished(room=ANSWER),
+            "text/plain": self._transcript.plain(room=ANSWER),
+        }
+
+    def _displayed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Remember a picture that the turn shows below itself; `message` goes its way."""
+        content = message.get("content") or {}
+        if message.get("msg_type") == "display_data" and is_drawing(content.get("data") or {}):
+            self._pictures.append(_output(content["data"], content.get("metadata")))
+            del self._pictures[:-MOST]
+        return message
+
+
+def _has_more_code(parent: Mapping[str, Any]) -> bool:
+    """Say whether a cell has code beside the turn, whose output goes nowhere after a reload."""
+    code = str((parent.get("content") or {}).get("code", "")).strip()
+    return not code.startswith("%%hermes") and "\n" in code
+
+
+def _output(data: Mapping[str, Any], metadata: object = None) -> dict[str, Any]:
+    return {"output_type": "display_data", "data": dict(data), "metadata": metadata or {}}

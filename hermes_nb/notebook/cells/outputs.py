@@ -1,0 +1,254 @@
+"""What a cell shows, as the model reads it: nbformat outputs in, text and images out.
+
+Everything here is linear in the size of its input and takes any text: lone surrogates, NUL and
+half an escape sequence included.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hermes_nb.core.messages import Image
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.tools import ToolOutput
+from hermes_nb.notebook.values.html import html_to_text
+from hermes_nb.notebook.values.pictures import picture
+
+LIMIT = 16_000
+"""Characters of text that one cell's outputs may take: about 4,500 tokens."""
+IMAGES = 4
+"""Pictures that one cell's outputs may add."""
+
+_MIN_REPEATS = 3
+_CONTEXT_FRAMES = 3
+_FRAME_LIMIT = 2_000
+_TRACEBACK_LIMIT = 200_000
+_HTML_LIMIT = 400_000
+
+_ANSI = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
+    r"|\x1b\][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)"  # links and titles
+    r"|\x1b[@-_]?"
+)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_FRAME = re.compile(r"^[ \t]*(?:Cell |Input |File )\S", re.MULTILINE)
+_LIBRARY = re.compile(r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_")
+_PLACEHOLDER = re.compile(r"<[\w.]+(?: [^\n]*)?>\s*")
+
+_TEXTS = ("text/markdown", "text/plain", "text/latex", "text/html", "application/json")
+_PICTURES = ("image/png", "image/jpeg")
+
+
+def render(
+    outputs: Iterable[Mapping[str, Any]], *, limit: int = LIMIT, images: int = IMAGES
+) -> ToolOutput:
+    """Return outputs as at most about `limit` characters of text and at most `images` pictures.
+
+    With `images=0`, for a model that does not see, a picture leaves its note in the text only.
+    """
+    texts: list[str] = []
+    pictures: list[Image] = []
+    for output in _joined(outputs):
+        text, picture_ = _one(output, room=images - len(pictures))
+        if picture_ is not None:
+            pictures.append(picture_)
+        if text:
+            texts.append(text)
+    share = limit if len(texts) == 1 else max(limit // 2, limit // max(len(texts), 1))
+    text = "\n".join(head_tail(each, share) for each in texts)
+    return ToolOutput(head_tail(text, limit), tuple(pictures))
+
+
+def clean(text: str) -> str:
+    """Return terminal output as a person would see it: final lines, no codes, repeats counted."""
+    return count_repeats(settle_lines(strip_ansi(text)))
+
+
+def strip_ansi(text: str) -> str:
+    """Return text without terminal escape sequences."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def settle_lines(text: str) -> str:
+    r"""Return text after its carriage returns and backspaces have been carried out.
+
+    What a progress bar wrote over is gone. Other control characters go, lone surrogates are
+    replaced; tabs and newlines stay.
+    """
+    text = text.replace("\r\n", "\n")
+    if "\r" in text or "\b" in text:
+        text = "\n".join(_settle(line) for line in text.split("\n"))
+    return _SURROGATES.sub("\ufffd", _CONTROL.sub("", text))
+
+
+def count_repeats(text: str) -> str:
+    """Return text with a line that follows itself given once, and how often it came."""
+    lines: list[str] = []
+    previous, count = "", 0
+
+    def flush() -> None:
+        if not previous.strip():
+            lines.extend([previous] * min(count, _MIN_REPEATS - 1))
+        elif count < _MIN_REPEATS:
+            lines.extend([previous] * count)
+        else:
+            lines.append(f"{previous} … (repeated {count:,} times)")
+
+    for line in text.split("\n"):
+        if count and line == previous:
+            count += 1
+            continue
+        flush()
+        previous, count = line, 1
+    flush()
+    return "\n".join(lines)
+
+
+def error_text(ename: str, evalue: str, traceback: str) -> str:
+    """Return an error's name and message, and the frames of its traceback that help.
+
+    Those are the last frames in the user's own code, and the last one of all. IPython's format and
+    Python's own are understood; of any other the head and tail are kept.
+    """
+    title = f"{ename}: {evalue}" if evalue else ename
+    title = head_tail(clean(title), _FRAME_LIMIT)
+    trace = settle_lines(strip_ansi(head_tail(traceback, _TRACEBACK_LIMIT))).strip("\n")
+    starts = [match.start() for match in _FRAME.finditer(trace)]
+    if not starts:
+        rest = [line for line in trace.splitlines() if line.strip() and line.strip() not in title]
+        useful = "\n".join(rest) if len(rest) > 1 else ""
+        return f"{title}\n{head_tail(useful, _FRAME_LIMIT)}".rstrip()
+    ends = [*starts[1:], len(trace)]
+    frames = [trace[a:b].strip("\n") for a, b in zip(starts, ends, strict=True)]
+    return "\n".join([title, *_useful(frames, title)])
+
+
+def _useful(frames: list[str], title: str) -> Iterator[str]:
+    """Yield the frames worth reading, with a note where others were left out."""
+    mine = [i for i, frame in enumerate(frames) if not _LIBRARY.search(frame.split("\n", 1)[0])]
+    keep = {*mine[-_CONTEXT_FRAMES:], len(frames) - 1}
+    skipped = 0
+    for i, frame in enumerate(frames):
+        if i not in keep:
+            skipped += 1
+            continue
+        if skipped:
+            yield f"[... {skipped} frame{'s' if skipped > 1 else ''} left out ...]"
+            skipped = 0
+        lines = [line for line in frame.split("\n") if line.strip()]
+        if i == len(frames) - 1 and len(lines) > 1 and lines[-1].strip()[:200] in title:
+            lines.pop()
+        yield head_tail("\n".join(lines), _FRAME_LIMIT)
+
+
+def _one(output: Mapping[str, Any], *, room: int) -> tuple[str, Image | None]:
+    """Return an output's text, and its picture if there is one and room for it."""
+    match output.get("output_type"):
+        case "stream":
+            text = clean(joined_text(output.get("text", ""))).strip("\n")
+            return (f"[stderr]\n{text}" if text and output.get("name") == "stderr" else text), None
+        case "error":
+            lines = output.get("traceback") or []
+            trace = lines if isinstance(lines, str) else "\n".join(map(str, lines))
+            name, value = str(output.get("ename", "")), str(output.get("evalue", ""))
+            return error_text(name, value, trace), None
+        case _:
+            data = output.get("data")
+            return _display(data if isinstance(data, Mapping) else {}, room=room)
+
+
+def _display(data: Mapping[str, Any], *, room: int) -> tuple[str, Image | None]:
+    for mime in _PICTURES:
+        if mime in data:
+            note, image = picture(mime, joined_text(data[mime]), wanted=room > 0)
+            text = "" if _says_nothing(data) else _text(data)
+            return f"{text}\n{note}".strip(), image
+    kinds = [mime for mime in data if mime.startswith("application/vnd.")]
+    if kinds:
+        kind = kinds[0].removeprefix("application/vnd.").split("+")[0]
+        text = "" if _says_nothing(data) else one_line(clean(joined_text(data["text/plain"])), 200)
+        return f"[{kind}] {text}".rstrip(), None
+    text = _text(data)
+    return text or (f"[{', '.join(sorted(data))}]" if data else ""), None
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    """Return the most readable text of a MIME bundle."""
+    for mime in _TEXTS:
+        if mime not in data or (mime == "text/plain" and _says_nothing(data) and len(data) > 1):
+            continue
+        value = data[mime]
+        if mime == "application/json" and not isinstance(value, str):
+            return f"[json] {_json(value)}"
+        text = joined_text(value)
+        if mime == "text/html":
+            text = html_to_text(head_tail(text, _HTML_LIMIT))
+        return clean(text).strip("\n")
+    return ""
+
+
+def _says_nothing(data: Mapping[str, Any]) -> bool:
+    """Say whether the plain text is only an object's name, as `<Figure size 640x480 …>`."""
+    text = joined_text(data.get("text/plain", ""))
+    return len(text) < 500 and (not text.strip() or _PLACEHOLDER.fullmatch(text) is not None)  # noqa: PLR2004
+
+
+def _joined(outputs: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield outputs with adjacent pieces of one stream made one."""
+    name, pieces = "", list[str]()
+    for output in outputs:
+        if output.get("output_type") == "stream" and output.get("name") == name:
+            pieces.append(joined_text(output.get("text", "")))
+            continue
+        if pieces:
+            yield {"output_type": "stream", "name": name, "text": "".join(pieces)}
+        name, pieces = "", []
+        if output.get("output_type") == "stream":
+            name, pieces = str(output.get("name")), [joined_text(output.get("text", ""))]
+        else:
+            yield output
+    if pieces:
+        yield {"output_type": "stream", "name": name, "text": "".join(pieces)}
+
+
+def joined_text(value: object) -> str:
+    """Return a multi-line string of nbformat's, which on disk may be a list of lines."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return "".join(str(item) for item in value)
+    return str(value)
+
+
+def _json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(type(value).__name__)
+
+
+def _settle(line: str) -> str:
+    """Carry out one line's carriage returns, then its backspaces."""
+    shown: list[str] = []
+    width = 0
+    # From the last stretch back: each one shows only where it reaches beyond those written later.
+    for stretch in reversed(line.split("\r")):
+        text = _rub_out(stretch) if "\b" in stretch else stretch
+        if len(text) > width:
+            shown.append(text[width:])
+            width = len(text)
+    return "".join(shown)
+
+
+def _rub_out(text: str) -> str:
+    kept: list[str] = []
+    for character in text:
+        if character != "\b":
+            kept.append(character)
+        elif kept:
+            kept.pop()
+    return "".join(kept)

@@ -1,0 +1,110 @@
+"""`%hermes cassette`: what is recorded and replayed, switched on and off, and tidied up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.text import one_line
+from hermes_nb.models.modes import MODES, Mode, mode_named
+from hermes_nb.notebook.display.wording import facts
+from hermes_nb.notebook.resident import Resident
+from hermes_nb.safety.markup import code_block, code_span, escape
+
+if TYPE_CHECKING:
+    from hermes_nb.models.recording import Recording
+    from hermes_nb.models.tape import Tape
+
+DOES: dict[Mode, str] = {
+    "record": "every request is asked and recorded",
+    "replay": "recorded replies are played, nothing is asked",
+    "auto": "what is recorded is played, the rest is asked and recorded",
+    "off": "nothing is recorded or played",
+}
+LISTED = 10
+"""Recordings and damaged lines that are listed."""
+
+
+def cassette(resident: Resident, words: str) -> str:
+    """Show what is recorded and replayed, switch it, or prune what the run had no use for."""
+    match words.split():
+        case [] | ["status"]:
+            return _status(resident)
+        case ["prune"]:
+            return _prune(resident)
+        case [word] if word.lower() in MODES:
+            return _switch(resident, mode_named(word))
+    message = f"{one_line(words, 40)!r} is neither status, prune nor one of {', '.join(MODES)}"
+    raise ConfigError(message)
+
+
+def _switch(resident: Resident, mode: Mode) -> str:
+    resident.switch_cassette(mode)
+    told = f"Cassette: **{mode}**: {DOES[mode]}."
+    if mode == "off":
+        return told
+    lines = [f"{told} The file is {code_span(str(resident.deck.tape.path))}."]
+    if resident.models.given:
+        lines.append("The model in use was handed over as an object; it is not on the cassette.")
+    if resident.session is not None:
+        lines.append("A story begins at its beginning: restart the kernel and run all cells.")
+    return " ".join(lines)
+
+
+def _status(resident: Resident) -> str:
+    deck = resident.deck
+    if not deck.on:
+        return "Cassette: **off**. `%hermes cassette auto` records and replays this notebook."
+    tape = deck.tape
+    recordings, unused = tape.recordings, tape.unused()
+    models = dict.fromkeys(each.model for each in recordings if each.model)
+    rows = [
+        ("mode", f"{deck.mode}: {DOES[deck.mode]}"),
+        ("file", str(tape.path)),
+        ("recordings", f"{len(recordings)}, of {', '.join(models) or 'no model'}"),
+        ("this run", f"{tape.used} used, {len(unused)} not"),
+    ]
+    blocks = [facts(rows)]
+    if tape.used and unused:
+        blocks.append(_listed("Without use in this run", tape, unused))
+    if problems := tape.problems:
+        lines = [escape(one_line(problem, 160)) for problem in problems[:LISTED]]
+        blocks.append("\n".join(["Damaged lines:", "", *(f"- {line}" for line in lines)]))
+    if deck.last_miss is not None:
+        blocks.append(f"The last miss:\n\n{code_block(str(deck.last_miss))}")
+    return "\n\n".join(blocks)
+
+
+def _prune(resident: Resident) -> str:
+    deck = resident.deck
+    if not deck.on or not deck.tape.used:
+        message = (
+            "nothing was recorded or replayed in this run, so all would go; "
+            "restart the kernel, run all cells, then prune"
+        )
+        raise ConfigError(message)
+    gone = deck.tape.unused()
+    listed = _listed("Taken out", deck.tape, gone) if gone else ""
+    count = deck.tape.prune()
+    told = f"{count} recordings that this run had no use for are gone, {deck.tape.used} are left."
+    return "\n\n".join(filter(None, [told, listed]))
+
+
+def _listed(title: str, tape: Tape, recordings: Sequence[Recording]) -> str:
+    """Return recordings by what they answered and said, one line each."""
+    lines = [f"- {escape(_gist(tape, each))}" for each in recordings[:LISTED]]
+    if (more := len(recordings) - LISTED) > 0:
+        lines.append(f"- and {more} more")
+    return "\n".join([f"{title}:", "", *lines])
+
+
+def _gist(tape: Tape, recording: Recording) -> str:
+    message = recording.reply.message
+    said = message.text or ", ".join(f"{call.name}(…)" for call in message.calls)
+    asked = ""
+    for link in tape.conversation(recording):
+        parts = link.said.get("parts")
+        if link.said.get("role") == "user" and isinstance(parts, list) and parts:
+            asked = str(parts[0])
+    return f"“{one_line(asked, 60)}” → {one_line(said, 60)}"

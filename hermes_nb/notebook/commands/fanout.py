@@ -1,0 +1,245 @@
+"""`%hermes map`, one prompt over many inputs, and `%hermes jobs`, what runs and an end to it."""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+import math
+import shlex
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hermes_nb.app.config import Settings
+from hermes_nb.app.delegation import SOURCE as CHILD
+from hermes_nb.app.executors import HERE
+from hermes_nb.app.fanout import Fanout
+from hermes_nb.app.inputs import inputs_of
+from hermes_nb.app.map_items import Plan
+from hermes_nb.app.mapping import Mapped, run_map
+from hermes_nb.app.models import build_model, is_embedded
+from hermes_nb.app.spending import standing_budgets
+from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
+from hermes_nb.core.loop import BUSY
+from hermes_nb.core.messages import Usage
+from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.cells.finding import short_ids
+from hermes_nb.notebook.cells.selecting import rendered, with_outputs
+from hermes_nb.notebook.display.map_view import MapView
+from hermes_nb.notebook.display.wording import grid
+from hermes_nb.notebook.endings import Stopped
+from hermes_nb.notebook.interrupt import stoppable
+from hermes_nb.notebook.resident import Resident, working_directory
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+Spent = Callable[[Usage], None]
+NONE = "Nothing runs: no child agents, no map."
+
+
+def jobs(resident: Resident, words: str) -> str:
+    """List what runs, or stop one of it, or all."""
+    word, *named = words.split() or [""]
+    if not word:
+        return _listed(resident)
+    if word != "stop" or len(named) > 1:
+        message = "`%hermes jobs` lists what runs; `%hermes jobs stop [ID]` stops one, or all"
+        raise ConfigError(message)
+    if not named:
+        running = list(resident.jobs)
+        for each in running:
+            each.stop()
+        return f"Stopping {len(running)}." if running else NONE
+    job = resident.jobs.get(named[0])
+    if job is None:
+        message = f"there is no job {named[0]!r} that runs; `%hermes jobs` lists them"
+        raise ConfigError(message)
+    job.stop()
+    return f"Stopping {code_span(job.id)}; what was done until now is kept."
+
+
+@magic_arguments()
+@argument(
+    "--executor",
+    default=HERE,
+    metavar="NAME",
+    help="threads, ipyparallel[:PROFILE] or package:factory; default threads",
+)
+@argument("--parallel", type=int, metavar="N", help="so many at a time")
+@argument("--into", default="", metavar="NAME", help="put the table into this variable")
+@argument("--retry", action="store_true", help="also run again what failed or is unknown")
+@argument("--model", default="", metavar="NAME", help="ask this model, for this map alone")
+@argument("--max-cost", type=float, metavar="USD", help="dollars that all of it may cost")
+@argument("--max-tokens", type=int, metavar="N", help="tokens that all of it may send and receive")
+@argument(
+    "prompt", nargs="?", default="", metavar="PROMPT", help="what is asked of each input, in quotes"
+)
+@argument(
+    "files", nargs="*", metavar="FILE", help="files, notebooks too, or patterns such as notes/*.md"
+)
+def map_words(_resident: Resident, _words: str) -> None:
+    """Ask the same of many inputs, side by side; the results are a table.
+
+    %hermes map "One sentence on what this is about" notes/*.md
+    %hermes map --into table --max-cost 0.50 "Which data does it read?" **/*.ipynb
+    """
+
+
+map_words.argcmd_name = "hermes map"
+
+
+async def map_(resident: Resident, words: str) -> str:
+    """Run a map and show it; "" where it showed itself."""
+    options = _parsed(words)
+    if not options.prompt or options.help:
+        return code_block(_help(), "text")
+    inputs = inputs_of(options.files, root=working_directory(), readers={".ipynb": notebook_text})
+    if resident.view is not None:
+        raise SessionBusy(BUSY)
+    ending = AsyncExitStack()
+
+    def begun(fanout: Fanout) -> Callable[[], None]:
+        view = MapView(resident.shell, fanout)
+        ending.callback(view.close)
+        return view.moved
+
+    mapped: Mapped | None = None
+    with stoppable() as stop:
+        async with ending:
+            settings = resident.settings(model=options.model or None)
+            model = await _model(resident, settings, ending, options)
+            budgets, spent = await _account(resident, options, model)
+            end = settings.endpoint
+            mapped = await run_map(
+                Plan(
+                    prompt=options.prompt,
+                    model=model.name,
+                    base_url=end.base_url,
+                    parallel=1 if is_embedded(model) else options.parallel,
+                    retry=options.retry,
+                    afresh=resident.deck.on,
+                ),
+                inputs,
+                executor=options.executor,
+                model=model,
+                store=resident.store,
+                budgets=budgets,
+                jobs=resident.jobs,
+                spent=spent,
+                begun=begun,
+            )
+    if stop.stopped or mapped is None:
+        message = "stopped"
+        raise Stopped(message)
+    if options.into:
+        resident.shell.user_ns[options.into] = mapped.table
+    return ""
+
+
+async def notebook_text(path: Path) -> str:
+    """Return a closed notebook's cells with what they show, as a turn's `read_cells` has them."""
+    document = FileDocument(path)
+    cells = await document.cells()
+    names = short_ids(cell.id for cell in cells)
+    return rendered(await with_outputs(document, cells), names, images=False).text
+
+
+def _parsed(words: str) -> argparse.Namespace:
+    """Return the options and words of a map; raise `ConfigError` for what cannot be."""
+    asks = words.split()[:1] in (["--help"], ["-h"])
+    try:
+        # As a shell takes the words apart; IPython's own way would leave the quotes on.
+        given = [] if asks else shlex.split(words)
+        options: argparse.Namespace = map_words.parser.parse_args(given)
+    except (UsageError, ValueError) as error:
+        message = f"{error}; `%hermes map --help` shows how"
+        raise ConfigError(message) from None
+    options.help = asks
+    for name in ("parallel", "max_cost", "max_tokens"):
+        if (value := getattr(options, name)) is not None and not 0 < value < math.inf:
+            message = f"--{name.replace('_', '-')} needs a number above 0"
+            raise ConfigError(message)
+    if options.into and (not options.into.isidentifier() or keyword.iskeyword(options.into)):
+        message = f"--into {options.into!r} is not a variable's name; nothing was sent"
+        raise ConfigError(message)
+    return options
+
+
+def _help() -> str:
+    """Return how a map is asked for, as argparse says it, under the name that it is called by."""
+    told = map_words.parser.format_help().strip().removeprefix("::").strip()
+    usage, blank, rest = told.partition("\n\n")
+    name = usage.split(None, 1)[0]
+    short = " ".join(usage.removeprefix(name).split())
+    return f"%hermes map {short}{blank}{rest}"
+
+
+async def _model(
+    resident: Resident, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
+) -> ChatModel:
+    """Return the model to ask: the conversation's, or another one that is closed in the end."""
+    if options.executor != HERE and (resident.models.given or resident.deck.on):
+        message = "a model object or a cassette cannot travel; leave --executor out"
+        raise ConfigError(message)
+    if not options.model:
+        await resident.models.make_ready(resident.shell, resident.note)
+        return resident.models.main
+    model: ChatModel = await in_thread(lambda: build_model(settings, deck=resident.deck))
+    ending.push_async_callback(model.aclose)
+    return model
+
+
+async def _account(
+    resident: Resident, options: argparse.Namespace, model: ChatModel
+) -> tuple[list[Budget], Spent]:
+    """Return what a map may spend, and what counts it.
+
+    It has a row of its own in the store, as a child of the conversation that it belongs to.
+    """
+    store, notebook = resident.store, resident.notebook
+    left_off = resident.conversations.foresee("", new=False, afresh=resident.deck.on)
+    parent = left_off.id if left_off is not None else ""
+    title = one_line(f"map: {redact(options.prompt)}", 60)
+    row = await in_thread(
+        lambda: store.start(source=CHILD, title=title, model=model.name, parent=parent)
+    )
+    settings = resident.settings()
+    limits = settings.budget.without_cost() if resident.models.runs_here else settings.budget
+    budgets = await in_thread(
+        lambda: standing_budgets(store, row, notebook=notebook, limits=limits, known=Usage())
+    )
+    own = Limits(cost=options.max_cost, tokens=options.max_tokens)
+    if own:
+        budgets.insert(0, Budget(own, scope="this map"))
+
+    def spent(usage: Usage) -> None:
+        with suppress(StoreError):  # a counter is not worth a word
+            store.count(row, usage)
+
+    return budgets, spent
+
+
+def _listed(resident: Resident) -> str:
+    rows = [
+        (
+            code_span(job.id),
+            job.kind,
+            _shown(job.title, 80),
+            "stopping" if job.stopping else _shown(job.doing, 80),
+            f"{job.seconds:.0f} s",
+        )
+        for job in resident.jobs
+    ]
+    return grid(("id", "what", "task", "doing", "for"), rows) if rows else NONE
+
+
+def _shown(text: str, limit: int) -> str:
+    return escape(visible(one_line(redact(text), limit)))

@@ -1,0 +1,281 @@
+"""`%hermes` commands about conversations: which there are, which one this is, what was said."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from hermes_nb.app.amounts import amount, used
+from hermes_nb.app.config import APPROVE_MODES, Settings
+from hermes_nb.app.delegation import SOURCE as CHILD
+from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
+from hermes_nb.app.spending import notebook_usage, session_usage
+from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.budget import dollars
+from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.messages import Message, Text, Usage
+from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.memory.recall import cells_of
+from hermes_nb.notebook.display.showing import can_draw
+from hermes_nb.notebook.display.wording import ago, facts, grid, moment
+from hermes_nb.notebook.resident import Resident, working_directory
+from hermes_nb.safety.markup import code_span, escape, safe_markdown
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+LISTED_SESSIONS = 15
+LISTED_HITS = 10
+LISTED_MESSAGES = 30
+LISTED_CHILDREN = 20
+SHOWN = 1_500
+"""Characters of each message in the history."""
+
+
+async def status(resident: Resident, _words: str) -> str:
+    """Return what the next turn would run with, and what was used and spent so far."""
+    settings = resident.settings()
+    await resident.desk.look()
+    rows = [
+        ("model", resident.model_name or settings.endpoint.model or "chosen at the first turn"),
+        ("approvals", settings.approve),
+        ("requests a turn", str(settings.max_requests)),
+        ("home", str(settings.home)),
+        ("notebook", resident.notebook or "unknown"),
+    ]
+    if resident.turn is not None:
+        rows.append(("last turn", resident.turn.status))
+    if (session := resident.session) is not None:
+        rows += [
+            ("session", session.id),
+            ("messages", str(len(session.messages))),
+            ("prompt now", f"about {amount(session.agent.prompt_tokens())} tokens"),
+            ("sent by this kernel", _used(session.usage)),
+        ]
+        rows += _spent(session.store, session.id, resident.notebook)
+    rows += _budgets(settings)
+    sources = [f"{name}: {source}" for name, source in settings.sources.items()]
+    rows.append(("set by", "; ".join(sources) or "defaults"))
+    return facts(rows)
+
+
+def _spent(store: SessionStore, session_id: str, notebook: str) -> Iterable[tuple[str, str]]:
+    """Yield what the session and its notebook have used in all, their reviews included."""
+    try:
+        yield "session in all", _used(session_usage(store, session_id))
+        if notebook:
+            yield "notebook in all", _used(notebook_usage(store, notebook))
+    except StoreError as error:
+        yield "in all", f"cannot be read: {error}"
+
+
+def _budgets(settings: Settings) -> Iterable[tuple[str, str]]:
+    for name, limits in (
+        ("session", settings.budget.session),
+        ("notebook", settings.budget.notebook),
+    ):
+        told = [] if limits.cost is None else [dollars(limits.cost)]
+        told += [] if limits.tokens is None else [f"{limits.tokens:,} tokens"]
+        if told:
+            yield f"budget of the {name}", ", ".join(told)
+
+
+def _used(usage: Usage) -> str:
+    return ", ".join(used(usage)) or "nothing yet"
+
+
+def last(resident: Resident, _words: str) -> str:
+    """Return the last turn's view again: the kernel has it even if a page reload lost it."""
+    if resident.last is None:
+        message = "there has been no turn in this kernel yet"
+        raise ConfigError(message)
+    if can_draw(sys.stdout):
+        from hermes_nb.notebook.display.terminal import DrawnView
+
+        DrawnView(resident.last).again()
+        return ""
+    return resident.last.finished()
+
+
+def new(resident: Resident, _words: str) -> str:
+    """End the session."""
+    resident.new()
+    return "The next turn starts a new session."
+
+
+def resume(resident: Resident, words: str) -> str:
+    """Go on with an earlier session."""
+    session = resident.resume(words)
+    return f"Resumed session {code_span(session.id)} with {len(session.messages)} messages."
+
+
+def sessions(resident: Resident, _words: str) -> str:
+    """List recent sessions."""
+    found = resident.store.sessions(limit=LISTED_SESSIONS)
+    if not found:
+        return "There are no sessions yet."
+    current = resident.session.id if resident.session else ""
+    header = ("session", "notebook", "messages", "last used", "tokens", "cost", "title")
+    return grid(header, (_session_row(stored, current) for stored in found))
+
+
+def search(resident: Resident, words: str) -> str:
+    """Find what was said in any session."""
+    if not words:
+        message = "say what to look for: `%hermes search QUERY`"
+        raise ConfigError(message)
+    hits = resident.store.search(words, limit=LISTED_HITS, roles=("user", "assistant"))
+    if not hits:
+        return "Nothing was said about that in any session."
+    rows = [_hit_row(hit, resident.store) for hit in hits]
+    return grid(("when", "who", "what", "session", "where"), rows)
+
+
+def history(resident: Resident, words: str) -> str:
+    """Show what was said in a session, this one by default."""
+    stored = _stored(resident, words)
+    rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
+    shown = [row for row in rows if row.message.role in ("user", "assistant")]
+    told = [_said(row) for row in shown[-LISTED_MESSAGES:] if _words_of(row.message)]
+    left_out = len(shown) - LISTED_MESSAGES
+    more = f"*{left_out} earlier messages are left out; `%hermes export` has them all.*"
+    blocks = [_childhood(stored)] if stored.source == CHILD else []
+    blocks += [more] if left_out > 0 else []
+    blocks += told or [_nothing_said(stored)]
+    return "\n\n".join([*blocks, *_children(stored, resident.store)])
+
+
+def export_(resident: Resident, words: str) -> str:
+    """Write a session into a file below the working directory."""
+    form, wanted = _format(words)
+    try:
+        stored = _stored(resident, wanted)
+    except ConfigError as error:
+        message = f"{error}; a format is one of {', '.join(FORMATS)}"
+        raise ConfigError(message) from error
+    rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
+    path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
+    if path.exists():
+        message = f"{path.name} is there already; move it away first"
+        raise ConfigError(message)
+    try:
+        write_atomic(path, export(stored, rows, form).encode("utf-8", "replace"), mode=0o600)
+    except OSError as error:
+        why = error.strerror or str(error)
+        message = f"{path} cannot be written ({why}); `%cd` to a folder that can"
+        raise ConfigError(message) from error
+    return f"Wrote {code_span(path.name)} ({len(rows)} messages, without secrets)."
+
+
+def tools(resident: Resident, words: str) -> str:
+    """Show the tools, or choose among them."""
+    chosen = resident.tools_in_use.choose(words) if words else resident.tools_in_use.chosen()
+    rows = [
+        (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
+        for t in chosen
+    ]
+    return grid(("tool", "toolset", "risk", "what it does"), rows)
+
+
+def approve(resident: Resident, words: str) -> str:
+    """Show or set the approval mode."""
+    if words:
+        resident.choose_approval(words)
+    return f"Approvals: **{resident.settings().approve}** (of {', '.join(APPROVE_MODES)})."
+
+
+def _stored(resident: Resident, wanted: str) -> StoredSession:
+    """Return the session that is meant: the named one, else the running one, else the latest."""
+    if wanted:
+        return resident.find_session(wanted)
+    if resident.session is not None:
+        stored = resident.session.store.get(resident.session.id)
+        if stored is not None:
+            return stored
+    return resident.find_session("")
+
+
+def _format(words: str) -> tuple[Format, str]:
+    """Return the format that the words name, Markdown by default, and the other words."""
+    try:
+        given = shlex.split(words)
+    except ValueError:  # a title may have one quote in it
+        given = words.split()
+    form: Format = "markdown"
+    for known in FORMATS:
+        if known in given:
+            form = known
+    return form, " ".join(word for word in given if word not in FORMATS)
+
+
+def _session_row(stored: StoredSession, current: str) -> tuple[object, ...]:
+    mark = " (this one)" if stored.id == current else ""
+    name = Path(stored.notebook).name if stored.notebook else "–"
+    spent = stored.usage
+    return (
+        code_span(stored.id) + mark,
+        escape(name),
+        stored.messages,
+        ago(stored.written),
+        amount(spent.input + spent.output),
+        "–" if spent.cost is None else dollars(spent.cost),
+        escape(one_line(redact(stored.title), 50)),
+    )
+
+
+def _hit_row(hit: Hit, store: SessionStore) -> tuple[object, ...]:
+    stored = store.get(hit.session_id)
+    name = Path(stored.notebook).name if stored and stored.notebook else "–"
+    rows = store.rows(hit.session_id, first=hit.position, last=hit.position)
+    cells = [cell for row in rows for cell in cells_of(row.message)]
+    where = escape(name) + (f", cell {code_span(cells[0])}" if cells else "")
+    said = escape(one_line(redact(hit.snippet), 200))
+    session = code_span(hit.session_id)
+    if stored is not None and stored.source == CHILD:
+        session += f", a child of {code_span(stored.parent)}" if stored.parent else ", a child"
+    return moment(hit.when), hit.role, said, session, where
+
+
+def _childhood(stored: StoredSession) -> str:
+    """Return what a session was made for, and by which one."""
+    made = f"made by {code_span(stored.parent)}" if stored.parent else "made by no session"
+    return f"{code_span(stored.id)} was {made} for one task: {_title(stored)}"
+
+
+def _nothing_said(stored: StoredSession) -> str:
+    if stored.source == CHILD:  # the account of a map
+        return "Nothing was said in it: the `%hermes map` line, run again, shows a map's answers."
+    return "Nothing has been said in this session yet."
+
+
+def _children(stored: StoredSession, store: SessionStore) -> Iterable[str]:
+    """Yield a table of what a session has made for single tasks, if it has."""
+    family = [store.get(each) for each in store.lineage(stored.id)]
+    rows = [
+        (code_span(each.id), _title(each), each.messages, _used(each.usage))
+        for each in family
+        if each is not None and each.source == CHILD and each.parent == stored.id
+    ]
+    if rows:
+        left_out = len(rows) - LISTED_CHILDREN
+        more = f"\n\n{left_out} earlier ones are left out." if left_out > 0 else ""
+        table = grid(("child", "task", "messages", "used"), rows[-LISTED_CHILDREN:])
+        yield f"Children, each with `%hermes history` of its own:\n\n{table}{more}"
+
+
+def _title(stored: StoredSession) -> str:
+    return escape(one_line(visible(redact(stored.title)), 60)) or "untitled"
+
+
+def _said(row: StoredMessage) -> str:
+    who = "You" if row.message.role == "user" else "Hermes"
+    text = safe_markdown(head_tail(redact(_words_of(row.message)), SHOWN))
+    return f"**{who}** · {moment(row.at)}\n\n{text}"
+
+
+def _words_of(message: Message) -> str:
+    """Return what was said, without what was added to the user's words for the model."""
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    return (texts[0] if texts else "") if message.role == "user" else message.text

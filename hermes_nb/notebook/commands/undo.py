@@ -1,0 +1,191 @@
+"""What `%hermes undo` and `%hermes diff` do and show."""
+
+from __future__ import annotations
+
+import html
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hermes_nb.app.checkpoint_undo import Line, NothingToUndo, UndoReport
+from hermes_nb.app.checkpoints import Checkpoints
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.core.protocols import SessionStore
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.notebook.cells.document import NotebookDocument
+from hermes_nb.notebook.cells.kept import KeptDocument
+from hermes_nb.notebook.cells.restore import DocumentRestorer
+from hermes_nb.notebook.display.showing import show
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+SHOWN_DIFF = 40_000
+"""Characters of a diff that are shown."""
+SHOWN_LINES = 40
+"""Items of each kind that a report lists."""
+WHOLE_LINE = "display:inline-block;min-width:100%;"
+USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
+NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
+
+
+class _Session(Protocol):
+    id: str
+
+
+class Undoing(Protocol):
+    """What the commands need of the agent of a kernel."""
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The undo data."""
+        ...
+
+    @property
+    def session(self) -> _Session | None:
+        """The running session."""
+        ...
+
+    @property
+    def store(self) -> SessionStore:
+        """The sessions there were."""
+        ...
+
+    @property
+    def notebook(self) -> str:
+        """The absolute path of this kernel's notebook, or ""."""
+        ...
+
+    async def document(self) -> NotebookDocument:
+        """Return that notebook; raise `ToolError` where it is out of reach."""
+        ...
+
+
+async def undo_command(resident: Undoing, words: str) -> str:
+    """Undo a turn's files and cells and return what was done, as Markdown."""
+    turn, force = _arguments(words, flags=("--force",))
+
+    async def document_of(key: str) -> NotebookDocument:
+        document = await resident.document()
+        if key not in (resident.notebook, document.way):
+            message = (
+                f"it is another notebook; run `%hermes undo` in {Path(key).name} for its cells"
+            )
+            raise ToolError(message)
+        # What an undo changes is not the turn's doing, and must not be saved as if it were.
+        return document.inner if isinstance(document, KeptDocument) else document
+
+    report = await resident.checkpoints.undo(
+        _session_id(resident), turn, restorer=DocumentRestorer(document_of), force=force
+    )
+    return _shown(report, force=force)
+
+
+async def diff_command(resident: Undoing, words: str) -> str:
+    """Show what a turn changed in files and cells; return a line where there is nothing to show."""
+    turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
+    session = _session_id(resident)
+    try:
+        text = await in_thread(lambda: resident.checkpoints.diff(session, turn, root=_here()))
+    except NothingToUndo as nothing:
+        return escape(str(nothing))
+    if not text.strip():
+        return "That turn left files and cells as they were."
+    show(diff_bundle(visible(head_tail(redact(text), SHOWN_DIFF), lines=True)))
+    return ""
+
+
+def diff_bundle(text: str) -> dict[str, str]:
+    """Return a diff as a MIME bundle; its HTML has the colours, which are right on any ground."""
+    rows = "\n".join(
+        f'<span style="{WHOLE_LINE}{_tint(line)}">{html.escape(line)}</span>'
+        for line in text.split("\n")
+    )
+    return {
+        "text/html": f'<pre style="white-space:pre;overflow-x:auto">{rows}</pre>',
+        "text/markdown": code_block(text, "diff"),
+        "text/plain": text,
+    }
+
+
+def _tint(line: str) -> str:
+    """Return the style of a diff's line."""
+    if line.startswith(("--- ", "+++ ")):
+        return "font-weight:600"
+    return {
+        "+": "background:rgba(46,160,67,.2)",
+        "-": "background:rgba(248,81,73,.2)",
+        "@": "opacity:.65",
+        "\\": "opacity:.65",
+    }.get(line[:1], "")
+
+
+def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple[int | None, bool]:
+    """Return the turn and whether a flag was given; raise `ConfigError`."""
+    turn: int | None = None
+    given = False
+    for word in words.split():
+        if word in flags:
+            given = True
+        elif word.isascii() and word.isdigit() and turn is None:
+            turn = int(word[:9])
+        else:
+            message = f"{word!r} is not understood; {usage}"
+            raise ConfigError(message)
+    return turn, given
+
+
+def _session_id(resident: Undoing) -> str:
+    """Return the running session's id or, after a restart, that of the notebook's last one."""
+    if resident.session is not None:
+        return resident.session.id
+    notebook = resident.notebook
+    latest = resident.store.sessions(notebook=notebook, limit=1) if notebook else []
+    if not latest:
+        message = "this notebook has no session yet, so there is nothing to undo"
+        raise HermesError(message)
+    return latest[0].id
+
+
+def _shown(report: UndoReport, *, force: bool) -> str:
+    """Return a report as Markdown."""
+    when = time.strftime("%H:%M", time.localtime(report.when))
+    title = f"**Turn {report.turn}** ({when})"
+    blocks: list[str] = []
+    if report.done:
+        blocks.append(f"{title} is undone:\n\n{_listed(report.done)}")
+    elif report.conflicts:
+        blocks.append(f"{title}: nothing was undone.")
+    else:
+        blocks.append(f"{title} left no change to undo in files or cells.")
+    if report.conflicts:
+        again = "" if force else " `%hermes undo --force` overwrites what was changed since."
+        blocks.append(f"Left alone:{again}\n\n{_listed(report.conflicts)}")
+    if report.notes:
+        notes = "\n".join(f"- {escape(_clean(note))}" for note in report.notes[:SHOWN_LINES])
+        blocks.append(f"Not covered:\n\n{notes}")
+    return "\n\n".join([*blocks, NAMESPACE])
+
+
+def _listed(lines: Sequence[Line]) -> str:
+    shown = [f"- {code_span(_name(line.name))} {escape(_clean(line.text))}" for line in lines]
+    if len(shown) > SHOWN_LINES:
+        shown[SHOWN_LINES:] = [f"- … and {len(lines) - SHOWN_LINES} more"]
+    return "\n".join(shown)
+
+
+def _name(path: str) -> str:
+    """Return a path from the working directory where it is below it, nothing in it hidden."""
+    inside = Path(path).is_relative_to(_here())
+    return visible(Path(path).relative_to(_here()).as_posix() if inside else path)
+
+
+def _here() -> Path:
+    return Path(os.path.realpath(os.curdir))
+
+
+def _clean(text: str) -> str:
+    return visible(redact(one_line(text, 300)))

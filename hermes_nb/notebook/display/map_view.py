@@ -1,0 +1,125 @@
+"""A map where it runs: a bar while it does, a table when it is over.
+
+As with a turn, a cell is updated at most every `INTERVAL` seconds, and where nobody is there
+(nbclient, nbval, papermill) there is one display at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from hermes_nb.app.amounts import used
+from hermes_nb.app.fanout import Fanout
+from hermes_nb.app.map_items import Item
+from hermes_nb.app.map_table import rows_of, table_markdown
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.display.showing import show
+from hermes_nb.notebook.display.transcript import plain_text
+from hermes_nb.notebook.display.view import INTERVAL, STILL_RUNNING, TICK, can_ask, has_kernel
+from hermes_nb.safety.markup import escape
+from hermes_nb.safety.visible import visible
+
+WIDTH = 24
+"""Cells of the bar."""
+NAMED = 4
+"""Inputs in work that are named."""
+ENDS = ("done", "failed", "unknown", "stopped", "budget")
+WORDS = {"budget": "not begun for want of budget"}
+
+
+class MapView:
+    """Shows one map; `moved` is called at each change, on the map's loop."""
+
+    def __init__(self, shell: Any, fanout: Fanout) -> None:  # noqa: ANN401 - IPython's shell
+        self._fanout = fanout
+        self._live = has_kernel(shell) and can_ask(shell)
+        self._began = time.monotonic()
+        self._shown = 0.0
+        self._handle: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = False
+        self._closed = False
+
+    def moved(self) -> None:
+        """See to it that a change is shown soon."""
+        if not self._live or self._closed or self._due:
+            return
+        self._due = True
+        self._wait(max(self._shown + INTERVAL - time.monotonic(), 0.0))
+
+    def close(self) -> None:
+        """Show what it came to, once."""
+        if not self._closed:
+            self._closed = True
+            self._wait(None)
+            self._display(finished(self._fanout, time.monotonic() - self._began))
+
+    def _tick(self) -> None:
+        self._due = False
+        self._shown = time.monotonic()
+        self._display(running(self._fanout, self._shown - self._began), over=False)
+        self._wait(TICK)  # so that its clock runs
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop() if seconds is not None else None
+        self._timer = loop.call_later(seconds or 0.0, self._tick) if loop is not None else None
+
+    def _display(self, markdown: str, *, over: bool = True) -> None:
+        from IPython.display import display
+
+        plain = plain_text(markdown) if over else STILL_RUNNING
+        data = {"text/markdown": markdown, "text/plain": plain}
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True) if self._live else None
+            if not self._live:
+                show(data)
+        else:
+            self._handle.update(data, raw=True)
+
+
+def running(fanout: Fanout, seconds: float) -> str:
+    """Return a bar, what is in work, and what was used, as Markdown."""
+    items = fanout.items
+    over = sum(item.status in ENDS for item in items)
+    filled = WIDTH * over // len(items)
+    names = [item.name for item in items if item.status == "running"]
+    shown = [escape(visible(one_line(name, 40))) for name in names[:NAMED]]
+    shown += [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    bar = "▰" * filled + "▱" * (WIDTH - filled)
+    work = f"> {', '.join(shown)}\n\n" if shown else ""
+    parts = [_counted(items), *used(fanout.usage), f"{seconds:.0f} s"]
+    return f"{bar} {over} of {len(items)}\n\n{work}<sub>◌ {' · '.join(parts)}</sub>"
+
+
+def finished(fanout: Fanout, seconds: float) -> str:
+    """Return the table, what it took, and how to go on, as Markdown."""
+    items = fanout.items
+    mark = "✓" if all(item.status == "done" for item in items) else "◔"
+    kept = sum(item.kept and item.status == "done" for item in items)
+    parts = [f"{mark} {_counted(items)}"]
+    parts += [f"{kept} from an earlier run"] if kept else []
+    parts += [*used(fanout.usage), f"{seconds:.1f} s"]
+    blocks = [table_markdown(rows_of(items)), _advice(items), f"<sub>{' · '.join(parts)}</sub>"]
+    return "\n\n".join(filter(None, blocks))
+
+
+def _counted(items: list[Item]) -> str:
+    """Return how many items are in which state, leaving out what does not occur."""
+    counts = {state: sum(item.status == state for item in items) for state in ENDS}
+    told = [f"{count} {WORDS.get(state, state)}" for state, count in counts.items() if count]
+    return ", ".join(told) or f"0 of {len(items)}"
+
+
+def _advice(items: list[Item]) -> str:
+    """Return what to do about inputs without an answer, "" if there are none."""
+    states = {item.status for item in items}
+    told = []
+    if states & {"stopped", "budget"}:
+        told.append("The same command goes on with what was not begun.")
+    if states & {"failed", "unknown"}:
+        told.append("`--retry` runs again what failed or is unknown.")
+    return " ".join(told)

@@ -1,0 +1,289 @@
+"""A turn in a terminal that can draw: what is final is printed, what still grows is drawn again.
+
+Finished blocks of the answer, calls that are over and notes are printed once, so that they scroll
+away like any output. Only the block that is being written, the calls that run and a status line are
+live, and never more of them than the screen has lines. A thread draws, also while code holds up the
+event loop; it stands still while the user is asked something.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TextIO
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from hermes_nb.core.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    ChildFinished,
+    Event,
+    MessageAdded,
+    ReasoningDelta,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    TurnEnded,
+    TurnStarted,
+)
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.display.terminal_markdown import COLOURS, blocks, finished, latest, rendered
+from hermes_nb.notebook.display.transcript import Transcript, plain_text
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import readable, visible
+
+A_SECOND = 8
+"""Redraws a second at most."""
+IDLE = 10
+"""Times as long as the last drawing of the text took pass before the next: a tenth of one core."""
+GROWTH = 1.05
+"""How much longer a block must be before its end is looked for again: each look reads all of it."""
+MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": "cyan"}
+THOUGHT = 400
+"""Characters of the latest reasoning that are looked at for the line that shows it."""
+
+Lines = list[list[Segment]]
+
+
+class DrawnView:
+    """Shows one turn; with `quiet`, only when it is over."""
+
+    def __init__(
+        self, transcript: Transcript, *, file: TextIO | None = None, quiet: bool = False
+    ) -> None:
+        self.transcript = transcript
+        self._console = Console(
+            file=file or sys.stdout, theme=COLOURS, highlight=False, force_terminal=True
+        )
+        self._one = threading.RLock()
+        self._live: Live | None = None
+        self._quiet = quiet
+        self._asked: set[str] = set()
+        self._pending = ""
+        self._read = 0
+        self._streamed = False
+        self._reasoning = ""
+        self._above = ""
+        self._text: tuple[tuple[str, int, int], Lines] = (("", 0, 0), [])
+        self._rest_until = 0.0
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event, and print what became final with it."""
+        with self._one:
+            self.transcript(event)
+            if not self._quiet:
+                self._show(event)
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case TurnStarted():
+                self._draw()
+            case ApprovalAsked(call):
+                self._asked.add(call.id)
+                self._still()
+            case ApprovalGiven(call_id):
+                self._asked.discard(call_id)
+                if not self._asked:
+                    self._draw()
+            case TurnEnded():
+                self._still()
+            case TextDelta(text):
+                self._take(text)
+            case ReasoningDelta(text):
+                self._reasoning = (self._reasoning + text)[-THOUGHT:]
+            case RequestRetried(reason):
+                self._flush()
+                self._line(f"[{redact(reason)}; asking again]", style="yellow")
+            case MessageAdded(message) if message.role == "assistant":
+                self._flush(message.text)
+            case ChildFinished(call_id, number):
+                self._call_line(self.transcript.call(call_id).children[number].line())
+            case ToolFinished(call):
+                self._call_line(self.transcript.call(call.id).line())
+            case _:
+                pass
+
+    def note(self, markdown: str) -> None:
+        """Print a line that is ours."""
+        with self._one:
+            self._line(plain_text(markdown), style="cyan")
+
+    def close(self) -> None:
+        """Print how the turn ended."""
+        with self._one:
+            if not self._closed:
+                self._closed = True
+                self._end()
+
+    def again(self) -> None:
+        """Print a turn that is over, as it was printed while it ran but for its clocks."""
+        with self._one:
+            for note in self.transcript.notes:
+                self.note(note)
+            for call in self.transcript.calls:
+                for line in call.lines():
+                    self._call_line(line)
+            self._quiet = True
+            self.close()
+
+    def _end(self) -> None:
+        self._still()
+        self._flush(self.transcript.answer if self._quiet else "")
+        reason = self.transcript.ending.reason if self.transcript.ending else ""
+        lines = self.transcript.ending_lines()
+        # A failure's text follows as the cell's error, and with what to do about it.
+        for line in lines[-1:] if reason == "failed" else lines:
+            self._line(line, style="dim" if reason == "answered" else "red")
+
+    def _take(self, text: str) -> None:
+        """Take in more of the answer, and print the blocks that are complete with it."""
+        self._streamed = True
+        self._pending += text
+        size = len(self._pending)
+        if "\n" not in text or size < self._read * GROWTH:
+            return
+        self._read = size
+        if end := finished(self._pending):
+            complete, self._pending, self._read = self._pending[:end], self._pending[end:], 0
+            self._print_blocks(complete)
+
+    def _flush(self, whole: str = "") -> None:
+        """Print what is left of a text that is complete; `whole` where none of it was streamed."""
+        rest = self._pending if self._streamed else whole
+        self._pending, self._reasoning, self._streamed, self._read = "", "", False, 0
+        self._print_blocks(rest)
+
+    def _print_blocks(self, source: str) -> None:
+        for block in blocks(readable(redact(source))):
+            lines = self._lines_of(rendered(block), self._console.width)
+            self._print([[], *lines] if self._above else lines)
+            self._above = "block"
+
+    def _call_line(self, markdown: str) -> None:
+        lines = self._lines_of(_call(plain_text(markdown)), self._console.width)
+        self._print([[], *lines] if self._above == "block" else lines)
+        self._above = "line"
+
+    def _line(self, text: str, *, style: str) -> None:
+        lines = self._lines_of(Text(visible(text, lines=True), style), self._console.width)
+        self._print([[], *lines] if self._above == "block" else lines)
+        self._above = "line"
+
+    def _lines_of(self, shown: ConsoleRenderable, width: int) -> Lines:
+        options = self._console.options.update(width=width, height=None)
+        lines = self._console.render_lines(shown, options, pad=False)
+        full = [i for i, line in enumerate(lines) if any(each.text.strip() for each in line)]
+        return lines[full[0] : full[-1] + 1] if full else []
+
+    def _print(self, lines: Lines) -> None:
+        self._console.print(_Drawn(lines), end="", soft_wrap=True)
+
+    def _draw(self) -> None:
+        if self._live is None and not self._closed:
+            self._live = live = Live(
+                _Growing(self), console=self._console, auto_refresh=False, transient=True
+            )
+            live.start(refresh=True)
+            clock = threading.Thread(
+                target=self._keep_drawing, args=(live,), name="hermes-screen", daemon=True
+            )
+            clock.start()
+
+    def _keep_drawing(self, live: Live) -> None:
+        """Draw while `live` is shown; rich's own thread would draw into what is being printed."""
+        while True:
+            time.sleep(1 / A_SECOND)
+            with self._one:
+                if self._live is not live:
+                    return
+                live.refresh()
+
+    def _still(self) -> None:
+        """Take the live lines away, and give the terminal back as it was."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.update(_Drawn([]))
+            live.stop()
+
+    def growing(self, width: int, height: int) -> Lines:
+        """Return the live lines, in a screen of this size."""
+        with self._one:
+            return self._lines_now(width, height)
+
+    def _lines_now(self, width: int, height: int) -> Lines:
+        running = [call for call in self.transcript.calls if not call.status]
+        told = [plain_text(line) for call in running for line in call.lines()]
+        foot = [_on_one_line(f"  {line}", "") for line in told]
+        if self._reasoning and not self._pending and not running:
+            thought = visible(one_line(redact(self._reasoning), THOUGHT))
+            foot.append(_on_one_line(thought, "dim italic"))
+        foot.append(_on_one_line(self.transcript.status_line(), "dim"))
+        below = [
+            line for each in foot[-max(height - 2, 1) :] for line in self._lines_of(each, width)
+        ]
+        above = self._text_lines(width, max(height - len(below) - 3, 1))
+        gap: Lines = [[]]
+        first = gap if self._above == "block" or (self._above and above) else []
+        return [*first, *above, *(gap if above else []), *below]
+
+    def _text_lines(self, width: int, room: int) -> Lines:
+        """Return the end of what is being written, as far as there is room for it."""
+        began = time.monotonic()
+        state = (self._pending, width, room)
+        (drawn, *size), lines = self._text
+        more = drawn and self._pending.startswith(drawn) and size == [width, room]
+        if self._text[0] == state or (more and began < self._rest_until):
+            return lines
+        lines = []
+        for block in reversed(blocks(readable(redact(self._pending)))):
+            above = self._lines_of(rendered(latest(block, room)), width)
+            lines = [*above, [], *lines] if lines else above
+            if len(lines) >= room:
+                break
+        self._text = (state, lines[-room:])
+        self._rest_until = began + (1 + IDLE) * (time.monotonic() - began)
+        return self._text[1]
+
+
+class _Growing:
+    """The live part of a view, as rich draws it; one column stays free, so that no line wraps."""
+
+    def __init__(self, view: DrawnView) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
+        yield _Drawn(self._view.growing(max(console.width - 1, 1), console.height))
+
+
+class _Drawn:
+    """Lines that are drawn already."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        for line in self._lines:
+            yield from line
+            yield Segment.line()
+
+
+def _on_one_line(text: str, style: str) -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _call(line: str) -> Text:
+    """Return a call's line with its mark and its name set off."""
+    text = Text(f"  {line}")
+    mark, _, rest = line.lstrip("↳ ").partition(" ")
+    start = len(text.plain) - len(rest) - len(mark) - 1
+    text.stylize("dim")
+    text.stylize(f"not dim {MARKS.get(mark, '')}", start, start + 1)
+    if not line.startswith("↳"):
+        text.stylize("not dim bold", start + 2, start + 2 + len(rest.partition(" ")[0]))
+    return text

@@ -1,0 +1,317 @@
+"""What a turn looks like: a fold over its events, rendered as Markdown or as plain text.
+
+The running view shows the latest text and a line a call; the finished one is the answer, the calls
+folded away in one `<details>`, and a status line: plain Markdown that reads well in JupyterLab,
+Notebook, VS Code and on GitHub. Everything a model or a tool said is cleaned on its way in.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections.abc import Callable
+
+from hermes_nb.app.amounts import amount
+from hermes_nb.core.budget import dollars
+from hermes_nb.core.events import (
+    ApprovalGiven,
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
+    ContextCompressed,
+    Event,
+    MessageAdded,
+    ReasoningDelta,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.display.callview import CallView, gist_of
+from hermes_nb.notebook.display.childview import take_in
+from hermes_nb.notebook.display.folding import Step, fold, thought
+from hermes_nb.notebook.display.wording import aligned
+from hermes_nb.safety.markup import escape, safe_markdown
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import readable, visible
+
+SHOWN_CALLS = 8
+"""The running view keeps this many of the latest calls; the finished one has them all, folded."""
+ANSWER = 45_000
+"""Bytes of an answer that a cell keeps, twice: as Markdown and as plain text. It is about what a
+model says at most at a time; `%hermes last` shows the rest of a longer one."""
+PLAIN_CALLS = 60
+"""Lines of calls that the plain text has."""
+_FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
+
+
+class Transcript:
+    """Everything there is to show about a turn.
+
+    `describe(call)` may say what a call is about, better than its arguments do.
+    """
+
+    def __init__(self, *, model: str = "") -> None:
+        self.model = model
+        self.describe: Callable[[ToolCall], str] = lambda _: ""
+        self.usage = Usage()
+        self.ending: TurnEnded | None = None
+        self.notes: list[str] = []
+        self._steps: list[Step] = []
+        self._draft: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[str, CallView] = {}
+        self._open: set[str] = set()
+        self._waiting = ""
+        self._began = False
+        self._started = time.monotonic()
+        self._seconds = 0.0
+
+    @property
+    def started(self) -> bool:
+        """Whether there is anything to show: a turn that began, or a note before it."""
+        return self._began or bool(self.notes)
+
+    @property
+    def answer(self) -> str:
+        """The last text of the assistant, as far as it has come."""
+        if len(self._draft) > 1:  # read at each update: what was joined once stays joined
+            self._draft[:] = ["".join(self._draft)]
+        if self._draft or not self._steps:
+            return self._draft[0] if self._draft else ""
+        return self._steps[-1].text
+
+    @property
+    def _said(self) -> str:
+        """What was said last, so that it stays in sight while the calls after it run."""
+        said = self.answer
+        return said or next((step.text for step in reversed(self._steps) if step.text), "")
+
+    @property
+    def calls(self) -> list[CallView]:
+        """The turn's calls so far."""
+        return [call for step in self._steps for call in step.calls]
+
+    def call(self, call_id: str) -> CallView:
+        """Return a call that was started."""
+        return self._calls[call_id]
+
+    @property
+    def running_call(self) -> bool:
+        """Whether a call is running now."""
+        return bool(self._open)
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        match event:
+            case TurnStarted():
+                self._began, self._started = True, time.monotonic()
+            case TextDelta(text):
+                self._draft.append(text)
+                self._waiting = ""
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case RequestRetried(reason, delay):
+                self._draft.clear()
+                wait = f", again in {delay:.0f} s" if delay >= 1 else ""
+                self._waiting = f"{redact(reason)}{wait}"
+            case UsageReported(usage, model):
+                self.usage += usage
+                self.model = model or self.model
+            case ContextCompressed():
+                self.notes.append(told_compression(event))
+            case MessageAdded(message):
+                self._message(message)
+            case ToolStarted() | ApprovalGiven() | ToolProgress() | ToolFinished():
+                self._call(event)
+            case ChildStarted() | ChildProgress() | ChildFinished():
+                self._child(event)
+            case TurnEnded():
+                self.ending = event
+                self._seconds = time.monotonic() - self._started
+            case _:
+                pass
+
+    def running(self) -> str:
+        """Return the view of a running turn, as Markdown."""
+        blocks = [safe_markdown(redact(self._said)) + (" …" if self._draft else "")]
+        blocks += self.notes
+        calls = self.calls
+        lines = [line for call in calls[-SHOWN_CALLS:] for line in call.lines()]
+        if len(calls) > SHOWN_CALLS:
+            lines.insert(0, f"… {len(calls) - SHOWN_CALLS} earlier calls")
+        if lines:
+            blocks.append("\n".join(f"> {line}  " for line in lines))
+        if self._reasoning and not self._draft and not calls:
+            blocks.append("> " + escape(one_line("".join(self._reasoning)[-400:], 200)))
+        blocks.append(f"<sub>{self._status('◌ running')}</sub>")
+        return "\n\n".join(block for block in blocks if block.strip())
+
+    def finished(self, *, failure: bool = True, room: int | None = None) -> str:
+        """Return the view of a finished turn, as Markdown.
+
+        `failure` includes why one failed; `room` bounds the answer, in bytes.
+        """
+        shown = failure or (self.ending is not None and self.ending.reason != "failed")
+        outcome = self._outcome() if shown else ""
+        blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
+        blocks += [thought(self._reasoning), fold(self._steps)]
+        if self._began:
+            blocks.append(f"<sub>{self._status(self._mark())}</sub>")
+        return "\n\n".join(block for block in blocks if block.strip())
+
+    def plain(self, *, room: int | None = None) -> str:
+        """Return the finished turn as plain text; `room` bounds the answer, in bytes."""
+        lines = [*map(plain_text, self.notes), _within(readable(redact(self.answer)), room, str)]
+        calls = self.calls
+        if len(calls) > PLAIN_CALLS:
+            lines.append(f"  … {len(calls) - PLAIN_CALLS} earlier calls")
+        told = (line for call in calls[-PLAIN_CALLS:] for line in call.lines())
+        lines += [f"  {plain_text(line)}" for line in told]
+        return "\n".join(line for line in [*lines, *self.ending_lines()] if line.strip())
+
+    def status_line(self) -> str:
+        """Return how a running turn goes, as a line of plain text."""
+        return plain_text(self._status("◌ running"))
+
+    def ending_lines(self) -> list[str]:
+        """Return how the turn ended and what it used, as lines of plain text; none before it."""
+        if not self._began:
+            return []
+        lines = (self._outcome(), self._status(self._mark()))
+        return [plain_text(line) for line in lines if line]
+
+    def _message(self, message: Message) -> None:
+        if message.role == "assistant":
+            self._steps.append(Step(text=message.text))
+            self._draft.clear()
+            self._waiting = ""
+            if self._reasoning:
+                self._reasoning.append("\n\n")
+        elif message.role == "tool" and message.call_id in self._calls:
+            self._calls[message.call_id].result = message.text
+
+    def _call(self, event: ToolStarted | ApprovalGiven | ToolProgress | ToolFinished) -> None:
+        match event:
+            case ToolStarted(call):
+                self._start(call)
+            case ApprovalGiven(call_id) if call_id in self._calls:
+                self._calls[call_id].answered(event)
+            case ToolProgress(call_id, text) if call_id in self._calls:
+                self._calls[call_id].progress = one_line(visible(text), 80)
+            case ToolFinished(call, status, seconds):
+                self._open.discard(call.id)
+                self._calls[call.id].status = status
+                self._calls[call.id].seconds = seconds
+            case _:  # of a call that is not known: it belongs to no turn that is shown here
+                pass
+
+    def _child(self, event: ChildStarted | ChildProgress | ChildFinished) -> None:
+        if (view := self._calls.get(event.call_id)) is not None:
+            take_in(view.children, event)
+        if isinstance(event, ChildFinished):
+            self.usage += event.usage
+
+    def _start(self, call: ToolCall) -> None:
+        view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))
+        self._calls[call.id] = view
+        self._open.add(call.id)
+        if not self._steps:
+            self._steps.append(Step())
+        self._steps[-1].calls.append(view)
+
+    def _outcome(self) -> str:
+        """Return the line that says why a turn ended other than by an answer."""
+        if self.ending is None or self.ending.reason == "answered":
+            return ""
+        match self.ending.reason:
+            case "interrupted":
+                return "**Stopped.** What was done so far is kept; ask on to continue."
+            case "failed":
+                return f"**Failed:** {escape(redact(self.ending.error))}"
+            case _ if self.ending.note:
+                return f"**Out of budget:** {escape(self.ending.note)}."
+            case _:
+                return (
+                    "**Out of requests for this turn.** Ask on to continue; "
+                    "`--max-requests N` gives a turn more."
+                )
+
+    def _mark(self) -> str:
+        reason = self.ending.reason if self.ending else ""
+        mark = {"answered": "✓", "interrupted": "■", "failed": "✗"}.get(reason, "◔")
+        return f"{mark} {self._seconds:.1f} s"
+
+    def _status(self, head: str) -> str:
+        used = self.usage
+        parts = [head, escape(self.model)]
+        if used.requests:
+            parts.append(f"{used.requests} request{'s' if used.requests != 1 else ''}")
+        if used.input:
+            share = f" ({round(100 * used.cached / used.input)} % cached)" if used.cached else ""
+            parts.append(f"{amount(used.input)} in{share}")
+            parts.append(f"{amount(used.output)} out")
+        if used.cost is not None:
+            parts.append(escape(dollars(used.cost)))
+        if self.ending is None:
+            parts.append(f"{time.monotonic() - self._started:.0f} s")
+            parts.append(escape(self._waiting))
+        return " · ".join(part for part in parts if part)
+
+
+PHASES = {
+    "pruned": "long results were shortened",
+    "summarised": "the middle became a summary",
+    "extracted": "the middle became a record made by rule, without a model",
+    "referenced": "the middle became references that can be expanded",
+    "restored": "an earlier conversation was put back",
+}
+"""What each way of compressing does, in words."""
+
+
+def told_compression(event: ContextCompressed) -> str:
+    """Return what happened to the conversation, in Markdown."""
+    line = (
+        f"Compressed from about {amount(event.tokens_before)} to {amount(event.tokens_after)} "
+        f"tokens: {PHASES.get(event.phase, event.phase)}."
+    )
+    if event.phase != "restored":
+        line += " `%hermes compress --undo` takes it back."
+    return f"{line} {escape(event.warning)}" if event.warning else line
+
+
+def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
+    """Return a text as it is shown, in `room` bytes: of a longer one the beginning and a note."""
+    shown = show(text)
+    limit = len(text)
+    while room is not None and (size := len(shown.encode(errors="replace"))) > room and limit:
+        limit = min(limit * room // size, limit - 1)
+        cut = text[:limit]
+        shown = show(cut[: cut.rfind("\n") + 1] or cut)
+    if limit == len(text):
+        return shown
+    return f"{shown}\n\n… of {len(text):,} characters; `%hermes last` shows all of them."
+
+
+def plain_text(markdown: str) -> str:
+    """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
+    bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
+    bar = "\0"  # one that `escape` wrote is no border of a cell
+    return aligned(html.unescape(bare.replace("&#124;", bar))).replace(bar, "|")
+
+
+def printed(markdown: str) -> str:
+    """Return our own Markdown as plain text that is read: fenced code stays, without its fences."""
+    pieces, at = [], 0
+    for fenced in _FENCED.finditer(markdown):
+        pieces += [plain_text(markdown[at : fenced.start()]), fenced[2]]
+        at = fenced.end()
+    text = "".join([*pieces, plain_text(markdown[at:])])
+    return re.sub(r"\n{3,}", "\n\n", text)  # where a tag had a line of its own

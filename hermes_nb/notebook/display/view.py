@@ -1,0 +1,289 @@
+"""Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
+
+A view is an event sink with a beginning and an end. In a cell one Markdown display is updated at
+most every `INTERVAL` seconds, never once a token (500 tokens one by one cost 911 kB and 625 ms of
+CPU, throttled 38 kB). Where stdin is not allowed (nbclient, nbval, papermill) there are no
+updates, which those tools do not understand: one display at the end. In a terminal, text streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+import time
+from typing import Any, Protocol
+
+from hermes_nb.core.events import (
+    ChildFinished,
+    Event,
+    MessageAdded,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+)
+from hermes_nb.notebook.display.showing import can_draw
+from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+INTERVAL = 0.12
+"""Seconds between two updates; it grows with the text, as every update carries all of it."""
+CHARACTERS_PER_SECOND = 40_000
+"""So many characters of text stretch the interval by a second."""
+STILL_RUNNING = "(the turn was still running when this was saved)"
+TICK = 1.0
+"""Seconds between updates of a quiet turn, so that its clock runs."""
+LATE = 1.5
+"""Seconds without an update after which the event loop is taken to be held up."""
+
+
+class View(Protocol):
+    """Shows one turn."""
+
+    transcript: Transcript
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        ...
+
+    def note(self, markdown: str) -> None:
+        """Show a line that is ours, not the model's."""
+        ...
+
+    def close(self) -> None:
+        """Show the final state; a second call does nothing."""
+        ...
+
+
+def make_view(shell: Any, *, model: str = "", quiet: bool = False) -> View:  # noqa: ANN401 - IPython
+    """Return the view that fits where the cell runs."""
+    transcript = Transcript(model=model)
+    if not has_kernel(shell):
+        return terminal_view(transcript, quiet=quiet)
+    if quiet or not can_ask(shell):
+        return FinalView(transcript)
+    return CellView(transcript)
+
+
+def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
+    """Return the view for standard output: drawn in a terminal that can, else plain text."""
+    if not can_draw(sys.stdout):
+        return TerminalView(transcript)
+    from hermes_nb.notebook.display.terminal import DrawnView  # and with it rich's Markdown
+
+    return DrawnView(transcript, quiet=quiet)
+
+
+def has_kernel(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
+    """Say whether the shell runs in a Jupyter kernel."""
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_ask(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
+    """Say whether somebody can answer `input()` in the running cell."""
+    if not has_kernel(shell):
+        return sys.stdin is not None and sys.stdin.isatty()
+    return bool(getattr(shell.kernel, "_allow_stdin", False))
+
+
+def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
+    """Return the MIME bundle of a turn's view."""
+    if running:
+        # Every update is sent whole, and no front end that takes updates shows the plain text.
+        return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
+    # A failure's text follows as the cell's error; saying it twice would not make it clearer.
+    markdown = transcript.finished(failure=False, room=ANSWER)
+    return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER)}
+
+
+class FinalView:
+    """One display when the turn is over."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        self.transcript(event)
+
+    def note(self, markdown: str) -> None:
+        """Keep a line for the final display."""
+        self.transcript.notes.append(markdown)
+
+    def close(self) -> None:
+        """Display the turn."""
+        from IPython.display import display
+
+        if not self._closed:
+            self._closed = True
+            display(bundle(self.transcript, running=False), raw=True)
+
+
+class CellView:
+    """One display that is updated while the turn runs.
+
+    Code that a call runs on this thread holds up the event loop, for minutes if it trains a model.
+    A thread then keeps the clock going, so that what works does not look dead.
+    """
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        self._one = threading.RLock()
+        self._clock: threading.Thread | None = None
+        self._over = threading.Event()
+        self._handle: Any = None
+        self._shown = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = False
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event and see to it that it is shown soon.
+
+        The first of some calls is shown at once: it may run code that holds up this event loop,
+        and with it every timer.
+        """
+        with self._one:
+            busy = self.transcript.running_call
+            self.transcript(event)
+        if isinstance(event, ToolStarted) and not busy:
+            self._cancel()
+            self._update(running=True)
+            self._start_clock()
+        if not isinstance(event, TurnEnded):
+            self._schedule()
+
+    def note(self, markdown: str) -> None:
+        """Show a line at once."""
+        self.transcript.notes.append(markdown)
+        self._update(running=True)
+
+    def close(self) -> None:
+        """Show the finished turn."""
+        if self._closed:
+            return
+        self._closed = True
+        self._over.set()
+        self._cancel()
+        self._update(running=False)
+
+    def _start_clock(self) -> None:
+        if self._clock is None:
+            # With this context, its updates belong to the cell that runs now.
+            run = contextvars.copy_context().run
+            self._clock = threading.Thread(
+                target=run, args=(self._keep_time,), name="hermes-clock", daemon=True
+            )
+            self._clock.start()
+
+    def _keep_time(self) -> None:
+        while not self._over.wait(TICK):
+            with self._one:
+                held_up = time.monotonic() - self._shown > LATE
+                if held_up and self.transcript.running_call and not self._closed:
+                    self._update(running=True)
+
+    def _schedule(self) -> None:
+        if self._closed or self._due:
+            return
+        self._cancel()
+        self._due = True
+        interval = INTERVAL + len(self.transcript.answer) / CHARACTERS_PER_SECOND
+        wait = self._shown + interval - time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._cancel()
+        if self._closed:
+            return
+        self._update(running=True)
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def _cancel(self) -> None:
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _update(self, *, running: bool) -> None:
+        from IPython.display import display
+
+        with self._one:
+            data = bundle(self.transcript, running=running)
+            self._shown = time.monotonic()
+            if self._handle is None:
+                self._handle = display(data, raw=True, display_id=True)
+            else:
+                self._handle.update(data, raw=True)
+
+
+class TerminalView:
+    """Text as it streams, a dim line a call, colours where the terminal has them."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        from rich.console import Console
+
+        self.transcript = transcript
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._held = ""
+        self._open_line = False
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Print what an event adds."""
+        self.transcript(event)
+        match event:
+            case TextDelta(text):
+                self._held += text  # whole words: half a secret is not known for one
+                self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
+            case RequestRetried(reason):
+                self._line(f"[{redact(reason)}; asking again]", style="yellow")
+            case ChildFinished(call_id, number):
+                child = self.transcript.call(call_id).children[number]
+                style = "dim" if child.status == "done" else "red"
+                self._line(f"  {plain_text(child.line())}", style=style)
+            case ToolFinished(call):
+                view = self.transcript.call(call.id)
+                style = "dim" if view.status == "ok" else "red"
+                self._line(f"  {plain_text(view.line())}", style=style)
+            case MessageAdded(message) if message.role == "assistant":
+                self._say(len(self._held))
+                self._end_line()
+            case _:
+                pass
+
+    def note(self, markdown: str) -> None:
+        """Print a line that is ours."""
+        self._line(markdown.replace("`", "").replace("**", ""), style="cyan")
+
+    def close(self) -> None:
+        """Print how the turn ended."""
+        if self._closed:
+            return
+        self._closed = True
+        reason = self.transcript.ending.reason if self.transcript.ending else ""
+        lines = self.transcript.ending_lines()
+        # A failure's text follows as the cell's error, and with what to do about it.
+        for line in lines[-1:] if reason == "failed" else lines:
+            self._line(line, style="dim" if reason == "answered" else "red")
+
+    def _say(self, length: int) -> None:
+        said, self._held = self._held[:length], self._held[length:]
+        if said:
+            self._console.print(visible(redact(said), lines=True), end="", markup=False)
+            self._open_line = True
+
+    def _line(self, text: str, *, style: str) -> None:
+        self._say(len(self._held))
+        self._end_line()
+        self._console.print(text, style=style, markup=False)
+
+    def _end_line(self) -> None:
+        if self._open_line:
+            self._console.print()
+            self._open_line = False

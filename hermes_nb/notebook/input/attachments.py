@@ -1,0 +1,237 @@
+"""Pictures that the user hands to a turn: figures, images, arrays, files, whatever shows itself.
+
+What goes is at most `LONGEST` pixels on its longer side and `BYTES` of PNG or JPEG: providers scale
+anything larger down themselves, or refuse it, and it is paid for either way. Pillow and matplotlib
+are used where the object itself has brought them, or a file needs them; neither is required.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.messages import Image
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.input.interpolate import evaluate
+from hermes_nb.notebook.interrupt import user_code
+from hermes_nb.notebook.running.shellstate import text_of
+from hermes_nb.notebook.values.arrays import array_png, shrunk_array
+from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.values.pictures import dimensions
+
+LONGEST = 1_568
+"""Pixels; above that Claude scales a picture down, and others count more tiles."""
+BYTES = 1_500_000
+"""Of one encoded picture: 2 million characters of base64, which every provider takes."""
+MOST = 8
+"""Pictures of one turn."""
+MOST_FILE = 50_000_000
+SMALLEST = 64
+"""Pixels; a picture that is still too big then is not one."""
+HEADS = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A picture, and what it is called in the conversation."""
+
+    name: str
+    image: Image
+
+    @property
+    def told(self) -> str:
+        """Its name and size."""
+        size = dimensions(self.image.mime, self.image.data)
+        pixels = f" {size[0]}x{size[1]}" if size else ""
+        return f"{self.name} ({self.image.mime}{pixels})"
+
+
+def attachments(expressions: tuple[str, ...], shell: Foreign) -> tuple[Attachment, ...]:
+    """Return the pictures that expressions in the user's namespace stand for.
+
+    Raises `ConfigError` for what is no picture, or cannot be made one; then nothing is sent.
+    """
+    if len(expressions) > MOST:
+        message = f"{len(expressions)} pictures are too many for one turn; send at most {MOST}"
+        raise ConfigError(message)
+    return tuple(Attachment(one_line(each, 60), attached(each, shell)) for each in expressions)
+
+
+def attached(expression: str, shell: Foreign) -> Image:
+    """Return one expression's value as a picture; raise `ConfigError`."""
+    value = evaluate(expression, shell, shown=f"--image {one_line(expression, 60)}")
+    try:
+        with user_code(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about fonts and colours; the user sees the picture
+            data = encoded(value)
+    except HermesError as error:
+        message = f"--image {expression}: {error}. Nothing was sent"
+        raise ConfigError(message) from error
+    except Exception as error:  # the object's own code may raise anything
+        text = one_line(f"{type(error).__name__}: {text_of(error)}", 200)
+        message = f"--image {expression} could not be drawn ({text}). Nothing was sent"
+        raise ConfigError(message) from error
+    return Image(base64.b64encode(data).decode("ascii"), _mime(data) or "image/png")
+
+
+def encoded(value: Foreign) -> bytes:
+    """Return a value as the bytes of a picture within the limits; raise `ConfigError`."""
+    for fits, convert in CONVERTERS:
+        if fits(value):
+            return convert(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    message = (
+        f"{kind} is no picture; give a figure, an image, an array of 2 or 3 dimensions, or the "
+        "path of a PNG, JPEG, GIF or WebP file"
+    )
+    raise ConfigError(message)
+
+
+def _figure(value: Foreign) -> Foreign:
+    """Return the matplotlib figure that a value is or lies in, None for anything else."""
+    if "matplotlib.figure" not in sys.modules:
+        return None
+    base: Foreign = sys.modules["matplotlib.figure"].FigureBase
+    if _is_array(value) and value.dtype == object and value.size:
+        value = value.flat[0]  # what plt.subplots gives for many axes
+    if isinstance(value, base):
+        return value.get_figure() or value
+    try:
+        figure = getattr(value, "figure", None)
+    except Exception:  # noqa: BLE001 - a property of anybody's
+        return None
+    return figure if isinstance(figure, base) else None
+
+
+def _drawn(value: Foreign) -> bytes:
+    figure = _figure(value)
+    inches = max(*figure.get_size_inches(), 0.1)
+    dots = min(float(figure.dpi), LONGEST / inches)
+    while True:
+        out = io.BytesIO()
+        figure.savefig(out, format="png", dpi=dots)
+        if out.tell() <= BYTES or dots * inches <= SMALLEST:
+            return _checked(out.getvalue())
+        dots /= 2
+
+
+def _is_pillow(value: Foreign) -> bool:
+    return "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image)
+
+
+def _saved(value: Foreign) -> bytes:
+    """Return a Pillow image encoded, smaller if it must be: PNG, or JPEG where that is too big."""
+    image = value.copy()
+    image.thumbnail((LONGEST, LONGEST))
+    has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+    image = image.convert("RGBA" if has_alpha else "L" if image.mode in ("1", "L") else "RGB")
+    while True:
+        for form, options in (("PNG", {"optimize": True}), ("JPEG", {"quality": 85})):
+            out = io.BytesIO()
+            (image.convert("RGB") if form == "JPEG" else image).save(out, form, **options)
+            if out.tell() <= BYTES:
+                return out.getvalue()
+        image.thumbnail((max(image.size) // 2,) * 2)
+
+
+def _is_array(value: Foreign) -> bool:
+    return "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray)
+
+
+def _array(value: Foreign) -> bytes:
+    pixels = shrunk_array(value, LONGEST)
+    while len(data := array_png(pixels)) > BYTES and max(pixels.shape[:2]) > SMALLEST:
+        pixels = shrunk_array(pixels, max(pixels.shape[:2]) // 2)
+    return _checked(data)
+
+
+def _file(value: Foreign) -> bytes:
+    path = Path(value).expanduser()
+    try:
+        if path.stat().st_size > MOST_FILE:
+            message = f"{path.name} has more than {MOST_FILE:,} bytes"
+            raise ConfigError(message)
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        message = f"{one_line(str(path), 80)!r} cannot be read: {error}"
+        raise ConfigError(message) from error
+    return _within(data, path.name)
+
+
+def _within(data: bytes, name: str) -> bytes:
+    """Return the bytes of a picture as they are where that will do, else made smaller."""
+    mime = _mime(data)
+    if not mime:
+        message = f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP picture"
+        raise ConfigError(message)
+    head = base64.b64encode(data[: 3 * 2**16]).decode("ascii")
+    size = dimensions(mime, head)
+    if size is not None and max(size) <= LONGEST and len(data) <= BYTES:
+        return data
+    try:
+        import PIL.Image
+    except ImportError as error:
+        if mime in ("image/gif", "image/webp") and len(data) <= BYTES:
+            return data
+        message = f"{one_line(name, 80)} is too large; `pip install pillow` lets it be made smaller"
+        raise ConfigError(message) from error
+    with PIL.Image.open(io.BytesIO(data)) as image:
+        if max(image.size) <= LONGEST and len(data) <= BYTES and not _moves(image):
+            return data
+        return _saved(image)
+
+
+def _moves(image: Foreign) -> bool:
+    """Say whether a picture has several frames, which most models refuse."""
+    return getattr(image, "n_frames", 1) > 1
+
+
+def _shows_itself(value: Foreign) -> bool:
+    return any(callable(getattr(type(value), name, None)) for name in ("_repr_png_", "_repr_jpeg_"))
+
+
+def _shown(value: Foreign) -> bytes:
+    for name in ("_repr_png_", "_repr_jpeg_"):
+        given = getattr(value, name)() if hasattr(type(value), name) else None
+        if isinstance(given, tuple):  # with metadata
+            given = given[0]
+        if isinstance(given, str):
+            given = base64.b64decode(given)
+        if given:
+            return _within(bytes(given), type(value).__name__)
+    message = f"{type(value).__name__} shows no picture of itself"
+    raise ConfigError(message)
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > BYTES:
+        message = f"even made small it has {len(data):,} bytes"
+        raise ConfigError(message)
+    return data
+
+
+def _mime(data: bytes) -> str:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((mime for head, mime in HEADS.items() if data.startswith(head)), "")
+
+
+CONVERTERS: tuple[tuple[Callable[[Foreign], bool], Callable[[Foreign], bytes]], ...] = (
+    (lambda value: isinstance(value, str | Path), _file),
+    (lambda value: _figure(value) is not None, _drawn),
+    (_is_pillow, _saved),
+    (_is_array, _array),
+    (_shows_itself, _shown),
+)
+"""What kinds of values there are, and how each becomes a picture; the first that fits does it."""

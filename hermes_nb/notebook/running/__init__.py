@@ -1,0 +1,1 @@
+"""Running code in the kernel and catching what it prints and shows."""

@@ -1,0 +1,259 @@
+"""What running code has shown so far, as nbformat outputs, in bounded memory.
+
+Order is kept as a front end would show it: adjacent writes to one stream merge, displays stand
+between them, clearing and updating act on what is there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+from hermes_nb.notebook.values.mime import bundle, well_formed
+
+Output = dict[str, Any]
+
+HEAD = 5_000_000
+"""Characters of stream text kept from the beginning of a run."""
+TAIL = 5_000_000
+"""Characters of stream text kept from its end; what lies between is counted and dropped."""
+DISPLAYS = 64_000_000
+"""Characters of displayed data kept; displays after that are counted and dropped."""
+_ENTRY = 65_536
+"""A stretch of one stream is kept in pieces of this size, so that its beginning can be dropped."""
+_OVERHEAD = 256
+_PENDING = 512
+_NOTICE_EVERY = 0.2
+
+
+class _Entry:
+    """A piece of a stream, or one other output."""
+
+    __slots__ = ("blocks", "display_id", "name", "output", "pending", "size")
+
+    def __init__(
+        self, *, name: str = "", output: Output | None = None, display_id: str | None = None
+    ) -> None:
+        self.name = name
+        self.output = output
+        self.display_id = display_id
+        self.size = _OVERHEAD
+        self.blocks: list[str] = []
+        self.pending: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Append text; short writes are joined now and then: a string's overhead is 50 bytes."""
+        self.pending.append(text)
+        self.size += len(text)
+        if len(self.pending) >= _PENDING:
+            self.blocks.append("".join(self.pending))
+            self.pending.clear()
+
+    def text(self) -> str:
+        """Return the text so far."""
+        return "".join(self.blocks) + "".join(self.pending)
+
+
+class Collector:
+    """Collects outputs; any thread may write.
+
+    `on_output(text)` hears of the latest text now and then (at most five times a second), on the
+    thread that wrote it; what it raises is ignored.
+    """
+
+    def __init__(self, on_output: Callable[[str], None] | None = None) -> None:
+        self._on_output = on_output
+        self._noticed = 0.0
+        # Reentrant: a finaliser may print while this very thread holds the lock.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._open = True
+        self._clear_next = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._head: list[_Entry] = []
+        self._tail: deque[_Entry] = deque()
+        self._head_size = self._tail_size = self._dropped = 0
+        self._display_size = self._displays_dropped = 0
+
+    @property
+    def takes(self) -> bool:
+        """Whether what is shown now belongs here: not after the end, not in a forked child."""
+        return self._open and os.getpid() == self._pid
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._open = False
+
+    def write(self, name: str, text: str) -> None:
+        """Add text to the stream `name`."""
+        if not text:
+            return
+        with self._lock:
+            if not self._added(name, text):
+                self._clear_if_asked()
+                self._start(name, text)
+        if self._on_output is not None and ("\n" in text or "\r" in text):
+            self._notice(self._latest())
+
+    def display(
+        self, data: Mapping[str, Any], metadata: object = None, display_id: str | None = None
+    ) -> None:
+        """Add a `display_data` output."""
+        output = {"output_type": "display_data", **bundle(data, metadata)}
+        self._add(output, display_id)
+
+    def result(self, data: Mapping[str, Any], metadata: object = None) -> None:
+        """Add an `execute_result` output; nested code has no execution count of its own."""
+        output = {"output_type": "execute_result", "execution_count": None}
+        self._add({**output, **bundle(data, metadata)})
+
+    def error(self, ename: str, evalue: str, traceback: list[str]) -> None:
+        """Add an `error` output."""
+        lines = [well_formed(line) for line in traceback]
+        self._add(
+            {
+                "output_type": "error",
+                "ename": well_formed(ename),
+                "evalue": well_formed(evalue),
+                "traceback": lines,
+            }
+        )
+
+    def last_error(self) -> Output | None:
+        """Return the last `error` output, to be read or changed."""
+        with self._lock:
+            outputs = [e.output for e in (*self._head, *self._tail) if e.output]
+        return next((o for o in reversed(outputs) if o["output_type"] == "error"), None)
+
+    def update(self, display_id: str, data: Mapping[str, Any], metadata: object = None) -> bool:
+        """Change the displays of that id; return whether there were any."""
+        with self._lock:
+            found = [
+                e for e in (*self._head, *self._tail) if e.output and e.display_id == display_id
+            ]
+            for entry in found:
+                assert entry.output is not None  # noqa: S101 - chosen so above
+                entry.output.update(bundle(data, metadata))
+        return bool(found)
+
+    def clear(self, *, wait: bool = False) -> None:
+        """Forget what was shown so far; with `wait` only when the next output comes."""
+        with self._lock:
+            self._clear_next = wait
+            if not wait:
+                self._reset()
+
+    def outputs(self) -> list[Output]:
+        """Return what was shown, as nbformat outputs."""
+        with self._lock:
+            outputs = list(_merged([*self._head, *self._gap(), *self._tail]))
+            if self._displays_dropped:
+                note = f"[... {self._displays_dropped:,} displays dropped ...]"
+                outputs.append(
+                    {"output_type": "display_data", "data": {"text/plain": note}, "metadata": {}}
+                )
+            return outputs
+
+    def _add(self, output: Output, display_id: str | None = None) -> None:
+        with self._lock:
+            self._clear_if_asked()
+            size = sum(len(v) for v in output.get("data", {}).values() if isinstance(v, str))
+            if self._display_size + size > DISPLAYS:
+                self._displays_dropped += 1
+                return
+            self._display_size += size + _OVERHEAD
+            entry = _Entry(output=output, display_id=display_id)
+            (self._tail if self._tail else self._head).append(entry)
+        self._notice(str(output.get("data", {}).get("text/plain", ""))[:200])
+
+    def _added(self, name: str, text: str) -> bool:
+        """Add text to the last entry if it simply fits: the way of nearly every write."""
+        entries = self._tail or self._head
+        last = entries[-1] if entries else None
+        size = len(text)
+        if last is None or last.name != name or last.size + size > _ENTRY or self._clear_next:
+            return False
+        if self._tail:
+            self._tail_size += size
+        elif self._head_size + size <= HEAD:
+            self._head_size += size
+        else:
+            return False
+        last.add(text)
+        return True
+
+    def _start(self, name: str, text: str) -> None:
+        """Add text to new entries: to the head while it has room, else to the tail."""
+        if not self._tail and self._head_size < HEAD:
+            first, text = text[: HEAD - self._head_size], text[HEAD - self._head_size :]
+            self._head_size += _extend(self._head, name, first)
+        if text:
+            self._dropped += max(0, len(text) - TAIL)
+            self._tail_size += _extend(self._tail, name, text[-TAIL:])
+            self._shed()
+
+    def _gap(self) -> Iterator[_Entry]:
+        """Yield the note that stands where text was dropped."""
+        if self._dropped:
+            gap = _Entry(name=(self._tail[0].name if self._tail else "") or "stdout")
+            gap.add(f"\n[... {self._dropped:,} characters of output dropped ...]\n")
+            yield gap
+
+    def _shed(self) -> None:
+        """Drop the tail's oldest text while there is too much; displays move to the head."""
+        while self._tail_size > TAIL + _ENTRY and len(self._tail) > 1:
+            entry = self._tail.popleft()
+            if entry.output is not None:
+                self._head.append(entry)
+                continue
+            self._tail_size -= entry.size
+            self._dropped += entry.size - _OVERHEAD
+
+    def _clear_if_asked(self) -> None:
+        if self._clear_next:
+            self._clear_next = False
+            self._reset()
+
+    def _latest(self) -> str:
+        with self._lock:
+            entries = self._tail or self._head
+            entry = entries[-1] if entries else None
+            return "" if entry is None else "".join([*entry.blocks[-1:], *entry.pending])
+
+    def _notice(self, text: str) -> None:
+        if self._on_output is None or not text.strip():
+            return
+        now = time.monotonic()
+        if now - self._noticed >= _NOTICE_EVERY:
+            self._noticed = now
+            with suppress(Exception):
+                self._on_output(text[-500:])
+
+
+def _extend(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:
+    """Append text as entries of bounded size; return what they cost."""
+    cost = 0
+    for start in range(0, len(text), _ENTRY):
+        entry = _Entry(name=name)
+        entry.add(text[start : start + _ENTRY])
+        entries.append(entry)
+        cost += entry.size
+    return cost
+
+
+def _merged(entries: Iterable[_Entry]) -> Iterator[Output]:
+    """Yield entries as outputs, each stretch of one stream as one."""
+    for (name, _), group in groupby(entries, key=lambda e: (e.name, not e.name and id(e))):
+        if name:
+            text = well_formed("".join(entry.text() for entry in group))
+            yield {"output_type": "stream", "name": name, "text": text}
+        else:
+            yield from (entry.output for entry in group if entry.output is not None)

@@ -1,0 +1,197 @@
+"""Running code in the user's namespace from inside a running cell, so that only its effects stay.
+
+The outer cell's counter, history, `_` and `Out`, last error, payloads, hooks and streams are the
+same afterwards. What the code shows is returned, nothing reaches the front end. One place does
+this; `capture.py` knows what an output is, `interrupt.py` what a signal does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from hermes_nb.notebook.cells.outputs import strip_ansi
+from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
+from hermes_nb.notebook.running.collector import Collector, Output
+from hermes_nb.notebook.running.shellstate import captured, text_of, undisturbed
+from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.values.nested import NestedCell
+
+GRACE = 2.0
+"""Seconds that stopped async code has to end; what has not ended by then is left behind."""
+
+_POLL = 0.02
+_running: WeakKeyDictionary[Any, object] = WeakKeyDictionary()
+"""The innermost nested run of each shell."""
+_around: ContextVar[object] = ContextVar("hermes_nb_nested_run", default=None)
+"""The nested run that the current code is part of."""
+
+
+class CellError(NamedTuple):
+    """How code failed; the traceback's lines are without ANSI codes, and may be missing."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What running code gave.
+
+    `outputs` are nbformat outputs, ANSI codes included. `interrupted` says that the user pressed
+    stop, also when the code went on regardless; `timed_out` that the time limit struck.
+    """
+
+    outputs: list[Output] = field(default_factory=list)
+    error: CellError | None = None
+    interrupted: bool = False
+    timed_out: bool = False
+    seconds: float = 0.0
+
+
+async def execute(
+    shell: Foreign,
+    code: str,
+    *,
+    timeout: float | None = None,
+    on_output: Callable[[str], None] | None = None,
+) -> Execution:
+    """Run `code` in `shell`'s namespace; what goes wrong in it is in the result, not raised.
+
+    Call it on the shell's own thread. `timeout` is in seconds; synchronous code has none on Windows
+    and off the main thread. `on_output` hears of the latest text now and then. A cancellation of
+    the calling task stops the code and passes through. A process forked by the code that comes back
+    here ends, so that the agent goes on in the parent only.
+    """
+    started = time.monotonic()
+    collector = Collector(on_output)
+    async with _its_turn(shell):
+        with undisturbed(shell), captured(shell, collector, code):
+            cell = NestedCell(shell, code)
+            if cell.waits:
+                result, signals = await _run_async(cell, timeout)
+            else:
+                result, signals = _run_sync(cell, timeout)
+    error = _verdict(result, signals, collector, timeout)
+    interrupted = signals.interrupted or (error is not None and error.ename == "KeyboardInterrupt")
+    return Execution(
+        outputs=collector.outputs(),
+        error=error,
+        interrupted=interrupted,
+        timed_out=signals.timed_out,
+        seconds=time.monotonic() - started,
+    )
+
+
+@asynccontextmanager
+async def _its_turn(shell: Foreign) -> AsyncIterator[None]:
+    """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
+    around = _around.get()
+    # Not an asyncio.Event: the other run may be on another thread's loop.
+    while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
+        await asyncio.sleep(_POLL)
+    mark = object()
+    token = _around.set(mark)
+    _running[shell] = mark
+    try:
+        yield
+    finally:
+        _around.reset(token)
+        if outer is None:
+            del _running[shell]
+        else:
+            _running[shell] = outer
+
+
+def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
+    """Run to the end without giving the event loop a turn."""
+    with user_code(timeout, inside=cell.may_raise_in) as signals:
+        run = cell.run(signals)
+        try:
+            run.send(None)
+        except StopIteration as end:
+            return end.value, signals
+    run.close()
+    message = "code without `await` waited for the event loop"
+    raise RuntimeError(message)
+
+
+async def _run_async(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
+    """Run as a task of its own, so that stopping it does not cancel the turn it runs in."""
+    loop = asyncio.get_running_loop()
+    halted = loop.create_future()
+
+    def halt() -> None:
+        inner.cancel()
+        if not halted.done():
+            halted.set_result(None)
+
+    def halt_soon() -> None:
+        with suppress(RuntimeError):  # unlike `call_soon` this wakes the loop
+            loop.call_soon_threadsafe(halt)
+
+    def time_is_up() -> None:
+        signals.timed_out = True
+        halt()
+
+    with user_code(timeout, inside=cell.may_raise_in, elsewhere=halt_soon) as signals:
+        inner = loop.create_task(cell.run(signals))
+        clock = None
+        if timeout is not None and not has_time_limit():
+            clock = loop.call_later(timeout, time_is_up)
+        try:
+            await asyncio.wait({inner, halted}, return_when=asyncio.FIRST_COMPLETED)
+            await _settled(inner)
+        except asyncio.CancelledError:
+            inner.cancel()
+            await _settled(inner)
+            raise
+        finally:
+            halted.cancel()
+            if clock is not None:
+                clock.cancel()
+    if not inner.done() or inner.cancelled():
+        return None, signals
+    return inner.result(), signals
+
+
+async def _settled(task: asyncio.Task[Foreign]) -> None:
+    """Wait until a task that was told to end has ended, or leave it behind."""
+    if not task.done():
+        await asyncio.wait({task}, timeout=GRACE)
+    if not task.done():
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _verdict(
+    result: Foreign, signals: Signals, collector: Collector, timeout: float | None
+) -> CellError | None:
+    """Say how the code failed, and bring the error output in line with that."""
+    errors = () if result is None else (result.error_before_exec, result.error_in_exec)
+    raised = next((error for error in errors if error is not None), None)
+    shown = collector.last_error()
+    cut_short = result is None or isinstance(raised, asyncio.CancelledError | TimeLimit)
+    if signals.timed_out and (cut_short or raised is None):
+        ename, evalue = "TimeLimit", f"stopped after {timeout:g} s"
+    elif signals.interrupted and cut_short:
+        ename, evalue = "KeyboardInterrupt", ""
+    elif raised is not None:
+        ename, evalue = type(raised).__name__, text_of(raised)
+    elif shown is not None:  # by code that caught it
+        ename, evalue = shown["ename"], shown["evalue"]
+    else:
+        return None
+    last_line = f"{ename}: {evalue}"
+    if shown is None and (cut_short or raised is None):
+        collector.error(ename, evalue, [last_line])
+    elif shown is not None and cut_short:
+        shown.update(ename=ename, evalue=evalue, traceback=[*shown["traceback"][:-1], last_line])
+    lines = strip_ansi("\n".join(shown["traceback"])) if shown and shown["ename"] == ename else ""
+    return CellError(ename, evalue, tuple(lines.splitlines()))

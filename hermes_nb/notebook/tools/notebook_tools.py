@@ -1,0 +1,227 @@
+"""The `notebook` toolset: a look at the notebook, edits of its cells, and running them.
+
+The functions are async: they run on the loop's own thread, which is the kernel's. Edits stand
+alone, name the cell they are for by id, and refuse one that the user changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.tools import Risk, Tool, ToolOutput, Toolset
+from hermes_nb.notebook.cells import gists
+from hermes_nb.notebook.cells.document import Cell, CellType
+from hermes_nb.notebook.cells.finding import brief_id, find, named, short_ids
+from hermes_nb.notebook.cells.outline import Seen, glance, outline
+from hermes_nb.notebook.cells.selecting import rendered, selected, title_of, with_outputs
+from hermes_nb.notebook.cells.workbench import Arguments, Open, Workbench, first_words
+from hermes_nb.notebook.tools.run_tools import run_tools
+from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.tools.schema import tool
+
+TOOLSET = "notebook"
+
+
+def notebook_tools(
+    shell: Foreign,
+    document: Open,
+    *,
+    turn_mark: Callable[[], Mapping[str, Any]] = dict,
+    sees_images: Callable[[], bool] = lambda: False,
+    seen: Seen | None = None,
+    path: Callable[[], str] = str,
+    root: Callable[[], Path] = Path.cwd,
+) -> Toolset:
+    """Return the tools for the notebook that `document()` opens, anew for each call.
+
+    `turn_mark()` is the `hermes` metadata of cells the agent makes. `seen` may be shared with
+    whoever else shows cells to the agent. `path()` is the notebook's own file, "" if unknown, and
+    `root()` the directory below which other notebooks may be run.
+    """
+    bench = Workbench(
+        shell=shell,
+        open=document,
+        turn_mark=turn_mark,
+        sees_images=sees_images,
+        seen=Seen() if seen is None else seen,
+    )
+    makers = (_outline, _read, _insert, _edit, _delete, _move)
+    return Toolset(make(bench) for make in makers) + run_tools(bench, path=path, root=root)
+
+
+def _outline(bench: Workbench) -> Tool:
+    @tool(toolset=TOOLSET)
+    async def notebook_outline() -> str:
+        """List the cells, a line each, and what changed since you looked."""
+        document = await bench.open()
+        cells = await glance(document)
+        text = outline(cells, changed=bench.seen.changes(document.way, cells))
+        bench.seen.look(document.way, cells)
+        return f"{document.way}, {len(cells)} cells:\n{text}"
+
+    return notebook_outline
+
+
+def _read(bench: Workbench) -> Tool:
+    def gist(arguments: Arguments) -> str:
+        return gists.reading(arguments, bench.named)
+
+    @tool(toolset=TOOLSET, describe=gist)
+    async def read_cells(  # noqa: D417 - a schema says nothing that is plain
+        ids: list[str] | None = None,
+        range: str | None = None,  # noqa: A002 - the model's word for it
+        section: str | None = None,
+        outputs: bool = True,  # noqa: FBT001, FBT002 - named by the model
+    ) -> ToolOutput:
+        """Read cells: source and what they show.
+
+        Args:
+            range: indices, as '3-7'
+            section: a heading
+        """
+        document, cells = await bench.cells()
+        chosen = selected(cells, ids, range, section)
+        if outputs:
+            chosen = await with_outputs(document, chosen)
+        bench.seen.learn(document.way, chosen)
+        names = short_ids(cell.id for cell in cells)
+        return rendered(chosen, names, images=bench.sees_images())
+
+    return read_cells
+
+
+def _insert(bench: Workbench) -> Tool:
+    def gist(arguments: Arguments) -> str:
+        return gists.telling(str(arguments.get("source", "")))
+
+    async def preview(arguments: Arguments) -> str:
+        kind = arguments.get("type", "code")
+        _, cells = await bench.cells()
+        after = arguments.get("after") or bench.place(cells)
+        place = f"behind {named(find(cells, after))}" if after else "at the end"
+        return f"new {kind} cell {place}:\n{arguments['source']}"
+
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    async def insert_cell(  # noqa: D417
+        source: str,
+        after: str | None = None,
+        type: CellType = "code",  # noqa: A002 - nbformat's own word
+    ) -> str:
+        """Add a cell; it does not run by itself.
+
+        Args:
+            after: id; default: below the running cell
+        """
+        document, cells = await bench.cells()
+        behind = find(cells, after).id if after else bench.place(cells)
+        mark = {"hermes": dict(bench.turn_mark())}
+        cell = await document.insert(source, after=behind, type=type, metadata=mark)
+        bench.seen.learn(document.way, [cell])
+        bench.placed(cell)
+        return f"inserted {_where(cell)} in {document.way}"
+
+    return replace(insert_cell, preview=preview)
+
+
+def _edit(bench: Workbench) -> Tool:
+    async def preview(arguments: Arguments) -> str:
+        _, (cell,) = await bench.known([arguments["id"]])
+        new = _edited(cell, arguments.get("old"), arguments["new"])
+        return f"{title_of(cell)}\n{_diff(cell.source, new)}"
+
+    def gist(arguments: Arguments) -> str:
+        return gists.editing(arguments, bench.named)
+
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    async def edit_cell(id: str, new: str, old: str | None = None) -> str:  # noqa: A002, D417
+        """Replace a passage of a cell, or its whole source.
+
+        Args:
+            old: exact and unique in the cell; default: all of it
+        """
+        document, (cell,) = await bench.known([id])
+        changed = _edited(cell, old, new)
+        after = await document.replace(cell.id, changed, seen=cell.hash)
+        bench.seen.learn(document.way, [after])
+        return f"edited {_where(after)} in {document.way}\n{_diff(cell.source, after.source)}"
+
+    return replace(edit_cell, preview=preview)
+
+
+def _delete(bench: Workbench) -> Tool:
+    async def preview(arguments: Arguments) -> str:
+        _, (cell,) = await bench.known([arguments["id"]])
+        return f"{title_of(cell)}\n{_diff(cell.source, '')}"
+
+    def gist(arguments: Arguments) -> str:
+        return bench.gist(str(arguments.get("id", "")))
+
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    async def delete_cell(id: str) -> str:  # noqa: A002
+        """Remove a cell."""
+        document, (cell,) = await bench.known([id])
+        await document.delete(cell.id, seen=cell.hash)
+        bench.seen.forget(document.way, cell.id)
+        bench.deleted(cell)
+        return f"deleted {_where(cell)} from {document.way}: {first_words(cell)}"
+
+    return replace(delete_cell, preview=preview)
+
+
+def _move(bench: Workbench) -> Tool:
+    async def preview(arguments: Arguments) -> str:
+        _, cells = await bench.cells()
+        after = arguments.get("after")
+        place = f"behind {named(find(cells, after))}" if after else "to the top"
+        return f"move {named(find(cells, arguments['id']))} {place}"
+
+    def gist(arguments: Arguments) -> str:
+        return gists.moving(arguments, bench.named)
+
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    async def move_cell(id: str, after: str | None = None) -> str:  # noqa: A002, D417
+        """Move a cell.
+
+        Args:
+            after: id; default: top
+        """
+        document, cells = await bench.cells()
+        behind = find(cells, after).id if after else None
+        cell = await document.move(find(cells, id).id, after=behind)
+        bench.moved(cell)
+        return f"moved {_where(cell)} in {document.way}"
+
+    return replace(move_cell, preview=preview)
+
+
+def _edited(cell: Cell, old: str | None, new: str) -> str:
+    """Return the cell's new source; raise ToolError unless `old` is there exactly once."""
+    if old is None:
+        return new
+    count = cell.source.count(old) if old else 0
+    if count == 1 and old != new:
+        return cell.source.replace(old, new)
+    if count == 1:
+        message = "`old` and `new` are the same; there is nothing to change"
+    elif count:
+        lines = [n for n, line in enumerate(cell.source.split("\n"), 1) if old in line]
+        where = f" (lines {', '.join(map(str, lines[:10]))})" if lines else ""
+        message = f"`old` is in cell {cell.id} {count} times{where}; add what is around it"
+    else:
+        message = f"`old` is not in cell {cell.id}, which holds:\n{cell.source}"
+    raise ToolError(message)
+
+
+def _diff(before: str, after: str) -> str:
+    """Return a unified diff without file names."""
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2)
+    return "\n".join(list(lines)[2:]) or "(no difference)"
+
+
+def _where(cell: Cell) -> str:
+    return f"cell {brief_id(cell.id)} (index {cell.index})"

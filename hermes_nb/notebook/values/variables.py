@@ -1,0 +1,257 @@
+"""The user's variables: which there are, what is in them, which of them changed.
+
+`summaries` and `fingerprints` are cheap enough for every turn and run no code of the values' own.
+`describe` looks closer, within a budget of characters and a time limit. Secrets are not shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_nb.core.protocols import Variable
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.notebook.interrupt import TimeLimit, user_code
+from hermes_nb.notebook.values.kinds import (
+    Foreign,
+    columns_of,
+    is_array,
+    is_series,
+    is_table,
+    is_tensor,
+    shape_of,
+    told,
+    type_name,
+)
+from hermes_nb.notebook.values.previews import HIDDEN, ITEMS, foreign, names_a_secret, preview
+from hermes_nb.notebook.values.tables import (
+    describe_array,
+    describe_series,
+    describe_table,
+    describe_tensor,
+)
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+BUDGET = 2_000
+"""Characters of a description: about 570 tokens."""
+SECONDS = 2.0
+"""Time that describing a value may take; counting a large table's gaps is the dear part."""
+
+Fingerprint = tuple[object, ...]
+
+_PLAIN = (bool, int, float, complex, type(None))
+_SHORT = 200
+_BRIEF = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Names that came, changed and went between two looks, each sorted as the namespace is."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Say whether anything changed."""
+        return bool(self.added or self.changed or self.removed)
+
+
+def user_variables(
+    namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the user's own names: not IPython's, private, modules or imported functions.
+
+    `hidden` is the shell's `user_ns_hidden`; a name there counts once the user has rebound it.
+    """
+    hidden = hidden or {}
+    missing = object()
+    return {
+        name: value
+        for name, value in list(namespace.items())
+        if not name.startswith("_")
+        and hidden.get(name, missing) is not value
+        and not _imported(value)
+    }
+
+
+def summaries(
+    namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
+) -> list[Variable]:
+    """Return type, shape and columns of the user's variables, in the order they were made."""
+    return [
+        Variable(name=name, type=type_name(value), shape=shape_of(value), columns=columns_of(value))
+        for name, value in user_variables(namespace, hidden).items()
+    ]
+
+
+def fingerprints(
+    namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
+) -> dict[str, Fingerprint]:
+    """Return what `changed` compares: identity, type, shape, columns, and small plain values.
+
+    It cannot see a change inside an object that keeps these: a cell of a table, an item of a list
+    replaced by another, an attribute; nor a new object of the same kind and shape that took a freed
+    one's place in memory.
+    """
+    return {n: _fingerprint(v) for n, v in user_variables(namespace, hidden).items()}
+
+
+def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> Changes:
+    """Return which names differ between two looks at a namespace."""
+    return Changes(
+        added=tuple(name for name in after if name not in before),
+        changed=tuple(n for n, mark in after.items() if n in before and before[n] != mark),
+        removed=tuple(name for name in before if name not in after),
+    )
+
+
+def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
+    """Return what `value` is, in about `budget` characters: the text of `inspect_variable`.
+
+    A stop by the user passes through as KeyboardInterrupt.
+    """
+    head = f"{name}: {_title(value)}"
+    if names_a_secret(name, value):
+        return f"{head} {HIDDEN}"
+    lines = [head]
+    try:
+        with user_code(SECONDS):
+            lines.extend(_body(value))
+    except TimeLimit:
+        lines.append(f"(the rest took longer than {SECONDS:g} s)")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a value may raise anything at a look
+        lines.append(f"(the rest cannot be shown: {type(error).__name__}: {one_line(str(error))})")
+    return head_tail(redact(visible("\n".join(lines), lines=True)), budget)
+
+
+def brief(variable: Variable, value: object) -> str:
+    """Return a variable in a few words: its value if that is short and plain, else its shape."""
+    plain = type(value) in _PLAIN or (type(value) is str and len(value) <= _BRIEF)
+    if plain and not names_a_secret(variable.name, value):
+        return f"{variable.name} = {redact(preview(value))}"
+    shape = f", {variable.shape}" if variable.shape else ""
+    return f"{variable.name}: {variable.type}{shape}"
+
+
+def _title(value: object) -> str:
+    return ", ".join(part for part in (type_name(value), shape_of(value)) if part)
+
+
+def _imported(value: object) -> bool:
+    """Say whether a value is there by import: a module, or a function or class from one."""
+    kind = type(value)  # a proxy's `__class__` would run its code
+    if issubclass(kind, types.ModuleType):
+        return True
+    if not issubclass(kind, type | types.FunctionType | types.BuiltinFunctionType):
+        return False
+    if issubclass(kind, type):
+        return told(value, "__module__") != "__main__"  # type: ignore[arg-type]
+    return getattr(value, "__module__", None) != "__main__"
+
+
+def _fingerprint(value: object) -> Fingerprint:
+    if type(value) in _PLAIN:
+        return (type(value), repr(value) if isinstance(value, float | complex) else value)
+    if type(value) is str and len(value) <= _SHORT:
+        return (str, value)
+    columns = columns_of(value)
+    return (id(value), type(value), shape_of(value), tuple(columns.items()) if columns else ())
+
+
+def _body(value: object) -> Iterator[str]:
+    """Yield the lines that say more than type and shape."""
+    for applies, describe_ in _DESCRIBERS:
+        if applies(value):
+            yield from describe_(value)
+            return
+    yield from _object(value)
+
+
+def _plain(value: object) -> Iterator[str]:
+    yield preview(value, BUDGET)
+
+
+def _mapping(value: Foreign) -> Iterator[str]:
+    items = list(zip(range(ITEMS + 4), dict.items(value), strict=False))
+    if items:
+        yield f"values: {_types(item for _, (_, item) in items)}"
+    for _, (key, item) in items:
+        secret = isinstance(key, str) and names_a_secret(key, item)
+        yield f"  {preview(key, 60)}: {HIDDEN if secret else preview(item, 150)}"
+    if (more := dict.__len__(value) - len(items)) > 0:
+        yield f"  … {more:,} more"
+
+
+def _sequence(value: Foreign) -> Iterator[str]:
+    items = [item for item, _ in zip(value, range(ITEMS + 4), strict=False)]
+    if items:
+        yield f"items: {_types(items)}"
+    if all(type(item) in _PLAIN for item in items):
+        yield preview(value, BUDGET)
+        return
+    for item in items:
+        yield f"  {preview(item, 150)}"
+    if (more := len(value) - len(items)) > 0:
+        yield f"  … {more:,} more"
+
+
+def _types(items: Foreign) -> str:
+    names = list(dict.fromkeys(type_name(item) for item in items))
+    return ", ".join(names[:4]) + (", …" if len(names) > 4 else "")  # noqa: PLR2004
+
+
+def _callable(value: Foreign) -> Iterator[str]:
+    name = getattr(value, "__name__", "?")
+    with suppress(TypeError, ValueError):
+        yield one_line(f"{name}{inspect.signature(value)}", 300)
+    yield from _doc(value)
+    if isinstance(value, type):
+        names = [n for n in vars(value) if not n.startswith("_")]
+        if names:
+            yield one_line(f"members: {', '.join(names)}", 400)
+
+
+def _doc(value: object) -> Iterator[str]:
+    doc = getattr(value, "__doc__", None)
+    if isinstance(doc, str) and doc.strip():
+        yield one_line(doc.strip().splitlines()[0], 200)
+
+
+def _generator(value: Foreign) -> Iterator[str]:
+    yield f"{one_line(value.__qualname__, 100)}, not consumed"
+
+
+def _object(value: object) -> Iterator[str]:
+    yield foreign(value, 600)
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return
+    for name, item in list(attributes.items())[: ITEMS * 2]:
+        if isinstance(name, str) and not name.startswith("_"):
+            yield f"  .{name}: {HIDDEN if names_a_secret(name, item) else preview(item, 120)}"
+
+
+def _is(*kinds: type) -> Callable[[object], bool]:
+    return lambda value: issubclass(type(value), kinds)
+
+
+_DESCRIBERS: tuple[tuple[Callable[[object], bool], Callable[[Any], Iterator[str]]], ...] = (
+    (is_table, describe_table),
+    (is_series, describe_series),
+    (is_array, describe_array),
+    (is_tensor, describe_tensor),
+    (_is(str, bytes, bytearray, range, *_PLAIN), _plain),
+    (_is(dict), _mapping),
+    (lambda v: type(v) in (list, tuple, set, frozenset), _sequence),
+    (_is(list, tuple, set, frozenset), _plain),
+    (_is(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _generator),
+    (_is(types.ModuleType), _doc),
+    (_is(type, types.FunctionType, types.BuiltinFunctionType, types.MethodType), _callable),
+)

@@ -1,0 +1,191 @@
+"""A turn goes on in a page that was reloaded: a real kernel, and a page that the test plays."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+import uuid
+
+import pytest
+from hermes_nb.notebook.bridge.frontend import PROTOCOL
+from hermes_nb.notebook.display.view import STILL_RUNNING
+
+from tests.kernels import kernel
+from tests.loopback import Loopback, Reply, chunk, event, stream, text_chunks
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+
+class Page:
+    """The front end's half: it runs a cell, says hello on comms and answers what is asked of it.
+
+    `client` is its connection as it calls itself; a page that was reloaded has another one, and
+    knows nothing of the cell. `refuses` is the error that it answers `show` with.
+    """
+
+    def __init__(self, kernel):
+        self.kernel = kernel.client
+        self.client = self.kernel.session.session
+        self.name = "page.1"
+        self.silent = False
+        self.refuses = None
+        self.comms = []
+        self.shown = []
+        self.told = []
+        self.running = ""
+
+    def run(self, code):
+        session = self.kernel.session
+        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
+        content |= {"user_expressions": {}, "stop_on_error": True}
+        message = session.msg("execute_request", content, metadata={"cellId": "cell-1"})
+        self.kernel.shell_channel.send(message)
+        self.running = message["header"]["msg_id"]
+
+    def reload(self):
+        self.client, self.name = uuid.uuid4().hex, "page.2"
+        self.silent = False
+        for comm in self.comms:
+            self.hello(comm)
+
+    def send(self, comm, data):
+        message = self.kernel.session.msg("comm_msg", {"comm_id": comm, "data": data})
+        self.kernel.shell_channel.send(message)
+
+    def hello(self, comm):
+        facts = {"path": "a.ipynb", "name": self.name, "client": self.client, "holds": True}
+        facts |= {"protocol": PROTOCOL, "app": "test", "cells": 1}
+        self.send(comm, {"hello": facts})
+
+    def until(self, condition, *, seconds=30):
+        """Play the page until something holds."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, (self.shown, self.told)
+            try:
+                self.take(self.kernel.get_iopub_msg(timeout=0.05))
+            except queue.Empty:
+                continue
+
+    def take(self, message):
+        kind, content = message["msg_type"], message["content"]
+        if kind == "status" and message["parent_header"].get("msg_id") == self.running:
+            self.running = "" if content["execution_state"] == "idle" else self.running
+        elif kind in ("stream", "error", "display_data", "update_display_data"):
+            self.told.append(content)
+        elif kind == "comm_open" and content["target_name"] == "hermes_nb":
+            self.comms.append(content["comm_id"])
+            if not self.silent:
+                self.hello(content["comm_id"])
+        elif kind == "comm_msg" and content["comm_id"] in self.comms and not self.silent:
+            self.answer(content["comm_id"], content["data"])
+
+    def answer(self, comm, asked):
+        if asked.get("to") != self.name:
+            return
+        reply = {"result": [] if asked["op"] == "list" else {}}
+        if asked["op"] == "show":
+            self.shown.append(asked["args"])
+            reply = {"error": self.refuses} if self.refuses else {"result": None}
+        self.send(comm, {"id": asked["id"], **reply})
+
+    @property
+    def over(self):
+        return [each for each in self.shown if each["over"]]
+
+    @property
+    def text(self):
+        return self.shown[-1]["outputs"][0]["data"]["text/markdown"]
+
+
+class Scene:
+    """A kernel, its page, and a model whose first reply waits for `gate`."""
+
+    def __init__(self, kernel, server):
+        self.page, self.server, self.gate = Page(kernel), server, threading.Event()
+        kernel.run("%load_ext hermes_nb")
+
+    def begin(self, code="%%hermes\ntell me"):
+        begun = [event(chunk({"content": "Once upon "})), self.wait]
+        server_reply = Reply([*begun, *stream(text_chunks("a time.")).steps])
+        self.server.replies[:] = [server_reply]
+        self.page.run(code)
+        self.page.until(lambda: "Once upon" in json.dumps(self.page.told))
+
+    def wait(self, exchange):
+        while not self.gate.wait(0.05) and not exchange.gone():
+            pass
+
+    def end(self):
+        self.gate.set()
+        self.page.until(lambda: not self.page.running)
+
+
+@pytest.fixture
+def scene(tmp_path, home):
+    with Loopback() as server:
+        env = {
+            **os.environ,
+            "HERMES_HOME": str(home),
+            "IPYTHONDIR": str(tmp_path / "ipython"),
+            "HERMES_NB_BASE_URL": server.url,
+            "HERMES_NB_MODEL": "loopback-model",
+        }
+        with kernel(env, cwd=str(tmp_path)) as running:
+            made = Scene(running, server)
+            yield made
+            made.gate.set()
+
+
+def test_the_page_that_ran_the_cell_is_shown_nothing_twice(scene):
+    scene.begin()
+    time.sleep(2.5)
+    scene.end()
+    assert scene.page.shown == []
+
+
+def test_a_page_that_came_back_gets_the_turn_and_its_end(scene):
+    scene.begin()
+    scene.page.reload()
+    scene.page.until(lambda: scene.page.shown)
+    first = scene.page.shown[0]
+    assert (first["id"], first["over"], first["running"]) == ("cell-1", False, STILL_RUNNING)
+    assert "Once upon" in scene.page.text and "◌ running" in scene.page.text
+    scene.end()
+    (last,) = scene.page.over
+    assert "Once upon a time." in scene.page.text and "✓" in scene.page.text
+    assert len(last["outputs"]) == 1 and isinstance(last["execution_count"], int)
+
+
+def test_other_code_of_the_cell_is_said_to_be_missing(scene):
+    scene.begin("print('before')\n%hermes tell me\nprint('after')")
+    scene.page.reload()
+    scene.page.until(lambda: scene.page.shown)
+    assert len(scene.page.shown[0]["outputs"]) == 1
+    scene.end()
+    answer, lost = scene.page.over[-1]["outputs"]
+    assert "Once upon a time." in answer["data"]["text/markdown"]
+    assert "other code printed" in lost["data"]["text/markdown"]
+
+
+def test_a_page_that_is_loaded_after_the_end_gets_it_too(scene):
+    scene.begin()
+    scene.page.silent = True
+    scene.end()
+    assert scene.page.shown == []
+    scene.page.reload()
+    scene.page.until(lambda: scene.page.over)
+    assert "Once upon a time." in scene.page.text
+
+
+def test_a_page_that_cannot_show_it_costs_the_turn_nothing(scene):
+    scene.page.refuses = {"kind": "missing", "message": "there is no cell cell-1"}
+    scene.begin()
+    scene.page.reload()
+    scene.page.until(lambda: scene.page.shown)
+    scene.end()
+    assert "Once upon a time." in json.dumps(scene.page.told)
+    assert not any("ename" in each for each in scene.page.told)

@@ -1,0 +1,634 @@
+"""A closed notebook's file: read without harm, edited whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import nbformat
+import pytest
+from hermes_nb.core.atomic import TEMPORARY, locked
+from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.cells.document import CellConflict, source_hash
+from hermes_nb.notebook.cells.filedoc import FileDocument
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[3]
+STREAM = {"output_type": "stream", "name": "stdout", "text": ["1\n", "2\n"]}
+PLOT = {
+    "output_type": "display_data",
+    "metadata": {},
+    "data": {"image/png": "iVBORw0KGgo=", "text/plain": ["<Figure>"]},
+}
+ERROR = {"output_type": "error", "ename": "KeyError", "evalue": "'a'", "traceback": ["x", "y"]}
+
+
+def code(source, name, outputs=(), count=None):
+    return {
+        "cell_type": "code",
+        "execution_count": count,
+        "id": name,
+        "metadata": {},
+        "outputs": list(outputs),
+        "source": source.splitlines(keepends=True),
+    }
+
+
+def text(source, name):
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": [source]}
+
+
+def notebook(*cells, minor=5):
+    return {"cells": list(cells), "metadata": {}, "nbformat": 4, "nbformat_minor": minor}
+
+
+def written(path, document, indent=1):
+    path.write_text(json.dumps(document, indent=indent) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    cells = (text("# Title", "title"), code("a = 1\na", "first", [STREAM, PLOT], 3))
+    return written(tmp_path / "nb.ipynb", notebook(*cells, code("b", "second", [ERROR])))
+
+
+def do(awaitable):
+    return asyncio.run(awaitable)
+
+
+def refused(awaitable):
+    with pytest.raises(ToolError) as error:
+        do(awaitable)
+    return str(error.value)
+
+
+def valid(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        nbformat.validate(document)
+        nbformat.read(path, as_version=4)
+    return document
+
+
+# reading
+
+
+def test_cells(path):
+    title, first, second = do(FileDocument(path).cells())
+    assert (title.type, title.id, title.source, title.index) == ("markdown", "title", "# Title", 0)
+    assert (first.source, first.execution_count, first.output_count) == ("a = 1\na", 3, 2)
+    assert first.hash == source_hash("a = 1\na")
+    assert first.outputs is None
+    assert second.output_count == 1
+    assert FileDocument(path).way == "the file nb.ipynb"
+
+
+def test_cells_with_outputs(path):
+    cells = do(FileDocument(path).cells(outputs=True))
+    assert cells[1].outputs == [STREAM, PLOT]
+    assert do(FileDocument(path).get("second")).outputs == [ERROR]
+    assert cells[0].outputs == []
+
+
+def test_a_sketch_has_the_kinds_of_outputs_only(path):
+    cells = do(FileDocument(path).sketch())
+    assert cells[1].outputs[1]["data"] == {"image/png": "", "text/plain": ""}
+    assert cells[2].outputs[0]["ename"] == "KeyError"
+
+
+def test_reading_leaves_the_file_alone(path):
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    do(FileDocument(path).cells(outputs=True))
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert [each.name for each in path.parent.iterdir() if each.is_file()] == ["nb.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("data", "gist"),
+    [
+        (b"", "line 1 "), (b"{", "the file ends"), (b"not json", "begins with {"),
+        (b"[]", "begins with {"), (b"{}", "no nbformat number"),
+        (b'{"nbformat": 4}', "no list of cells"), (b'{"nbformat": 9, "cells": []}', "newer"),
+        (b'{"nbformat": 4, "cells": [1]}', "an object expected"),
+        (b'{"nbformat": 4, "cells": [{"source": 1}]}', "cell 0 of"),
+        (b'{"nbformat": 4, "cells": []} x', "the end of the file expected"),
+        (b'{\n"nbformat": 4,\n"cells": [{"source": \xff}]}', "line 3 "),
+        (b'{\n"nbformat": 4,\n"cells": [{"source": "\xff"}]}', "not UTF-8"),
+        (b'{"nbformat": 2, "worksheets": 7}', "cannot be converted"),
+        (b'{"cells": [{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}", "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_damage_is_named_and_left_alone(tmp_path, data, gist):
+    path = tmp_path / "bad.ipynb"
+    path.write_bytes(data)
+    document = FileDocument(path)
+    assert gist in refused(document.cells())
+    assert gist in refused(document.insert("x"))
+    assert path.read_bytes() == data
+
+
+def test_a_truncated_notebook_says_where(path):
+    whole = path.read_bytes()
+    for size in range(1, len(whole) - 1, 7):
+        path.write_bytes(whole[:size])
+        assert "is damaged at line" in refused(FileDocument(path).cells(outputs=True))
+        assert path.read_bytes() == whole[:size]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
+def test_pieces_may_end_anywhere(path, piece, monkeypatch):
+    expected = do(FileDocument(path).cells(outputs=True))
+    monkeypatch.setattr("hermes_nb.notebook.cells.scanning.PIECE", piece)
+    assert do(FileDocument(path).cells(outputs=True)) == expected
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(st.lists(json_values), st.booleans(), st.integers(1, 9))
+def test_any_outputs_are_found_again(tmp_path_factory, values, ascii_only, piece):
+    from hermes_nb.notebook.cells import scanning
+
+    path = tmp_path_factory.mktemp("any") / "n.ipynb"
+    outputs = [{"output_type": "display_data", "data": {"a": v}, "metadata": {}} for v in values]
+    data = json.dumps(notebook(code("x", "x", outputs)), ensure_ascii=ascii_only, indent=2)
+    path.write_bytes(data.encode("utf-8", "surrogatepass"))
+    whole, scanning.PIECE = scanning.PIECE, piece
+    try:
+        assert do(FileDocument(path).get("x")).outputs == outputs
+        assert do(FileDocument(path).cells())[0].output_count == len(values)
+    finally:
+        scanning.PIECE = whole
+
+
+# old formats and ids
+
+OLD = {
+    "metadata": {"name": "old"},
+    "nbformat": 3,
+    "nbformat_minor": 0,
+    "worksheets": [
+        {
+            "metadata": {},
+            "cells": [
+                {"cell_type": "heading", "level": 2, "metadata": {}, "source": ["Old"]},
+                {
+                    "cell_type": "code",
+                    "collapsed": False,
+                    "input": ["1+1\n", "2"],
+                    "language": "python",
+                    "metadata": {},
+                    "outputs": [
+                        {"output_type": "pyout", "prompt_number": 4, "text": ["2"]},
+                        {"output_type": "display_data", "png": "iVBORw0KGgo=", "json": '{"a": 1}'},
+                        {"output_type": "pyerr", "ename": "E", "evalue": "v", "traceback": ["t"]},
+                    ],
+                    "prompt_number": 4,
+                },
+            ],
+        }
+    ],
+}
+
+
+def test_nbformat_3_is_read_through_a_copy(tmp_path):
+    path = written(tmp_path / "old.ipynb", OLD)
+    before = path.read_bytes()
+    document = FileDocument(path)
+    first = do(document.cells())
+    assert [(c.type, c.source, c.execution_count) for c in first] == [
+        ("markdown", "## Old", None), ("code", "1+1\n2", 4),
+    ]  # fmt: skip
+    assert first == do(document.cells())
+    shown = do(document.get(first[1].id)).outputs
+    assert [o["output_type"] for o in shown] == ["execute_result", "display_data", "error"]
+    assert shown[0]["data"] == {"text/plain": "2"} or shown[0]["data"] == {"text/plain": ["2"]}
+    assert "image/png" in do(document.sketch())[1].outputs[1]["data"]
+    assert path.read_bytes() == before
+
+
+def test_nbformat_3_becomes_4_with_the_first_edit(tmp_path):
+    path = written(tmp_path / "old.ipynb", OLD)
+    document = FileDocument(path)
+    cell = do(document.cells())[1]
+    after = do(document.replace(cell.id, "3", seen=cell.hash))
+    assert after.id == cell.id
+    kept = valid(path)
+    assert [c["id"] for c in kept["cells"]] == [c.id for c in do(document.cells())]
+    assert (kept["nbformat"], kept["nbformat_minor"]) == (4, 5)
+    assert kept["cells"][1]["outputs"][1]["data"]["application/json"] == {"a": 1}
+
+
+def test_missing_and_duplicate_ids_are_stable(tmp_path):
+    cells = [code("a", "same"), code("b", "same"), code("c", "bad id!"), code("a", "x")]
+    del cells[3]["id"]
+    path = written(tmp_path / "ids.ipynb", notebook(*cells))
+    before = path.read_bytes()
+    document = FileDocument(path)
+    ids = [cell.id for cell in do(document.cells())]
+    assert ids[0] == "same" and len(set(ids)) == 4
+    assert ids == [cell.id for cell in do(document.cells(outputs=True))]
+    assert path.read_bytes() == before
+    do(document.replace(ids[3], "z", seen=source_hash("a")))
+    assert [cell["id"] for cell in valid(path)["cells"]] == ids
+
+
+def test_nbformat_4_0_without_ids(tmp_path):
+    cells = [text("x", "a"), code("y", "b")]
+    for cell in cells:
+        del cell["id"]
+    path = written(tmp_path / "n.ipynb", notebook(*cells, minor=0))
+    do(FileDocument(path).insert("z", index=1))
+    assert [c["source"] for c in valid(path)["cells"]] == [["x"], ["z"], ["y"]]
+
+
+# editing
+
+
+def test_an_edit_changes_nothing_else(path):
+    before = path.read_text(encoding="utf-8")
+    document = FileDocument(path)
+    do(document.replace("first", "a = 2\na", seen=source_hash("a = 1\na")))
+    assert path.read_text(encoding="utf-8") == before.replace("a = 1", "a = 2")
+
+
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_the_style_of_the_file_stays(tmp_path, indent):
+    document = notebook(code("a", "first", [STREAM]))
+    path = written(tmp_path / "n.ipynb", document, indent)
+    before = path.read_text(encoding="utf-8")
+    do(FileDocument(path).replace("first", "b", seen=source_hash("a")))
+    assert path.read_text(encoding="utf-8") == before.replace('"a"', '"b"')
+
+
+def test_insert_delete_move(path):
+    document = FileDocument(path)
+    new = do(document.insert("x", after="title", metadata={"hermes": {"turn": 1}}))
+    assert new.index == 1 and new.metadata == {"hermes": {"turn": 1}}
+    assert do(document.insert("y", type="markdown")).index == 4
+    assert do(document.insert("z", index=0, type="raw")).index == 0
+    assert do(document.move("title", after="second")).index == 4
+    assert do(document.move("second", after=None)).index == 0
+    assert do(document.move("second", after="second")).index == 0
+    do(document.delete("first", seen=source_hash("a = 1\na")))
+    sources = ["".join(cell["source"]) for cell in valid(path)["cells"]]
+    assert sources == ["b", "z", "x", "# Title", "y"]
+
+
+def test_set_outputs(path):
+    document = FileDocument(path)
+    shown = [{"output_type": "stream", "name": "stdout", "text": "one\ntwo\n"}]
+    cell = do(document.set_outputs("first", shown, execution_count=None))
+    assert cell.output_count == 1 and cell.execution_count is None
+    assert valid(path)["cells"][1]["outputs"][0]["text"] == ["one\n", "two\n"]
+    assert "no outputs" in refused(document.set_outputs("title", shown))
+    before = path.read_bytes()
+    assert "not outputs" in refused(document.set_outputs("first", [{"output_type": "no"}]))
+    assert "not outputs" in refused(document.set_outputs("first", [{"x": {1}}]))
+    assert path.read_bytes() == before
+
+
+def test_conflicts_show_what_is_there(path):
+    document = FileDocument(path)
+    for edit in (
+        lambda: document.replace("first", "x", seen="0"),
+        lambda: document.delete("first", seen="0"),
+    ):
+        before = path.read_bytes()
+        with pytest.raises(CellConflict, match="a = 1\na"):
+            do(edit())
+        assert path.read_bytes() == before
+
+
+def test_unknown_cells(path):
+    document = FileDocument(path)
+    assert "'a = 1" in refused(document.get("frist"))
+    assert "no cell 'nope'" in refused(document.insert("x", after="nope"))
+    assert "no cell 'nope'" in refused(document.move("first", after="nope"))
+
+
+def test_odd_numbers_and_characters_survive(tmp_path):
+    raw = (
+        '{"cells": [{"cell_type": "code", "id": "a", "execution_count": null, "metadata": {},\n'
+        '"outputs": [{"output_type": "display_data", "metadata": {"x": NaN, "y": -Infinity},\n'
+        '"data": {"text/plain": "\\ud800 \\u0000 1e999"}}], "source": "s \\udfff é \U0001f600"}],\n'
+        '"metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+    )
+    path = tmp_path / "odd.ipynb"
+    path.write_text(raw, encoding="utf-8")
+    document = FileDocument(path)
+    cell = do(document.get("a"))
+    assert cell.source == "s \udfff é \U0001f600"
+    do(document.insert("lone \ud83d"))
+    after = path.read_text(encoding="utf-8")
+    assert '{"x": NaN, "y": -Infinity}' in after and '"\\ud800 \\u0000 1e999"' in after
+    assert [c.source for c in do(document.cells())] == [cell.source, "lone \ud83d"]
+
+
+def test_a_byte_order_mark_is_no_damage(path):
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(do(FileDocument(path).cells())) == 3
+    do(FileDocument(path).insert("x"))
+    assert len(valid(path)["cells"]) == 4
+
+
+def test_a_notebook_that_was_invalid_before_can_be_edited(tmp_path):
+    cell = {**code("a", "a", [{"output_type": "stream", "text": "no name"}]), "extra": 1}
+    path = written(tmp_path / "n.ipynb", notebook(cell))
+    do(FileDocument(path).replace("a", "b", seen=source_hash("a")))
+    assert json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"] == ["b"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_previous_version_is_kept_out_of_the_way(path, kept, tmp_path):
+    before = path.read_bytes()
+    keep = tmp_path / "home" / "checkpoints"
+    do(FileDocument(path, keep=keep if kept else None).insert("x"))
+    here = {each.name for each in tmp_path.iterdir() if each.is_file()}
+    if not kept:
+        assert here == {"nb.ipynb", "nb.ipynb.lock"}
+        return
+    assert here == {"nb.ipynb"}
+    (previous,) = keep.glob("*.ipynb")
+    assert previous.read_bytes() == before
+    assert stat.S_IMODE(previous.stat().st_mode) == 0o600
+    assert stat.S_IMODE(keep.stat().st_mode) == 0o700
+
+
+def test_a_deleted_or_renamed_file_is_said(path):
+    document = FileDocument(path)
+    path.rename(path.with_name("nb2.ipynb"))
+    assert "no file 'nb.ipynb'" in refused(document.cells())
+    assert "nearest: nb2.ipynb" in refused(document.insert("x"))
+    assert not path.exists()
+
+
+def test_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.ipynb")
+    assert "a pipe" in refused(FileDocument(tmp_path / "pipe.ipynb").cells())
+    (tmp_path / "d.ipynb").mkdir()
+    assert "a directory" in refused(FileDocument(tmp_path / "d.ipynb").insert("x"))
+
+
+def test_a_link_stays(path, tmp_path):
+    link = tmp_path / "link.ipynb"
+    link.symlink_to(path)
+    do(FileDocument(link).insert("x"))
+    assert link.is_symlink() and len(valid(path)["cells"]) == 4
+
+
+def test_a_lock_of_another_process_is_waited_for(path, tmp_path, monkeypatch):
+    monkeypatch.setattr("hermes_nb.notebook.cells.filedoc.LOCK_SECONDS", 0.1)
+    with locked(path):
+        assert "locked by another process" in refused(FileDocument(path).insert("x"))
+    do(FileDocument(path).insert("x"))
+
+
+def test_what_does_not_know_the_lock_is_noticed(path, monkeypatch):
+    """Somebody saves the notebook while an edit of it is being made ready."""
+    from hermes_nb.notebook.cells import filedoc
+
+    def slow(notebook, data):
+        path.write_bytes(theirs)
+        return is_valid(notebook, data)
+
+    is_valid = filedoc.is_valid
+    theirs = path.read_bytes().replace(b"a = 1", b"a = 9")
+    monkeypatch.setattr(filedoc, "is_valid", slow)
+    assert "changed by something else; try again" in refused(FileDocument(path).insert("x"))
+    assert path.read_bytes() == theirs
+
+
+def test_a_home_that_cannot_be_made_stops_no_edit(path, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    do(FileDocument(path, keep=tmp_path / "file" / "checkpoints").insert("x"))
+    assert len(valid(path)["cells"]) == 4
+
+
+def test_two_editors_lose_nothing(path):
+    async def both():
+        documents = [FileDocument(path), FileDocument(path)]
+        await asyncio.gather(*(documents[i % 2].insert(f"x{i}") for i in range(20)))
+
+    do(both())
+    sources = {"".join(cell["source"]) for cell in valid(path)["cells"]}
+    assert {f"x{i}" for i in range(20)} < sources
+
+
+# faults
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "x", mount], check=False
+    ).returncode:
+        pytest.skip("no tmpfs may be mounted here")
+    try:
+        path = written(mount / "n.ipynb", notebook(code("a", "a")))
+        before = path.read_bytes()
+        document = FileDocument(path, keep=mount / "keep")
+        assert "the disk is full" in refused(document.insert("x" * 200_000))
+        assert path.read_bytes() == before
+        assert not [each for each in mount.iterdir() if each.name.endswith(TEMPORARY)]
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o644])
+def test_no_permission_is_said(open_path, path, mode):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    path = path.rename(open_path / path.name)
+    spare = path.with_name("spare.ipynb")
+    spare.write_bytes(path.read_bytes())
+    path.chmod(mode)
+    if mode == 0o444:
+        path.parent.chmod(0o777)
+    before = path.read_bytes()
+    script = f"""
+import asyncio, os, sys
+from pathlib import Path
+sys.modules["rfc3987_syntax"] = None  # as in conftest.py
+from hermes_nb.notebook.cells.filedoc import FileDocument
+document = FileDocument(Path({str(path)!r}))
+asyncio.run(FileDocument(Path({str(spare)!r})).insert("x"))  # imports what nobody may not read
+os.setuid(65534)
+assert len(asyncio.run(document.cells())) == 3
+try:
+    asyncio.run(document.insert("x"))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert out.stdout.startswith("ToolError 'nb.ipynb"), out
+    assert "permission denied" in out.stdout or "write-protected" in out.stdout
+    assert path.read_bytes() == before
+
+
+KILLED = """
+import asyncio, json, os, random, signal, sys, time
+from pathlib import Path
+sys.modules["rfc3987_syntax"] = None  # as in conftest.py
+import nbformat
+from hermes_nb.notebook.cells.filedoc import FileDocument
+
+path, keep, acknowledged = map(Path, sys.argv[1:])
+first = path.read_bytes()
+nbformat.validate(json.loads(first))  # loads what the children need
+chance = random.Random(7)
+
+async def edit():
+    document = FileDocument(path, keep=keep)
+    for number in range(10_000):
+        await document.insert(f"n = {number}\\n" + "x" * 20_000, index=0)
+        acknowledged.write_text(str(number + 1))
+
+for _ in range(20):
+    path.write_bytes(first)
+    acknowledged.write_text("0")
+    child = os.fork()
+    if not child:
+        asyncio.run(edit())
+    time.sleep(chance.uniform(0.02, 0.3))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    document = json.loads(path.read_text())
+    nbformat.validate(document)
+    done = int(acknowledged.read_text() or -1)
+    numbers = [int(cell["source"][0].split()[2]) for cell in document["cells"][:-1]]
+    assert done == -1 or len(numbers) in (done, done + 1), (done, numbers)
+    assert numbers == list(range(len(numbers)))[::-1]
+    print(len(numbers))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_kill_9_leaves_the_old_or_the_new_file(tmp_path):
+    path = written(tmp_path / "n.ipynb", notebook(code("a", "a", [STREAM])))
+    keep = tmp_path / "keep"
+    out = subprocess.run(
+        [sys.executable, "-c", KILLED, path, keep, tmp_path / "acknowledged"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    counts = [int(line) for line in out.stdout.split()]
+    assert len(counts) == 20 and max(counts) > 1
+    assert valid(path)["cells"][-1]["outputs"] == [STREAM]
+    do(FileDocument(path, keep=keep).insert("the lock is free"))
+
+
+LARGE = """
+import asyncio, json, resource, sys
+from pathlib import Path
+path = Path(sys.argv[1])
+with path.open("w") as file:
+    file.write('{"cells": [{"cell_type": "code", "execution_count": 1, "id": "big",')
+    file.write('"metadata": {}, "source": ["x"], "outputs": [')
+    file.write('{"output_type": "stream", "name": "stdout", "text": [')
+    for _ in range(1_200):
+        file.write(('"' + "x" * 78 + '\\\\n",\\n') * 1_000)
+    file.write('"end"]}, {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "')
+    for _ in range(100):
+        file.write("y" * 1_000_000)
+    file.write('"}}]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.cells.outline import outline
+from hermes_nb.notebook.cells.outputs import render
+asyncio.run(FileDocument(Path(sys.argv[2])).sketch())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+document = FileDocument(path)
+print(outline(asyncio.run(document.sketch())))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1000)
+shown = render(asyncio.run(document.get("big")).outputs).text
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1000)
+print(len(shown), "cut" in shown)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux")
+def test_200_mb_of_outputs_are_not_read(path, tmp_path):
+    big = tmp_path / "big.ipynb"
+    out = subprocess.run(
+        [sys.executable, "-c", LARGE, big, path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert big.stat().st_size > 195_000_000
+    big.unlink()
+    assert out[0] == "0 big code [1]: x -> output"
+    assert int(out[1]) < 20, "megabytes for an outline"
+    assert int(out[2]) < 40, "megabytes for what one cell shows"
+    assert int(out[3].split()[0]) < 40_000 and out[3].endswith("True")
+
+
+# properties
+
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["insert", "replace", "delete", "move", "outputs"]),
+        st.integers(0, 20),
+        st.integers(0, 20),
+        st.text(max_size=12),
+    ),
+    max_size=8,
+)
+
+
+@given(edits)
+def test_edits_are_those_of_a_plain_list(tmp_path_factory, steps):
+    path = tmp_path_factory.mktemp("list") / "n.ipynb"
+    written(path, notebook(code("a", "a", [STREAM]), text("b", "b")))
+    document = FileDocument(path)
+    model = [["a", "a", "code", 1], ["b", "b", "markdown", 0]]
+    for kind, one, two, source in steps:
+        if kind == "insert":
+            where = one % (len(model) + 1)
+            after = model[where - 1][0] if where else None
+            spot = {"after": after} if after else {"index": 0}
+            new = do(document.insert(source, **spot))
+            model.insert(where, [new.id, source, "code", 0])
+        elif not model:
+            continue
+        else:
+            entry = model[one % len(model)]
+            if kind == "replace":
+                do(document.replace(entry[0], source, seen=source_hash(entry[1])))
+                entry[1] = source
+            elif kind == "delete":
+                do(document.delete(entry[0], seen=source_hash(entry[1])))
+                model.remove(entry)
+            elif kind == "outputs" and entry[2] == "code":
+                shown = [{"output_type": "stream", "name": "stdout", "text": source}]
+                do(document.set_outputs(entry[0], shown))
+                entry[3] = 1
+            elif kind == "move":
+                rest = [each for each in model if each is not entry]
+                where = two % (len(rest) + 1)
+                do(document.move(entry[0], after=rest[where - 1][0] if where else None))
+                rest.insert(where, entry)
+                model = rest
+        valid(path)
+        cells = do(document.cells())
+        assert [[c.id, c.source, c.type, c.output_count] for c in cells] == model
+        assert [c.index for c in cells] == list(range(len(model)))

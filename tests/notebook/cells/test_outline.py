@@ -1,0 +1,203 @@
+"""A notebook at a glance, and what changed since the last look."""
+
+from __future__ import annotations
+
+import pytest
+from hermes_nb.core.errors import ToolError
+from hermes_nb.notebook.cells.below import Below
+from hermes_nb.notebook.cells.document import Cell, source_hash
+from hermes_nb.notebook.cells.finding import find, short_ids
+from hermes_nb.notebook.cells.outline import Changes, Seen, changes, headings, outline, section
+from hypothesis import given
+from hypothesis import strategies as st
+
+ERROR = {"output_type": "error", "ename": "E", "evalue": "", "traceback": []}
+PLOT = {"output_type": "display_data", "data": {"image/png": "", "text/plain": ""}}
+TABLE = {"output_type": "execute_result", "data": {"text/html": "", "text/plain": ""}}
+STREAM = {"output_type": "stream", "name": "stdout", "text": ""}
+
+
+def cell(index, source, kind="code", name=None, outputs=None, count=None):
+    return Cell(
+        index=index,
+        id=name or f"cell{index:04}",
+        type=kind,
+        source=source,
+        hash=source_hash(source),
+        execution_count=count,
+        output_count=len(outputs or ()),
+        outputs=outputs,
+    )
+
+
+def cells(*sources):
+    return [
+        cell(i, source, "markdown" if source.startswith("#") else "code")
+        for i, source in enumerate(sources)
+    ]
+
+
+def test_one_line_a_cell():
+    shown = outline(
+        [
+            cell(0, "# Penguins\nsome text", "markdown"),
+            cell(1, "import pandas as pd\nimport numpy\ndf", outputs=[STREAM, TABLE], count=3),
+            cell(2, "## Plots", "markdown"),
+            cell(3, "df.plot()", outputs=[PLOT, ERROR]),
+            cell(4, "  ", "raw", name="a-very-long-identifier"),
+        ]
+    )
+    assert shown.splitlines() == [
+        "0 cell0000 markdown: # Penguins (+1 line)",
+        "  1 cell0001 code [3]: import pandas as pd (+2 lines) -> table, output",
+        "  2 cell0002 markdown: ## Plots",
+        "    3 cell0003 code: df.plot() -> error, plot",
+        "    4 a-very-l raw: (empty)",
+    ]
+
+
+def test_outputs_that_are_only_counted():
+    plain = Cell(index=0, id="a", type="code", source="x", hash="", output_count=2)
+    assert outline([plain]) == "0 a code: x -> 2 outputs"
+    assert outline([]) == "(no cells)"
+
+
+def test_headings_in_code_blocks_are_none():
+    text = "```python\n# not one\n```\n# One\n~~~\n# no\n~~~~\n### Three ###\n#hashtag\n    # code"
+    assert headings(cell(0, text, "markdown")) == [(1, "One"), (3, "Three")]
+    assert headings(cell(0, "# comment")) == []
+
+
+def test_what_changed_is_marked():
+    seen = Seen()
+    before = cells("a", "b", "c")
+    assert seen.changes("nb", before) == changes(before, None)
+    seen.look("nb", before)
+    after = [before[0], cell(1, "B", name=before[1].id), cell(2, "d", name="new")]
+    lines = outline(after, seen=seen.hashes("nb")).splitlines()
+    assert lines[0].endswith("a") and lines[1].endswith("* edited") and lines[2].endswith("* new")
+    assert lines[3] == "deleted since you last looked: cell0002"
+    assert not seen.knows("nb", after[1]) and seen.knows("nb", after[0])
+    assert not seen.knows("other", after[0])
+    seen.learn("nb", after)
+    assert seen.knows("nb", after[1])
+    seen.forget("nb", after[1].id)
+    assert not seen.knows("nb", after[1])
+
+
+def test_what_was_never_looked_at_is_not_new():
+    seen = Seen()
+    found = cells("a", "b")
+    seen.learn("nb", found[:1])
+    assert seen.changes("nb", found) == Changes()
+    seen.look("nb", found)
+    assert seen.changes("nb", cells("a", "b", "c")).new == {"cell0002"}
+    part = outline(found[:1], changed=seen.changes("nb", found))
+    assert part == "0 cell0000 code: a"
+
+
+def test_nothing_hides_in_an_outline():
+    shown = outline([cell(0, "x = '\u202e\x1b[31m'\n\n\ny")])
+    assert shown == "0 cell0000 code: x = '\\u202e\\x1b[31m' (+3 lines)"
+
+
+def test_a_long_notebook_loses_its_middle():
+    many = [cell(i, f"value = {i}") for i in range(1000)]
+    lines = outline(many, limit=4_000).splitlines()
+    assert lines[0].startswith("0 ") and lines[-1].startswith("999 ")
+    (note,) = [line for line in lines if line.startswith("[...")]
+    head = lines.index(note)
+    first, last = head, 1000 - (len(lines) - head - 1)
+    assert f"{last - first} lines left out; read_cells(range='{first}-{last - 1}')" in note
+
+
+def test_sections():
+    found = cells("# A", "1", "## B", "2", "# C", "3", "# B b", "4")
+    assert [c.index for c in section(found, "A")] == [0, 1, 2, 3]
+    assert [c.index for c in section(found, "## b")] == [2, 3]
+    assert [c.index for c in section(found, "b b")] == [6, 7]
+    assert section(found, "nope") == [] and section(found, "#") == []
+
+
+def test_finding_a_cell():
+    found = [cell(0, "x", name="abcdefgh-1"), cell(1, "y", name="abcdefgh-2"), cell(2, "z")]
+    assert find(found, "cell").index == 2
+    assert find(found, "abcdefgh-2").index == 1
+    for wanted, gist in [
+        ("abcdefgh", "several cells: abcdefgh-1"), ("", "near it"),
+        ("cell0003", "cell0002 [2] 'z'"),
+        ("1", "abcdefgh-2 [1] 'y'"), ("\u202e", "near it"),
+    ]:  # fmt: skip
+        with pytest.raises(ToolError, match=gist.replace("[", r"\[")):
+            find(found, wanted)
+    with pytest.raises(ToolError, match="no cells yet"):
+        find([], "x")
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=20), unique=True))
+def test_short_ids_find_their_cells(names):
+    found = [cell(i, "x", name=name) for i, name in enumerate(names)]
+    for name, short in short_ids(names).items():
+        assert name.startswith(short)
+        assert len(short) >= min(8, len(name))
+        assert find(found, short).id == name
+
+
+lines = st.text("# `~ab\n\u202e\x1b\t", max_size=60)
+
+
+@given(
+    st.lists(st.tuples(lines, st.sampled_from(["code", "markdown", "raw"])), max_size=60),
+    st.integers(400, 3_000),
+    st.dictionaries(st.sampled_from([f"cell{i:04}" for i in range(80)]), st.just("1"), max_size=9),
+)
+def test_an_outline_stays_within_its_limit(sources, limit, seen):
+    found = [cell(i, source, kind) for i, (source, kind) in enumerate(sources)]
+    whole = outline(found, seen=seen, limit=10**9).splitlines()
+    shown = outline(found, seen=seen, limit=limit)
+    assert len(shown) <= limit + 120
+    assert "\x1b" not in shown and "\u202e" not in shown
+    kept = [line for line in shown.splitlines() if not line.startswith("[...")]
+    if found:
+        assert len(whole) in (len(found), len(found) + 1)
+        assert [line for line in whole if line in set(kept)] == kept
+        assert len(kept) == len(whole) or len("\n".join(whole)) > limit
+    for name in {c.id for c in found} - set(seen) if seen else ():
+        assert any(name in line and line.endswith("* new") for line in whole)
+
+
+# the last resort
+
+
+def test_below_offers_one_cell(shell):
+    import asyncio
+
+    shell.run_cell("x = 1", store_history=True)
+    shell.run_cell("%pwd -q", store_history=True)
+    below = Below(shell)
+
+    async def story():
+        assert [c.source for c in await below.cells()] == ["x = 1", "%pwd -q"]
+        assert (await below.get("in-1")).execution_count == 1
+        first = await below.insert("a = 1")
+        assert (first.id, first.source) == ("below", "a = 1")
+        assert shell.rl_next_input == "a = 1"
+        await below.insert("two\nlines", type="markdown")
+        both = await below.insert("b = 2", after="in-1", index=3)
+        assert shell.rl_next_input == both.source == "a = 1\n\n# two\n# lines\n\nb = 2"
+        for refused in (
+            below.replace("in-1", "x", seen=""), below.delete("in-1", seen=""), below.save(),
+            below.move("in-1", after=None), below.set_outputs("in-1", []),
+        ):  # fmt: skip
+            with pytest.raises(ToolError, match="JupyterLab"):
+                await refused
+        with pytest.raises(ToolError, match="no cell"):
+            await below.get("in-9")
+        assert "offered below" in below.way
+
+    asyncio.run(story())
+    shell.run_cell("y = 1", store_history=True)
+    asyncio.run(below.insert("*text*", type="markdown"))
+    assert shell.rl_next_input == "%%markdown\n*text*"
+    asyncio.run(below.insert("c = 3"))
+    assert shell.rl_next_input == "# *text*\n\nc = 3"

@@ -1,0 +1,313 @@
+"""What the model reads of outputs: text transformations, and whole cells."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import time
+import zlib
+
+import pytest
+from hermes_nb.notebook.cells.outputs import (
+    clean,
+    count_repeats,
+    error_text,
+    render,
+    settle_lines,
+    strip_ansi,
+)
+from hermes_nb.notebook.values.html import html_to_text
+from hermes_nb.notebook.values.pictures import dimensions, picture
+from hypothesis import given
+from hypothesis import strategies as st
+
+OBJECT = "<IPython.core.display.Markdown object>"
+
+messy = st.text(alphabet=st.sampled_from("ab \n\r\b\t\0\x1b[]0;1mKA\\\x07é\ud800…"), max_size=80)
+
+
+def stream(text, name="stdout"):
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def display(**data):
+    data = {key.replace("_", "/", 1): value for key, value in data.items()}
+    return {"output_type": "display_data", "data": data, "metadata": {}}
+
+
+def png(width=640, height=480, size=0):
+    def chunk(kind, body):
+        checksum = struct.pack(">I", zlib.crc32(kind + body))
+        return struct.pack(">I", len(body)) + kind + body + checksum
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    data = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b"\0" * size) + chunk(b"IEND", b"")
+    return base64.b64encode(data).decode()
+
+
+# --- text
+
+
+@given(messy)
+def test_clean_text_has_no_control_characters(text):
+    result = clean(text)
+    assert not any(ord(c) < 32 and c not in "\t\n" for c in result)
+    result.encode()
+
+
+@given(messy)
+def test_cleaning_lines_twice_changes_nothing(text):
+    once = settle_lines(strip_ansi(text))
+    assert settle_lines(strip_ansi(once)) == once
+
+
+@given(st.text(alphabet="ab\rc", max_size=40))
+def test_carriage_returns_write_over_what_was_there(line):
+    screen: list[str] = []
+    column = 0
+    for character in line:
+        if character == "\r":
+            column = 0
+            continue
+        screen[column : column + 1] = character
+        column += 1
+    assert settle_lines(line) == "".join(screen)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "", "a…"]), max_size=30))
+def test_repeats_are_counted_right(lines):
+    text = "\n".join(lines)
+    restored = []
+    for line in count_repeats(text).split("\n"):
+        head, mark, tail = line.partition(" … (repeated ")
+        restored += [head] * int(tail.split()[0]) if mark else [line]
+    assert [x for x in restored if x] == [x for x in lines if x]
+    assert len(count_repeats(text).split("\n")) <= max(1, len(lines))
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("10%\r50%\r100%\n", "100%\n"),
+        ("loading...\rdone", "doneing..."),
+        ("a\r\nb\r\n", "a\nb\n"),
+        ("12\b3", "13"),
+        ("\x1b[31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07", "red link"),
+        ("\x1b[2K\rnew", "new"),
+        ("same\n" * 40, "same … (repeated 40 times)\n"),
+        ("twice\ntwice\n", "twice\ntwice\n"),
+        ("a\n\n\n\n\n\nb", "a\n\n\nb"),
+        ("nul\0 and \ud800", "nul and \ufffd"),
+    ],
+)
+def test_terminal_text(text, result):
+    assert clean(text) == result
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 1_000_000 + "\rb" * 500_000,
+        "\x1b[" * 1_000_000,
+        "\x1b[" + "1" * 2_000_000,
+        ("\x1b]" + "a" * 3000) * 600,
+        "x\n" * 1_000_000,
+        "a\b" * 1_000_000,
+        "\0\ud800" * 1_000_000,
+    ],
+)
+def test_cleaning_is_linear(text):
+    started = time.process_time()
+    clean(text)
+    assert time.process_time() - started < 5  # about 0.3 s for 2 MB; quadratic would be minutes
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", "<a ", "<!--", "<script>", "<style>x", "</", "&", "<![CDATA["]
+)
+def test_reading_html_is_linear(piece):
+    started = time.process_time()
+    html_to_text(piece * (400_000 // len(piece)))
+    assert time.process_time() - started < 5
+
+
+@given(st.text(alphabet="<>/ab!-&;\"'= tdscriptI\u0130\n", max_size=60))
+def test_any_markup_can_be_read(markup):
+    html_to_text(markup)
+
+
+def test_html_tables_become_rows():
+    markup = (
+        "<style>td {}</style><table>\n<tr><th>a</th><th>b</th></tr>\n"
+        "<tr><td>1 &lt; 2</td><td></td></tr></table><SCRIPT>x()</Script><p>end"
+    )
+    assert html_to_text(markup) == "a | b\n1 < 2 |\nend"
+
+
+# --- errors
+
+TRACE = """\x1b[31m-----------\x1b[39m
+\x1b[31mKeyError\x1b[39m      Traceback (most recent call last)
+\x1b[36mFile ~/.venv/lib/python3.11/site-packages/pandas/core/indexes/base.py:3641, in get_loc(k)
+   3640 try:
+-> 3641     return self._engine.get_loc(casted_key)
+
+KeyError: 'q'
+
+The above exception was the direct cause of the following exception:
+
+KeyError       Traceback (most recent call last)
+Cell In[3], line 2
+      1 import pandas
+----> 2 load(df)
+
+File ~/work/loading.py:12, in load(df)
+     11 def load(df):
+---> 12     return df['q']
+
+File ~/.venv/lib/python3.11/site-packages/pandas/core/frame.py:4378, in __getitem__(self, key)
+-> 4378     indexer = self.columns.get_loc(key)
+
+File ~/.venv/lib/python3.11/site-packages/pandas/core/indexes/base.py:3648, in get_loc(k)
+-> 3648     raise KeyError(key) from err
+
+KeyError: 'q'"""
+
+
+def test_an_error_keeps_the_users_frames_and_the_last():
+    text = error_text("KeyError", "'q'", TRACE)
+    assert text.startswith("KeyError: 'q'\n")
+    assert "----> 2 load(df)" in text and "---> 12     return df['q']" in text
+    assert "frame.py:4378" not in text and "raise KeyError(key) from err" in text
+    assert "1 frame left out" in text
+    assert "\x1b" not in text
+    assert text.count("KeyError: 'q'") <= 2
+
+
+def test_pythons_own_tracebacks_are_understood():
+    frame = '  File "a.py", line 3, in f\n    1/0'
+    trace = f"Traceback (most recent call last):\n{frame}\nZeroDivisionError: no"
+    text = error_text("ZeroDivisionError", "no", trace)
+    assert text == f"ZeroDivisionError: no\n{frame}"
+
+
+def test_a_syntax_error_shows_the_place():
+    trace = "  Cell In[1], line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n"
+    text = error_text("SyntaxError", "invalid syntax (x.py, line 1)", trace)
+    assert "    x = = 1\n        ^" in text
+
+
+@given(st.text(max_size=20), st.text(max_size=50), messy)
+def test_any_traceback_can_be_read(ename, evalue, trace):
+    error_text(ename, evalue, trace)
+
+
+def test_a_huge_traceback_is_cut():
+    assert len(error_text("E", "x" * 10**6, "Cell In[1]\n" + "y\n" * 10**6)) < 10_000
+
+
+# --- outputs
+
+
+def test_streams_are_merged_and_stderr_is_marked():
+    output = render([stream("a\n"), stream("b\n"), stream("w\n", "stderr"), stream("c")])
+    assert output.text == "a\nb\n[stderr]\nw\nc"
+
+
+def test_a_table_is_read_as_plain_text():
+    output = render([display(text_plain="   a\n0  1", text_html="<table>…</table>")])
+    assert output.text == "   a\n0  1"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"text_markdown": "**b**", "text_plain": OBJECT}, "**b**"),
+        ({"text_html": "<b>x</b> y", "text_plain": OBJECT}, "x y"),
+        ({"text_latex": "$x$", "text_plain": OBJECT}, "$x$"),
+        ({"text_latex": "$x$", "text_plain": "x"}, "x"),
+        ({"application_json": {"a": [1]}, "text_plain": OBJECT}, '[json] {"a": [1]}'),
+        ({"application_json": float("nan"), "text_plain": OBJECT}, "[json] NaN"),
+        ({"text_plain": ["a\n", "b"]}, "a\nb"),
+        (
+            {"application_vnd.jupyter.widget-view+json": {}, "text_plain": "IntSlider(value=0)"},
+            "[jupyter.widget-view] IntSlider(value=0)",
+        ),
+        ({"application_vnd.plotly.v1+json": {}, "text_html": "<div>"}, "[plotly.v1]"),
+        ({"image_svg+xml": "<svg/>"}, "[image/svg+xml]"),
+        ({"text_plain": "<__main__.K object at 0x7f>"}, "<__main__.K object at 0x7f>"),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_displays(data, text):
+    assert render([display(**data)]).text == text
+
+
+def test_a_picture_comes_with_a_note():
+    data = png()
+    figure = "<Figure size 640x480 with 1 Axes>"
+    output = render([display(image_png=data, text_plain=figure)])
+    assert output.text == "[image/png 640x480]"
+    assert [(i.data, i.mime) for i in output.images] == [(data, "image/png")]
+
+
+def test_a_model_that_does_not_see_gets_the_note_only():
+    output = render([display(image_png=png())], images=0)
+    assert output.text == "[image/png 640x480, not shown]" and output.images == ()
+
+
+def test_pictures_are_bounded_in_number_and_size():
+    output = render([display(image_png=png()) for _ in range(10)], images=3)
+    assert len(output.images) == 3
+    assert output.text.count("not shown") == 7
+    note, image = picture("image/png", png(size=3_000_000))
+    assert image is None and "too large" in note
+
+
+def test_jpeg_dimensions():
+    head = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08\x01\xe0\x02\x80" + b"\0" * 20
+    assert dimensions("image/jpeg", base64.b64encode(head).decode()) == (640, 480)
+
+
+@given(st.binary(max_size=60), st.sampled_from(["image/png", "image/jpeg"]))
+def test_any_bytes_may_pretend_to_be_a_picture(data, mime):
+    signature = b"\x89PNG\r\n\x1a\n" if mime == "image/png" else b"\xff\xd8\xff"
+    for each in (data, signature + data):
+        dimensions(mime, base64.b64encode(each).decode())
+    picture(mime, data.decode("latin-1"))
+
+
+def test_everything_has_limits():
+    outputs = [stream("x" * 10**6), display(text_plain="y" * 10**6), stream("z" * 10**6, "stderr")]
+    text = render(outputs, limit=1000).text
+    assert len(text) < 1300
+    assert text[0] == "x" and text[-1] == "z"
+
+
+def test_a_short_output_is_not_lost_behind_a_long_one():
+    text = render([stream("x" * 10**6), display(text_plain="the result")], limit=1000).text
+    assert text.endswith("the result")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(stream, messy, st.sampled_from(["stdout", "stderr"])),
+            st.dictionaries(
+                st.sampled_from(["output_type", "data", "text", "ename", "evalue", "traceback"]),
+                st.one_of(
+                    st.none(), st.text(max_size=9), st.lists(st.text(max_size=9), max_size=3)
+                ),
+            ),
+            st.builds(
+                lambda data: {"output_type": "display_data", "data": data},
+                st.dictionaries(
+                    st.sampled_from(["text/plain", "text/html", "image/png", "x/y"]), messy
+                ),
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_any_outputs_can_be_rendered(outputs):
+    render(outputs, limit=200).text.encode()

@@ -1,0 +1,474 @@
+"""A turn's cells come back, and what the user did meanwhile or since stays."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+from hermes_nb.app.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.notebook.cells.document import Cell, CellConflict, NotebookDocument, source_hash
+from hermes_nb.notebook.cells.kept import CellKeeper
+from hermes_nb.notebook.cells.outline import Sketching
+from hermes_nb.notebook.cells.restore import DocumentRestorer, _moved
+from hermes_nb.notebook.commands.undo import diff_command, undo_command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from IPython.utils.capture import capture_output
+
+S, KEY = "session", "/work/notebook.ipynb"
+
+
+class MemoryDocument:
+    """A `NotebookDocument` in memory: ids are given, hashes are checked, outputs stay."""
+
+    way = "the notebook in memory"
+
+    def __init__(self, *sources: str) -> None:
+        self._ids = count(1)
+        self.held: list[Cell] = [self._new(source, "code", {}) for source in sources]
+
+    def _new(self, source, type_, metadata) -> Cell:
+        return Cell(
+            index=0,
+            id=f"c{next(self._ids)}",
+            type=type_,
+            source=source,
+            hash=source_hash(source),
+            outputs=[],
+            metadata=dict(metadata),
+        )
+
+    def _at(self, cell_id: str, seen: str | None = None) -> int:
+        for index, cell in enumerate(self.held):
+            if cell.id == cell_id:
+                if seen not in (None, cell.hash):
+                    message = f"cell {cell_id} has been changed: {cell.source}"
+                    raise CellConflict(message)
+                return index
+        message = f"there is no cell {cell_id}"
+        raise ToolError(message)
+
+    async def cells(self, *, outputs=False):
+        return [
+            replace(
+                cell,
+                index=index,
+                output_count=len(cell.outputs),
+                outputs=cell.outputs if outputs else None,
+            )
+            for index, cell in enumerate(self.held)
+        ]
+
+    async def get(self, cell_id):
+        index = self._at(cell_id)
+        return (await self.cells(outputs=True))[index]
+
+    async def insert(self, source, *, after=None, index=None, type="code", metadata=None):  # noqa: A002
+        where = len(self.held) if index is None else index
+        where = self._at(after) + 1 if after is not None else where
+        cell = self._new(source, type, metadata or {})
+        self.held.insert(where, cell)
+        return cell
+
+    async def replace(self, cell_id, source, *, seen):
+        index = self._at(cell_id, seen)
+        self.held[index] = replace(self.held[index], source=source, hash=source_hash(source))
+        return self.held[index]
+
+    async def delete(self, cell_id, *, seen):
+        del self.held[self._at(cell_id, seen)]
+
+    async def move(self, cell_id, *, after):
+        cell = self.held.pop(self._at(cell_id))
+        self.held.insert(0 if after is None else self._at(after) + 1, cell)
+        return cell
+
+    async def set_outputs(self, cell_id, outputs, *, execution_count=None):
+        index = self._at(cell_id)
+        self.held[index] = replace(
+            self.held[index], outputs=list(outputs), execution_count=execution_count
+        )
+        return self.held[index]
+
+    async def save(self):
+        pass
+
+    @property
+    def sources(self) -> list[str]:
+        return [cell.source for cell in self.held]
+
+    @property
+    def contents(self) -> list[tuple]:
+        """Everything but the ids, which a cell that is inserted again cannot keep."""
+        return [(c.type, c.source, c.outputs, c.execution_count, c.metadata) for c in self.held]
+
+    def seen(self, cell_id) -> str:
+        return self.held[self._at(cell_id)].hash
+
+
+class Story:
+    """A notebook, an agent that edits it within a turn, and its undo."""
+
+    def __init__(self, folder, *sources: str) -> None:
+        self.document: NotebookDocument = MemoryDocument(*sources)
+        self.turn = 1
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        keeper = CellKeeper(self.checkpoints, session=lambda: S, turn=lambda: self.turn)
+        self.agent = lambda: keeper.kept(self.document, KEY)
+
+    async def undo(self, **options):
+        async def document(key):
+            assert key == KEY
+            return self.document
+
+        return await self.checkpoints.undo(S, restorer=DocumentRestorer(document), **options)
+
+
+@pytest.fixture
+def story(tmp_path):
+    return lambda *sources: Story(tmp_path, *sources)
+
+
+def stream(text):
+    return [{"output_type": "stream", "name": "stdout", "text": text}]
+
+
+def test_edits_inserts_deletes_and_moves_are_taken_back(story):
+    async def main():
+        told = story("a", "b", "c", "d")
+        document = told.document
+        await document.set_outputs("c3", stream("old"), execution_count=3)
+        before = document.contents
+        agent = told.agent()
+        await agent.replace("c1", "a edited", seen=document.seen("c1"))
+        new = await told.agent().insert("new", after="c1", metadata={"hermes": {"turn": 1}})
+        await agent.set_outputs(new.id, stream("fresh"), execution_count=None)
+        await agent.delete("c3", seen=document.seen("c3"))
+        await agent.move("c4", after=None)
+        await agent.set_outputs("c2", stream("ran"))
+        assert document.sources == ["d", "a edited", "new", "b"]
+        report = await told.undo()
+        assert report.conflicts == ()
+        assert document.contents == before
+        assert [line.text for line in report.done] == [
+            f"cell {new.id} “new” removed",
+            "cell c1 “a” restored",
+            "cell c2 “b” has its outputs back",
+            "cell c3 “c” brought back",
+            "cell c4 “d” moved back",
+        ]
+
+    asyncio.run(main())
+
+
+def test_what_the_user_changed_since_stays_and_is_named(story):
+    async def main():
+        told = story("a", "b", "c", "d")
+        document, agent = told.document, told.agent()
+        await agent.replace("c1", "a edited", seen=document.seen("c1"))
+        await agent.replace("c2", "b edited", seen=document.seen("c2"))
+        await agent.replace("c3", "c edited", seen=document.seen("c3"))
+        await agent.set_outputs("c3", stream("agent's"))
+        new = await agent.insert("new", after="c3")
+        await document.replace("c1", "a mine", seen=document.seen("c1"))
+        await document.replace(new.id, "new mine", seen=document.seen(new.id))
+        await document.delete("c2", seen=document.seen("c2"))
+        await document.set_outputs("c3", stream("mine"))
+        await document.insert("only mine", index=0)
+        report = await told.undo()
+        assert document.sources == ["only mine", "a mine", "c", "new mine", "d"]
+        assert document.held[2].outputs == stream("mine")
+        assert [line.text for line in report.conflicts] == [
+            f"cell {new.id} “new” is new and has been changed since, so it stays",
+            "cell c1 “a” has been changed since, so it stays as it is",
+            "cell c2 “b” has been deleted since",
+            "cell c3 “c” has newer outputs, which stay",
+        ]
+        report = await told.undo(force=True)
+        assert document.sources == ["only mine", "a", "c", "d"]
+        assert len(report.conflicts) == 1
+
+    asyncio.run(main())
+
+
+def test_a_cell_that_the_user_moved_since_stays_there(story):
+    async def main():
+        told = story("a", "b", "c", "d")
+        document = told.document
+        await told.agent().move("c1", after="c4")
+        await document.move("c1", after="c2")
+        report = await told.undo()
+        assert document.sources == ["b", "a", "c", "d"]
+        assert "moved since" in report.conflicts[0].text
+
+    asyncio.run(main())
+
+
+def test_what_the_user_writes_during_the_turn_is_what_undo_goes_back_to(story):
+    async def main():
+        told = story("a", "b", "c")
+        document, agent = told.document, told.agent()
+        await agent.insert("first", index=0)
+        await document.replace("c2", "b mine", seen=document.seen("c2"))
+        await agent.replace("c2", "b agent's", seen=document.seen("c2"))
+        await agent.replace("c1", "a agent's", seen=document.seen("c1"))
+        await document.replace("c1", "a mine", seen=document.seen("c1"))
+        await agent.replace("c1", "a agent's again", seen=document.seen("c1"))
+        await document.replace("c4", "first, mine now", seen=document.seen("c4"))
+        await agent.delete("c4", seen=document.seen("c4"))
+        report = await told.undo()
+        assert document.sources == ["first, mine now", "a mine", "b mine", "c"]
+        assert report.conflicts == ()
+
+    asyncio.run(main())
+
+
+def test_two_turns_are_undone_though_a_cell_came_back_under_another_id(story):
+    async def main():
+        told = story("a", "b")
+        document = told.document
+        await told.agent().replace("c1", "a edited", seen=document.seen("c1"))
+        told.turn = 2
+        await told.agent().delete("c1", seen=document.seen("c1"))
+        assert (await told.undo()).conflicts == ()
+        assert document.sources == ["a edited", "b"]
+        assert (await told.undo()).conflicts == ()
+        assert document.sources == ["a", "b"]
+
+    asyncio.run(main())
+
+
+def test_a_refused_edit_leaves_nothing_to_undo(story):
+    async def main():
+        told = story("a", "b")
+        agent = told.agent()
+        for edit in (
+            agent.replace("c1", "x", seen="0"),
+            agent.delete("c1", seen="0"),
+            agent.get("nobody"),
+            agent.move("nobody", after=None),
+        ):
+            with pytest.raises(ToolError):
+                await edit
+        report = await told.undo()
+        assert (report.done, report.conflicts) == ((), ())
+        assert told.document.sources == ["a", "b"]
+
+    asyncio.run(main())
+
+
+def test_outputs_that_were_read_cut_are_not_written_back(story):
+    async def main():
+        told = story("a", "b")
+        document = told.document
+        cut = [{"output_type": "stream", "name": "stdout", "text": "a", "hermes_clipped": 9}]
+        await document.set_outputs("c1", cut)
+        await document.set_outputs("c2", cut)
+        await told.agent().set_outputs("c1", stream("new"))
+        await told.agent().delete("c2", seen=document.seen("c2"))
+        report = await told.undo()
+        assert document.held[0].outputs == stream("new")
+        assert [line.text.rpartition("”")[2] for line in report.done] == [
+            " keeps its outputs: the old ones were too large to save",
+            " brought back",
+            " has lost its outputs, which were too large to save",
+        ]
+
+    asyncio.run(main())
+
+
+def test_a_kept_document_can_be_sketched_if_the_document_can(story):
+    class Sketched(MemoryDocument):
+        async def sketch(self):
+            return await self.cells(outputs=True)
+
+    async def main():
+        told = story("a")
+        assert not isinstance(told.agent(), Sketching)
+        told.document = Sketched("a")
+        agent = told.agent()
+        assert isinstance(agent, Sketching)
+        assert (await agent.sketch())[0].outputs == []
+        assert agent.way == told.document.way
+
+    asyncio.run(main())
+
+
+def test_the_smallest_explanation_of_an_order():
+    assert _moved(dict.fromkeys("abcd"), dict.fromkeys("bcda")) == {"a"}
+    assert _moved(dict.fromkeys("abcd"), dict.fromkeys("dxabc")) == {"d"}
+    assert _moved({}, {}) == set()
+
+
+actions = st.tuples(
+    st.sampled_from(["replace", "insert", "delete", "move", "outputs"]),
+    st.integers(0, 9),
+    st.integers(-1, 9),
+    st.sampled_from(["code", "markdown"]),
+)
+
+
+async def act(document, held, action, text):
+    """Do something to a notebook; return what it was done to."""
+    what, which, where, kind = action
+    ids = [cell.id for cell in held.held]
+    if what == "insert" or not ids:
+        after = ids[where % len(ids)] if ids and where >= 0 else None
+        place = {"after": after} if after else {"index": 0}
+        return (await document.insert(text, **place, type=kind, metadata={"m": text})).id
+    cell_id = ids[which % len(ids)]
+    if what == "replace":
+        await document.replace(cell_id, text, seen=held.seen(cell_id))
+    elif what == "delete":
+        await document.delete(cell_id, seen=held.seen(cell_id))
+    elif what == "move":
+        after = ids[where % len(ids)] if where >= 0 else None
+        if after != cell_id:
+            await document.move(cell_id, after=after)
+    else:
+        await document.set_outputs(cell_id, stream(text), execution_count=which)
+    return cell_id
+
+
+@given(st.integers(0, 5), st.lists(actions, min_size=1, max_size=8))
+@settings(max_examples=60)
+def test_undo_gives_the_original_when_the_user_did_nothing(size, edits):
+    import tempfile
+    from pathlib import Path
+
+    async def main(folder):
+        told = Story(folder, *(f"original {n}" for n in range(size)))
+        for n in range(size):
+            await told.document.set_outputs(f"c{n + 1}", stream(f"out {n}"), execution_count=n)
+        before = told.document.contents
+        for n, edit in enumerate(edits):
+            await act(told.agent(), told.document, edit, f"agent {n}")
+        try:
+            report = await told.undo()
+        except NothingToUndo:  # only moves of a cell to where it was
+            assert told.document.contents == before
+        else:
+            assert report.conflicts == ()
+        assert told.document.contents == before
+
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(Path(name)))
+
+
+@given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), actions), min_size=1, max_size=10))
+@settings(max_examples=60)
+def test_undo_never_loses_what_the_user_wrote(size, edits):
+    """In the middle of the turn or after it: a text of the user's is there unless they took it."""
+    import tempfile
+    from pathlib import Path
+
+    async def main(folder):
+        told = Story(folder, *(f"original {n}" for n in range(size)))
+        document = told.document
+        owned: dict[str, str] = {f"c{n + 1}": f"original {n}" for n in range(size)}
+        for n, (mine, edit) in enumerate(edits):
+            text = f"{'mine' if mine else 'agent'} {n}"
+            cell_id = await act(document if mine else told.agent(), document, edit, text)
+            if mine:
+                there = {cell.id: cell.source for cell in document.held}
+                owned.pop(cell_id, None)
+                if there.get(cell_id, "").startswith("mine"):
+                    owned[cell_id] = there[cell_id]
+        mine_now = [cell.source for cell in document.held if cell.source.startswith("mine")]
+        with suppress(NothingToUndo):
+            await told.undo()
+        for text in (*mine_now, *(text for text in owned.values() if text.startswith("mine"))):
+            assert text in document.sources
+
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(Path(name)))
+
+
+def agent_of(told, tmp_path, notebook=KEY):
+    async def document():
+        return told.agent()
+
+    return SimpleNamespace(
+        checkpoints=told.checkpoints,
+        session=SimpleNamespace(id=S),
+        store=SqliteStore(tmp_path / "notebook.db"),
+        notebook=notebook,
+        document=document,
+    )
+
+
+def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def main():
+        told = story("a", "<b>`x`</b>")
+        resident = agent_of(told, tmp_path)
+        await told.agent().replace("c1", "```\n<script>", seen=told.document.seen("c1"))
+        await told.agent().replace("c2", "y", seen=told.document.seen("c2"))
+        told.checkpoints.note(S, 1, "terminal was used; what its code did is not undone")
+        path = (tmp_path / "<i>`.txt").resolve()
+        told.checkpoints.before(S, 1, [path])
+        path.write_text("new\n", encoding="utf-8")
+        told.checkpoints.after(S, 1, [path])
+        await told.document.replace("c1", "mine", seen=told.document.seen("c1"))
+        with capture_output() as captured:
+            assert await diff_command(resident, "") == ""
+        html, markdown, plain = captured.outputs[0].data.values()
+        assert markdown == f"````diff\n{plain}\n````"
+        assert "&lt;script&gt;" in html and "<script>" not in html
+        assert "+++ <i>`.txt" in plain
+        text = await undo_command(resident, "1")
+        assert "**Turn 1**" in text and "is undone" in text
+        assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text
+        assert "&lt;b&gt;" in text and "<b>" not in text
+        assert "`%hermes undo --force` overwrites" in text
+        assert "terminal was used" in text
+        assert "Variables are not restored" in text
+        assert told.document.sources == ["mine", "<b>`x`</b>"]
+        await undo_command(resident, "--force 1")
+        assert told.document.sources == ["a", "<b>`x`</b>"]
+        assert not path.exists()
+        # The undo itself was not saved as something the turn did.
+        with pytest.raises(NothingToUndo):
+            await undo_command(resident, "")
+        for words in ("one", "1 2", "-1", "--hard"):
+            with pytest.raises(ConfigError, match="not understood"):
+                await undo_command(resident, words)
+        resident.store.close()
+
+    asyncio.run(main())
+
+
+def test_after_a_restart_the_notebooks_last_session_is_meant(story, tmp_path):
+    async def main():
+        told = story("a")
+        resident = agent_of(told, tmp_path)
+        resident.session = None
+        with pytest.raises(HermesError, match="no session yet"):
+            await undo_command(resident, "")
+        resident.store.start(notebook=KEY, session_id=S)
+        await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
+        await undo_command(resident, "")
+        assert told.document.sources == ["a"]
+        resident.store.close()
+
+    asyncio.run(main())
+
+
+def test_cells_of_another_notebook_are_not_touched(story, tmp_path):
+    async def main():
+        told = story("a")
+        await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
+        told.document.way = "the file other.ipynb"
+        resident = agent_of(told, tmp_path, notebook="/work/other.ipynb")
+        assert "another notebook" in await undo_command(resident, "")
+        assert told.document.sources == ["b"]
+        resident.store.close()
+
+    asyncio.run(main())

@@ -1,0 +1,170 @@
+"""`%hermes cassette` on a resident, and what its deck does with models and files."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.models.cassette import Cassette
+from hermes_nb.models.deck import Deck, Shelf, shelf_for
+from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.notebook.commands.table import find, perform
+from hermes_nb.notebook.resident import Resident, TurnFailed
+from hermes_nb.testing import normalise
+
+from tests.loopback import Loopback, stream, text_chunks
+
+
+class Kernel:
+    """A resident in a directory of its own."""
+
+    def __init__(self, shell):
+        self.resident = Resident(shell, say=lambda _: None)
+
+    def ask(self, prompt):
+        return asyncio.run(self.resident.ask(prompt))
+
+    def __call__(self, line):
+        command, words = find(line)
+        return asyncio.run(perform(command, self.resident, words))
+
+
+@pytest.fixture
+def kernel(shell, tmp_path, monkeypatch):
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(tmp_path / "tape.jsonl"))
+    monkeypatch.delenv("HERMES_NB_CASSETTE", raising=False)
+    kernel = Kernel(shell)
+    yield kernel
+    kernel.resident.close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with Loopback(*(stream(text_chunks(f"Answer {n}.")) for n in (1, 2, 3))) as server:
+        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
+        yield server
+
+
+def test_off_is_how_it_begins(kernel, tmp_path):
+    assert "**off**" in kernel("cassette")
+    assert not (tmp_path / "tape.jsonl").exists()
+    with pytest.raises(ConfigError, match="neither status, prune nor one of record, replay"):
+        kernel("cassette rewind")
+    with pytest.raises(ConfigError, match="nothing was recorded"):
+        kernel("cassette prune")
+
+
+def test_a_wrong_mode_in_the_environment_is_said(kernel, monkeypatch):
+    monkeypatch.setenv("HERMES_NB_CASSETTE", "reply")
+    with pytest.raises(ConfigError, match="reply"):
+        kernel("cassette")
+
+
+def test_it_records_lists_and_prunes(kernel, server, tmp_path):
+    assert "asked and recorded" in kernel("cassette record")
+    for prompt in ("one", "two"):
+        assert kernel.ask(prompt).startswith("Answer")
+    told = kernel("cassette")
+    assert "2, of loopback-model" in told
+    assert "2 used, 0 not" in told
+    assert "begins at its beginning" in kernel("cassette replay")
+    kernel("new")
+    assert kernel.ask("one") == "Answer 1."
+    told = kernel("cassette status")
+    assert "1 used, 1 not" in told
+    assert "- “one” → Answer 2." not in told
+    assert "→ Answer 2." in told
+    with (tmp_path / "tape.jsonl").open("a") as file:
+        file.write("<script>\n")
+    assert "tape.jsonl, line 7" in kernel("cassette")
+    told = kernel("cassette prune")
+    assert told.startswith("1 recordings")
+    assert "1 used, 0 not" in kernel("cassette")
+    assert len(server.bodies) == 2
+
+
+def test_a_miss_fails_the_turn_and_is_shown_in_full(kernel, server):
+    kernel("cassette record")
+    kernel.ask("how many rows?")
+    kernel("cassette replay")
+    kernel("new")
+    with pytest.raises(TurnFailed, match="how many columns"):
+        kernel.ask("how many columns?")
+    assert "recorded: “…how many rows" in kernel("cassette").replace("“how", "“…how")
+    assert len(server.bodies) == 1
+
+
+def test_off_goes_back_to_the_model(kernel, server):
+    kernel("cassette auto")
+    assert kernel.ask("one") == "Answer 1."
+    kernel("cassette off")
+    kernel("new")
+    assert kernel.ask("one") == "Answer 2."
+
+
+def test_a_model_that_was_handed_over_is_not_recorded(kernel, tmp_path):
+    kernel.resident.use(ScriptedModel(["scripted"]))
+    assert "handed over as an object" in kernel("cassette record")
+    assert kernel.ask("one") == "scripted"
+    assert not (tmp_path / "tape.jsonl").exists()
+
+
+def test_the_users_normaliser_is_part_of_the_key(shell, server, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HERMES_NB_CASSETTE", "auto")
+    with pytest.raises(ConfigError, match="load_ext"):
+        normalise(str.lower)
+    shell.run_line_magic("load_ext", "hermes_nb")
+    normalise(str.lower)
+    resident = shell.magics_manager.registry["HermesMagics"].resident
+    assert asyncio.run(resident.ask("HELLO")) == "Answer 1."
+    resident.new()
+    assert asyncio.run(resident.ask("hello")) == "Answer 1."
+    shell.run_line_magic("unload_ext", "hermes_nb")
+
+
+# --- the deck
+
+
+def deck(mode, path):
+    return Deck(mode=lambda: mode, shelf=lambda: Shelf(path), home=lambda: path.parent)
+
+
+def test_a_deck_makes_models_only_where_they_may_be_asked(tmp_path):
+    def none():
+        message = "no model"
+        raise ConfigError(message)
+
+    path = tmp_path / "a.jsonl"
+    model = ScriptedModel(["one"])
+    assert deck("off", path).wrap(lambda: model) is model
+    assert isinstance(deck("replay", path).wrap(none), Cassette)
+    assert isinstance(deck("auto", path).wrap(none), Cassette)
+    assert deck("auto", path).wrap(lambda: model).name == "scripted"
+    for mode in ("record", "off"):
+        with pytest.raises(ConfigError, match="no model"):
+            deck(mode, path).wrap(none)
+    with pytest.raises(ConfigError):
+        _ = deck("loud", path).mode
+
+
+def test_where_a_cassette_lies(tmp_path):
+    home = tmp_path / "home"
+    (tmp_path / "b.hermes.jsonl").write_text("")
+
+    def at(**options):
+        return shelf_for(home=home, cwd=tmp_path, **{"mode": "replay", **options})
+
+    assert at(explicit=str(tmp_path / "x.jsonl"), notebook="/n.ipynb").path == tmp_path / "x.jsonl"
+    assert at(notebook=str(tmp_path / "n.ipynb")) == Shelf(tmp_path / "n.hermes.jsonl")
+    unknown = at()
+    assert unknown.path.parent == home / "cassettes"
+    assert unknown.private
+    assert unknown.also == (tmp_path / "b.hermes.jsonl",)
+    assert at(mode="record").also == ()
+    assert not home.exists()

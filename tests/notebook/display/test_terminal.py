@@ -1,0 +1,329 @@
+"""A turn as a real terminal shows it: IPython on a pty, its bytes read by a terminal emulator."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pexpect
+import pyte
+import pytest
+from hermes_nb.core.events import MessageAdded, TextDelta, TurnStarted
+from hermes_nb.core.messages import Message
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import TerminalView
+
+from tests.loopback import (
+    Loopback,
+    Reply,
+    chunk,
+    event,
+    failure,
+    pause,
+    stall,
+    stream,
+    text_chunks,
+    tool_chunks,
+)
+from tests.patience import ended
+
+pytestmark = pytest.mark.kernel
+ROWS, COLUMNS = 24, 80
+SPECIES = """# Gentoo is heaviest
+
+See [the plot](https://plots.example/1.png) of `mass`:
+
+| species | n |
+|---|---:|
+| Gentoo | 123 |
+
+```python
+df.groupby("species")["mass"].mean()
+```
+
+- one
+- two \x1b[31mred\x1b[0m [red]markup[/red]
+"""
+
+
+class Terminal:
+    """IPython on a pty; `lines` is what its user sees and can scroll back to."""
+
+    def __init__(self, server, folder, **environment):
+        self.server = server
+        self.screen = pyte.HistoryScreen(COLUMNS, ROWS, history=9_000)
+        self.stream = pyte.Stream(self.screen)
+        self.bytes = ""
+        env = {
+            **{name: value for name, value in os.environ.items() if name != "NO_COLOR"},
+            "HERMES_HOME": str(folder / "home"),
+            "IPYTHONDIR": str(folder / "ipython"),
+            "HERMES_NB_BASE_URL": server.url,
+            "HERMES_NB_MODEL": "loopback-model",
+            "TERM": "xterm-256color",
+            **environment,
+        }
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=linux"],
+            env=env,
+            cwd=str(folder),
+            encoding="utf-8",
+            dimensions=(ROWS, COLUMNS),
+        )
+        self.until("In [1]:")
+        self.send("%load_ext hermes_nb")
+        self.until("In [2]:")
+
+    def send(self, line):
+        self.child.sendline(line)
+
+    def feed(self):
+        with suppress(pexpect.TIMEOUT):
+            said = self.child.read_nonblocking(65_536, 0.05)
+            self.bytes += said
+            self.stream.feed(said)
+
+    def until(self, text, *, seconds=90):
+        end = time.monotonic() + seconds
+        while text not in "\n".join(self.lines):
+            assert time.monotonic() < end, f"no {text!r} in:\n" + "\n".join(self.lines)
+            self.feed()
+
+    def frames(self, text, *, seconds=60):
+        """Yield what is on the screen, until a text is."""
+        end = time.monotonic() + seconds
+        while text not in "\n".join(self.lines):
+            assert time.monotonic() < end
+            self.feed()
+            yield self.lines
+
+    @property
+    def lines(self):
+        above = ["".join(line[i].data for i in range(COLUMNS)) for line in self.screen.history.top]
+        return [line.rstrip() for line in [*above, *self.screen.display]]
+
+    def answer(self):
+        """Return the lines between the prompt and the next one."""
+        lines = self.lines
+        first = max(i for i, line in enumerate(lines) if line.startswith("In [2]:"))
+        last = max(i for i, line in enumerate(lines) if line.startswith("In [3]:"))
+        return [line for line in lines[first + 1 : last] if line]
+
+    def colours(self, text):
+        """Return the colours of a text on the screen."""
+        for y, line in enumerate(self.screen.display):
+            if (x := line.find(text)) >= 0:
+                return {self.screen.buffer[y][i].fg for i in range(x, x + len(text))}
+        raise AssertionError(text)
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    """Return a function that starts IPython against a server with these replies."""
+    opened = []
+
+    def start(*replies, **environment):
+        server = Loopback(*replies)
+        server.__enter__()
+        opened.append(server)
+        made = Terminal(server, tmp_path, **environment)
+        opened.append(made)
+        return made
+
+    yield start
+    for each in reversed(opened):
+        if isinstance(each, Terminal):
+            ended(each.child)
+        else:
+            each.__exit__()
+
+
+def slowly(text, *, size=20, seconds=0.01):
+    """Return an answer that streams in."""
+    steps = []
+    for at in range(0, len(text), size):
+        steps += [pause(seconds), event(chunk({"content": text[at : at + size]}))]
+    return Reply([*steps, *stream(text_chunks("")).steps])
+
+
+def test_an_answer_is_drawn_as_markdown(terminal):
+    shown = terminal(slowly(SPECIES))
+    shown.send("%hermes which is heaviest?")
+    shown.until("In [3]:")
+    assert shown.answer()[:-1] == [
+        "Gentoo is heaviest",
+        "See the plot (https://plots.example/1.png) of mass:",
+        "species     n",
+        "─────────────",
+        "Gentoo    123",
+        '  df.groupby("species")["mass"].mean()',
+        " • one",
+        r" • two \x1b[31mred\x1b[0m [red]markup[/red]",
+    ]
+    assert re.fullmatch(r"✓ [\d.]+ s · .*1 request · 10 in · 5 out", shown.answer()[-1])
+    assert shown.colours('"species"') == {"green"}
+    assert shown.colours("[red]markup") == {"default"}
+    assert "\x1b]8" not in shown.bytes
+
+
+def test_calls_run_live_and_stay_as_lines(terminal):
+    calls = [
+        ("run_python", {"code": "import time; time.sleep(2)"}),
+        ("run_python", {"code": "1/0"}),
+    ]
+    shown = terminal(
+        stream([chunk({"content": "Let me **look**."}), *tool_chunks(*calls)]),
+        stream(text_chunks("Done.")),
+    )
+    shown.send("%hermes --approve all look")
+    clocks = set()
+    for lines in shown.frames("In [3]:"):
+        clocks |= set(re.findall(r"◌ run_python .* · ([\d.]+) s", "\n".join(lines)))
+    assert len(clocks) >= 3, "the clock stood still while code held up the event loop"
+    answer = shown.answer()
+    assert answer[0] == "Let me look."
+    assert re.match(r"  ✓ run_python import time; time\.sleep\(2\) · \d+\.", answer[1])
+    assert answer[2].startswith("  ✗ run_python 1/0 · error · ")
+    assert answer[3] == "Done."
+    assert len(answer) == 5
+
+
+@pytest.mark.slow
+def test_an_answer_taller_than_the_screen_is_there_once(terminal):
+    code = "\n".join(f"value_{i} = {i}" for i in range(300))
+    items = "\n".join(f"- item {i}" for i in range(200))
+    words = " ".join(f"word{i}" for i in range(1_500))
+    text = f"Before.\n\n```python\n{code}\n```\n\n{items}\n\n{words}\n\nAfter."
+    shown = terminal(slowly(text, size=60, seconds=0.005))
+    shown.send("%hermes tell me everything")
+    for lines in shown.frames("In [3]:"):
+        found = [line for line in lines if re.fullmatch(r" • item \d+|  value_\d+ = \d+", line)]
+        assert len(found) == len(set(found)), "a line is there twice"
+    answer = shown.answer()
+    assert answer[0] == "Before."
+    assert answer[1:301] == [f"  value_{i} = {i}" for i in range(300)]
+    assert answer[301:501] == [f" • item {i}" for i in range(200)]
+    assert " ".join(answer[501:-2]).split() == words.split()
+    assert answer[-2] == "After."
+
+
+def test_a_question_waits_without_anything_being_drawn_over_it(terminal):
+    shown = terminal(
+        stream(tool_chunks(("run_python", {"code": "made = 7"}))), stream(text_chunks("Made."))
+    )
+    shown.send("%hermes make it")
+    shown.until("Run it?")
+    time.sleep(0.5)
+    before = shown.bytes
+    shown.feed()
+    assert shown.bytes == before, "something was drawn over the question"
+    assert not shown.screen.cursor.hidden
+    shown.send("y")
+    shown.until("In [3]:")
+    assert "  made = 7" in shown.lines
+    assert "Made." in shown.answer()
+    assert not any("◌" in line for line in shown.lines)
+
+
+def test_a_stopped_turn_keeps_what_was_said(terminal):
+    shown = terminal(Reply([event(chunk({"content": "The **beginning** of"})), stall]))
+    shown.send("%hermes tell me a story")
+    shown.until("The beginning of")
+    shown.child.sendintr()
+    shown.until("In [3]:")
+    answer = shown.answer()
+    assert answer[0] == "The beginning of"
+    assert answer[1].startswith("Stopped. What was done so far is kept")
+    assert answer[2].startswith("■ ")
+    assert answer[3] == "stopped"
+    assert not any("◌" in line for line in shown.lines)
+    assert not shown.screen.cursor.hidden
+
+
+def test_a_failed_turn_ends_in_one_line(terminal):
+    shown = terminal(failure(401, {"error": {"message": "no such key"}}))
+    shown.send("%hermes hello")
+    shown.until("In [3]:")
+    assert shown.answer()[0].startswith("✗ ")
+    assert "refused the API key" in " ".join(shown.answer()[1:])
+    assert not shown.screen.cursor.hidden
+
+
+def test_a_quiet_turn_shows_its_end_alone(terminal):
+    shown = terminal(slowly("The **end**."))
+    shown.send("%hermes --quiet say it")
+    for lines in shown.frames("In [3]:"):
+        assert not any("◌" in line for line in lines)
+    assert shown.answer()[0] == "The end."
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_who_wants_no_colours_gets_plain_text(terminal, environment):
+    shown = terminal(slowly("The **end** of `it`."), **environment)
+    begun = len(shown.bytes)
+    shown.send("%hermes say it")
+    shown.until("In [3]:")
+    assert shown.answer()[0] == "The **end** of `it`."
+    assert not re.search(r"\x1b\[\d*[AKJ]|\x1b\[3\dm", shown.bytes[begun:])
+
+
+def test_commands_are_drawn_too(terminal, tmp_path):
+    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    shown = terminal(
+        stream(tool_chunks(("write_file", {"path": "notes.txt", "content": "one\nthree\n"}))),
+        stream(text_chunks("It is **three** now.")),
+    )
+    shown.send("%hermes change it")
+    shown.until("Run it?")
+    assert shown.colours("+three") == {"green"}
+    shown.send("y")
+    shown.until("In [3]:")
+    first = [line for line in shown.answer() if line.startswith(("  ✓", "It is"))]
+    shown.send("%hermes diff")
+    shown.until("In [4]:")
+    assert shown.colours("+three") == {"green"}
+    shown.send("%hermes last")
+    shown.until("In [5]:")
+    again = shown.lines[max(i for i, line in enumerate(shown.lines) if "%hermes last" in line) :]
+    assert [line for line in again if line.startswith(("  ✓", "It is"))] == first
+    shown.send("%hermes approve")
+    shown.until("Approvals: ask (of ask, edits, all, never).")
+    assert "\x1b[1mask" in shown.bytes
+
+
+def test_output_that_is_no_terminal_gets_plain_text(tmp_path):
+    with Loopback(slowly("The **end**.")) as server:
+        env = {
+            **os.environ,
+            "HERMES_HOME": str(tmp_path / "home"),
+            "IPYTHONDIR": str(tmp_path / "ipython"),
+            "HERMES_NB_BASE_URL": server.url,
+            "HERMES_NB_MODEL": "loopback-model",
+            "TERM": "xterm",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "IPython", "--simple-prompt", "--colors=nocolor"],
+            check=True,
+            env=env,
+            input="%load_ext hermes_nb\n%hermes say it\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert "The **end**." in done.stdout and "\x1b" not in done.stdout
+
+
+def test_plain_text_shows_no_half_of_a_secret(capsys):
+    key = "sk-" + "a1B2" * 10
+    view = TerminalView(Transcript(model="m"))
+    deltas = ("The key is sk", "-", key[3:20], key[20:], ".")
+    for told in (TurnStarted(1), *map(TextDelta, deltas)):
+        view(told)
+    view(MessageAdded(Message.assistant("x")))
+    said = capsys.readouterr().out
+    assert said.startswith("The key is ") and "a1B2" not in said

@@ -1,0 +1,312 @@
+"""What a turn looks like while it runs, when it is done, and when it went wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hermes_nb.app.amounts import amount
+from hermes_nb.core.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    MessageAdded,
+    ReasoningDelta,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.notebook.display.folding import KEPT_IN_FULL, fitted
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import bundle
+from hermes_nb.safety.markup import safe_markdown
+from hermes_nb.safety.untrusted import wrap
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.safety.test_markup import RENDERERS, obeyed
+
+CALL = ToolCall(id="1", name="terminal", arguments={"command": "pytest -q"})
+
+
+def folded(*events):
+    transcript = Transcript(model="m")
+    for event in (TurnStarted(1), MessageAdded(Message.user("go")), *events):
+        transcript(event)
+    return transcript
+
+
+def test_what_was_said_stays_while_the_next_calls_run():
+    transcript = folded(
+        MessageAdded(Message.assistant("Let me look.", calls=[CALL])),
+        ToolStarted(CALL),
+        ToolFinished(CALL, "ok", 0.1),
+        MessageAdded(Message.tool(CALL, "3 passed")),
+        MessageAdded(Message.assistant("", calls=[CALL])),
+        ToolStarted(CALL),
+    )
+    assert transcript.running().startswith("Let me look.")
+    assert transcript.answer == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "told"),
+    [
+        (ApprovalGiven("1", "once"), "ok", "<code>pytest -q</code> · allowed once · 1.2 s"),
+        (ApprovalGiven("1", "always"), "ok", "· allowed from now on · 1.2 s"),
+        (ApprovalGiven("1", "deny"), "denied", "<code>pytest -q</code> · denied · 1.2 s"),
+        (ApprovalGiven("1", "deny", "not <b>now</b>"), "denied", "· denied: not &lt;b&gt;now"),
+    ],
+)
+def test_the_answer_to_a_question_stands_in_the_line_of_its_call(given, status, told):
+    transcript = folded(
+        MessageAdded(Message.assistant("", calls=[CALL])),
+        ToolStarted(CALL),
+        ApprovalAsked(CALL, "it runs a command", "pytest -q"),
+        given,
+        ToolFinished(CALL, status, 1.25),
+        MessageAdded(Message.tool(CALL, "3 passed")),
+        TurnEnded("answered"),
+    )
+    assert told in transcript.finished()
+    assert "denied · denied" not in transcript.finished()
+    assert "pytest -q · " in transcript.plain()
+
+
+def test_calls_that_are_mere_lines_stand_right_below_one_another():
+    shown = of_calls(KEPT_IN_FULL + 3, {"code": "1"}, result="1").finished()
+    line = r"[✓✗] \*\*run_python\*\* `1`.* s"
+    assert len(re.findall(rf"^{line}  $", shown, re.MULTILINE)) == 2
+    assert re.search(rf"^{line}\n\n<details><summary>", shown, re.MULTILINE)
+    page = RENDERERS[0](shown)
+    assert page.count("<details>") == page.count("</details>") == KEPT_IN_FULL + 1
+
+
+@given(st.text(max_size=120), st.text(max_size=60), st.text(max_size=60))
+def test_nothing_in_the_line_of_a_call_is_obeyed(command, name, reason):
+    call = ToolCall(id="1", name=name or "x", arguments={"command": command})
+    transcript = folded(
+        MessageAdded(Message.assistant("", calls=[call])),
+        ToolStarted(call),
+        ApprovalGiven("1", "deny", f"<img src=x>{reason}"),
+        ToolFinished(call, "denied", 0.1),
+        MessageAdded(Message.tool(call, "</details><script>")),
+        TurnEnded("answered"),
+    )
+    for render in RENDERERS:
+        page = render(transcript.finished())
+        assert not obeyed(page)
+        assert page.count("<details>") == page.count("</details>") == 2
+
+
+def test_a_turn_that_never_began_has_no_status_line():
+    transcript = Transcript(model="m")
+    transcript.notes.append("The weights are being fetched.")
+    assert transcript.finished() == "The weights are being fetched."
+    assert transcript.plain() == "The weights are being fetched."
+
+
+def test_a_running_turn_shows_text_calls_and_status():
+    transcript = folded(
+        TextDelta("Let me "),
+        MessageAdded(Message.assistant("Let me look.", calls=[CALL])),
+        UsageReported(Usage(input=12_345, output=640, cached=10_000, requests=1), "qwen3"),
+        ToolStarted(CALL),
+        ToolProgress("1", "12 passed"),
+    )
+    shown = transcript.running()
+    assert "Let me look." in shown
+    assert "◌ **terminal** `pytest -q`" in shown
+    assert "12 passed" in shown
+    assert "qwen3 · 1 request · 12.3k in (81 % cached) · 640 out" in shown
+    assert transcript.running_call
+
+
+def test_a_finished_turn_is_the_answer_with_folded_calls():
+    transcript = folded(
+        MessageAdded(Message.assistant("First, the tests.", calls=[CALL])),
+        ToolStarted(CALL),
+        ToolFinished(CALL, "ok", 1.25),
+        MessageAdded(Message.tool(CALL, "3 passed")),
+        MessageAdded(Message.assistant("All green.")),
+        TurnEnded("answered"),
+    )
+    shown = transcript.finished()
+    assert shown.startswith("All green.")
+    assert "<details><summary>1 tool call</summary>" in shown
+    head = "<details><summary>✓ <b>terminal</b> <code>pytest -q</code> · 1.2 s</summary>"
+    assert f"{head}\n\n```text\n3 passed\n```\n\n</details>" in shown
+    assert "3 passed" in shown
+    assert "First, the tests." in shown
+    assert transcript.plain().splitlines()[0] == "All green."
+    assert "✓ terminal pytest -q · 1.2 s" in transcript.plain()
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (TurnEnded("interrupted"), "**Stopped.**"),
+        (TurnEnded("failed", "rate limit: wait"), "**Failed:** rate limit: wait"),
+        (TurnEnded("budget"), "Out of requests"),
+    ],
+)
+def test_other_endings_say_so(ending, text):
+    transcript = folded(MessageAdded(Message.assistant("Half", interrupted=True)), ending)
+    assert text in transcript.finished()
+    assert "Half" in transcript.finished()
+
+
+def test_a_retry_takes_back_what_was_shown():
+    transcript = folded(TextDelta("wrong st"), RequestRetried("network: reset", 2.0, 1))
+    assert "wrong st" not in transcript.running()
+    assert "network: reset, again in 2 s" in transcript.running()
+
+
+def test_reasoning_is_shown_only_until_there_is_something_better():
+    transcript = folded(ReasoningDelta("thinking about it"))
+    assert "thinking about it" in transcript.running()
+    transcript(TextDelta("Answer"))
+    assert "thinking about it" not in transcript.running()
+
+
+@pytest.mark.parametrize(
+    "hostile", ["<script>x</script>", "</details><img src=x onerror=y>", "`|`"]
+)
+def test_nothing_a_tool_or_a_model_says_is_obeyed(hostile):
+    call = ToolCall(
+        id="1", name=hostile, arguments={"command": hostile, "other": f"```\n{hostile}"}
+    )
+    transcript = folded(
+        MessageAdded(Message.assistant(hostile, calls=[call])),
+        ToolStarted(call),
+        ToolProgress("1", hostile),
+        ToolFinished(call, "error", 0.1),
+        MessageAdded(Message.tool(call, f"```\n{hostile}\n~~~")),
+        TextDelta(hostile),
+    )
+    assert set(obeyed(transcript.running())) <= {"sub"}
+    transcript(TurnEnded("failed", hostile))
+    assert set(obeyed(transcript.finished())) <= {"sub", "details", "summary"}
+
+
+def test_secrets_and_hidden_characters_are_not_shown():
+    secret = "sk-" + "a1" * 20
+    call = ToolCall(
+        id="1", name="terminal", arguments={"command": f"curl -H {secret} \u202e\x1b[2J"}
+    )
+    transcript = folded(
+        MessageAdded(Message.assistant(f"The key is {secret}", calls=[call])),
+        ToolStarted(call),
+        ToolFinished(call, "ok", 0.1),
+        MessageAdded(Message.tool(call, f"found {secret} \x1b[31m")),
+        TurnEnded("answered"),
+    )
+    for shown in (transcript.running(), transcript.finished(), transcript.plain()):
+        assert secret not in shown
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+
+
+LONG_TEXT = "A word in between with $5, $6 and <b>. " * 400
+SHAPES = {
+    "code": {"code": "x = 1\n" * 400},
+    "many": {f"argument {n}": "y" * 3_000 for n in range(40)},
+    "signs": {"command": "$<\x00😀" * 2_000},
+    "name": {"path": "p/" * 5_000},
+}
+
+
+def of_calls(count, arguments, *, answer="Done.", said="", result="y😀" * 20_000):
+    """Return the transcript of a turn with so many calls."""
+    events = []
+    for n in range(count):
+        call = ToolCall(id=str(n), name="run_python", arguments=arguments)
+        events += [
+            MessageAdded(Message.assistant(said, calls=[call])),
+            ToolStarted(call),
+            ToolFinished(call, "error" if n % 10 == 0 else "ok", 0.1),
+            MessageAdded(Message.tool(call, result)),
+        ]
+    return folded(*events, MessageAdded(Message.assistant(answer)), TurnEnded("answered"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("count", "said"), [(500, ""), (1_500, ""), (500, LONG_TEXT)], ids=["500", "1500", "talking"]
+)
+def test_a_long_turn_is_saved_small(count, shape, said):
+    transcript = of_calls(count, SHAPES[shape], said=said, answer="Word $1 <b> $2. " * 4_000)
+    saved = bundle(transcript, running=False)
+    assert len(json.dumps(saved, ensure_ascii=False).encode()) < 200_000
+    assert len(transcript.running()) < 10_000 + len(safe_markdown(transcript.answer))
+    shown, whole = saved["text/markdown"], transcript.finished()
+    # Counted, as pytest would compare texts of this size for minutes.
+    assert shown.count(f"{count} tool calls, {count // 10} failed</summary>") == 1
+    assert shown.count("earlier calls:") == (count > 1_000) or count == 500
+    assert shown.count("<details>") == shown.count("</details>") <= 1 + KEPT_IN_FULL
+    assert shown.count("`%hermes last` shows all of them") == 1
+    assert whole.count("Word") == 4_000
+
+
+def test_an_answer_of_ordinary_length_is_kept_whole():
+    answer = "\n\n".join(f"Paragraph {n} of a report." for n in range(1_500))
+    saved = bundle(of_calls(500, SHAPES["code"], answer=answer), running=False)
+    assert all(text.count(answer) == 1 for text in saved.values())
+    assert sum(len(text.encode()) for text in saved.values()) < 200_000
+
+
+@given(st.text(max_size=400), st.integers(1, 300))
+def test_a_text_fits_into_its_room(text, room):
+    assert len(fitted(text, room).encode(errors="replace")) <= room + 200
+
+
+def test_code_that_is_still_being_written_leaves_the_rest_outside():
+    transcript = folded(TextDelta("Look:\n```python\nx = 1\ny ="))
+    page = RENDERERS[0](transcript.running())
+    assert "y =\n</code></pre>" in page
+    assert "running" in page.split("</pre>")[1]
+
+
+def test_the_marks_that_a_model_reads_are_not_shown():
+    said = wrap("ZeroDivisionError: division by zero", source="what code shows")
+    transcript = folded(
+        MessageAdded(Message.assistant("", calls=[CALL])),
+        ToolStarted(CALL),
+        ToolFinished(CALL, "denied", 0.1),
+        MessageAdded(Message.tool(CALL, said)),
+        TurnEnded("answered"),
+    )
+    shown = transcript.finished()
+    assert "```text\nZeroDivisionError: division by zero\n```" in shown
+    assert "1 tool call, 1 denied" in shown
+
+
+def test_reasoning_is_folded_in_the_end():
+    transcript = folded(
+        ReasoningDelta("first <b>this</b>, "),
+        ReasoningDelta("then that"),
+        MessageAdded(Message.assistant("Answer")),
+        TurnEnded("answered"),
+    )
+    shown = transcript.finished()
+    assert "<details><summary>reasoning</summary>\n\nfirst" in shown
+    assert "then that\n\n</details>" in shown
+    assert "then that" not in transcript.plain()
+
+
+def test_amounts_read_well():
+    assert [amount(n) for n in (0, 640, 999, 1_000, 14_651, 999_999, 1_234_567)] == [
+        "0",
+        "640",
+        "999",
+        "1.0k",
+        "14.7k",
+        "1.0M",
+        "1.2M",
+    ]

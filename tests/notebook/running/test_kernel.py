@@ -1,0 +1,457 @@
+"""Nested execution in a real IPython shell, with and without a cell around it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hermes_nb.notebook.interrupt import stoppable
+from hermes_nb.notebook.running.kernel import execute
+
+from tests.patience import SOON
+
+pytestmark = [
+    pytest.mark.usefixtures("signals"),
+    pytest.mark.filterwarnings("ignore:To exit"),  # IPython's, at each SystemExit
+]
+
+
+def text(execution):
+    return "".join(o["text"] for o in execution.outputs if o["output_type"] == "stream")
+
+
+def kinds(execution):
+    return [o["output_type"] for o in execution.outputs]
+
+
+def test_what_is_printed_and_the_last_value(run):
+    done = run("x = 20\nprint('hi')\nx + 1")
+    assert done.error is None and not done.interrupted and not done.timed_out
+    assert kinds(done) == ["stream", "execute_result"]
+    assert text(done) == "hi\n"
+    assert done.outputs[1]["data"]["text/plain"] == "21"
+    assert done.outputs[1]["execution_count"] is None
+    assert 0 < done.seconds < 5
+
+
+def test_the_effects_stay_in_the_namespace(run, shell):
+    run("x = 20")
+    assert shell.user_ns["x"] == 20
+
+
+@pytest.mark.parametrize("code", ["", "   \n", "# a comment", "x = 1", "1;", "1; # done", "None"])
+def test_code_that_shows_nothing(run, code):
+    assert run(code).outputs == []
+
+
+def test_a_semicolon_inside_does_not_silence(run):
+    assert run("a = 1; a").outputs[0]["data"]["text/plain"] == "1"
+    assert run("'a;'").outputs[0]["data"]["text/plain"] == "'a;'"
+
+
+def test_outputs_are_valid_nbformat(run):
+    import nbformat
+    from nbformat import v4
+
+    done = run(
+        "import sys\nfrom IPython.display import display, HTML, JSON\nprint('a')\n"
+        "print('b', file=sys.stderr)\ndisplay(HTML('<b>x</b>'), JSON({'a': float('nan')}))\n"
+        "display({'text/plain': '\\ud800', 'image/png': b'123'}, raw=True)\n1/0"
+    )
+    cell = v4.new_code_cell(outputs=[nbformat.from_dict(o) for o in done.outputs])
+    notebook = v4.new_notebook(cells=[cell])
+    nbformat.validate(notebook)
+    json.dumps(notebook, allow_nan=False).encode()
+
+
+def test_order_is_kept_and_streams_merge(run):
+    done = run(
+        "import sys\nfrom IPython.display import display\n"
+        "print(1); print(2); display('d'); print(3); print(4, file=sys.stderr); print(5)"
+    )
+    shown = [(o.get("name"), o.get("text")) for o in done.outputs]
+    assert shown == [
+        ("stdout", "1\n2\n"), (None, None), ("stdout", "3\n"), ("stderr", "4\n"), ("stdout", "5\n"),
+    ]  # fmt: skip
+
+
+def test_clear_output(run):
+    clear = "from IPython.display import clear_output\n"
+    assert text(run(clear + "print(1); clear_output(); print(2)")) == "2\n"
+    assert text(run(clear + "print(1); clear_output(wait=True)")) == "1\n"
+    assert text(run(clear + "print(1); clear_output(wait=True); print(2)")) == "2\n"
+
+
+def test_update_display(run):
+    done = run(
+        "from IPython.display import display\nh = display('old', display_id=True)\nprint(1)\n"
+        "h.update('new')"
+    )
+    assert [o.get("data", {}).get("text/plain") for o in done.outputs] == ["'new'", None]
+
+
+def test_an_error_keeps_its_colours_in_the_output_only(run, shell):
+    shell.colors = "linux"
+    done = run("def f():\n    return 1 / 0\nf()")
+    assert done.error[:2] == ("ZeroDivisionError", "division by zero")
+    assert kinds(done) == ["error"]
+    assert "\x1b[" in "".join(done.outputs[0]["traceback"])
+    lines = "\n".join(done.error.traceback)
+    assert "\x1b" not in lines and "return 1 / 0" in lines
+
+
+@pytest.mark.parametrize(
+    ("code", "ename"),
+    [
+        ("x = = 1", "SyntaxError"),
+        (" x = 1\n  y", "IndentationError"),
+        ("return 1", "SyntaxError"),
+        ("%no_such_magic", "UsageError"),
+        ("%%no_such_magic\nx", "UsageError"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise ExceptionGroup('g', [ValueError()])", "ExceptionGroup"),
+        ("exit()", "SystemExit"),
+        ("quit", "SystemExit"),
+        ("%%time\n1/0", "ZeroDivisionError"),
+        ("import asyncio\nawait asyncio.sleep(0)\n1/0", "ZeroDivisionError"),
+        ("import asyncio\nraise asyncio.CancelledError", "CancelledError"),
+        ("get_ipython().input_transformers_post.append(len)", None),
+    ],
+)
+def test_errors(run, code, ename):
+    done = run(code)
+    assert (done.error and done.error.ename) == ename
+    assert not done.timed_out
+    assert done.interrupted == (ename == "KeyboardInterrupt")
+
+
+def test_sys_exit_ends_the_code_only(run):
+    assert run("import sys\nsys.exit(3)").error[:2] == ("SystemExit", "3")
+    assert text(run("print('alive')")) == "alive\n"
+
+
+def test_a_failing_input_transformer_is_an_error(run, shell):
+    def broken(lines):
+        message = "transformer"
+        raise RuntimeError(message)
+
+    shell.input_transformers_post.append(broken)
+    assert run("1").error[:2] == ("RuntimeError", "transformer")
+
+
+def test_an_exception_whose_text_fails(run):
+    done = run("class E(Exception):\n    def __str__(self): raise ValueError\nraise E")
+    assert done.error.ename == "E"
+
+
+def test_an_exception_that_is_false_is_an_error(run):
+    assert run("class E(Exception):\n    def __len__(self): return 0\nraise E").error.ename == "E"
+
+
+def test_a_repr_that_fails_is_an_error(run):
+    done = run("class R:\n    def __repr__(self): raise ValueError('no')\nR()")
+    assert done.error is not None and done.error.ename == "ValueError"
+
+
+def test_a_huge_error_is_cut(run):
+    done = run("raise KeyError('x' * 10_000_000)")
+    assert done.error.ename == "KeyError"
+    assert len(json.dumps(done.outputs)) < 500_000
+
+
+def test_top_level_await(run):
+    done = run("import asyncio\nfor i in range(3): await asyncio.sleep(0)\nprint(i)\ni")
+    assert text(done) == "2\n"
+    assert done.outputs[-1]["data"]["text/plain"] == "2"
+
+
+def test_magics_and_shell_commands(run):
+    assert "from the shell" in text(run("!echo from the shell"))
+    assert run("%pwd").outputs[0]["data"]["text/plain"] == repr(str(Path.cwd()))
+    assert "Wall time" in text(run("%%time\nx = 1"))
+    assert "captured" not in text(run("%%capture out\nprint('captured')"))
+    assert run("files = !echo a\nfiles[0]").outputs[0]["data"]["text/plain"] == "'a'"
+
+
+def test_help_is_shown_not_paged(run):
+    assert "Prints the values" in run("print?").outputs[0]["data"]["text/plain"]
+
+
+def test_code_may_break_what_it_likes(run):
+    done = run(
+        "import sys, json, io\nprint('before')\nprint = 1\njson.dumps = None\n"
+        "sys.stdout = io.StringIO()\nsys.displayhook = None\nsys.stderr = None\n'value'"
+    )
+    import json as real
+
+    importlib.reload(real)
+    assert done.outputs[0]["text"] == "before\n"
+    assert sys.stdout is not None and not hasattr(sys.stdout, "_collector")
+    assert run("1").outputs[0]["data"]["text/plain"] == "1"
+
+
+def test_code_may_close_its_streams(run):
+    assert text(run("import sys\nsys.stdout.close()\nprint('still')")) == "still\n"
+
+
+def test_threads_may_print(run):
+    done = run(
+        "import threading\nts = [threading.Thread(target=print, args=('t',)) for _ in range(20)]\n"
+        "[t.start() for t in ts]\n[t.join() for t in ts]\nNone"
+    )
+    assert text(done).count("t") == 20
+
+
+def test_a_stream_kept_by_a_handler_writes_on_afterwards(run, capsys):
+    run("import logging, sys\nlog = logging.getLogger('kept')\nlog.propagate = False\n"
+        "log.addHandler(logging.StreamHandler(sys.stdout))\nlog.warning('inside')")  # fmt: skip
+    assert capsys.readouterr().out == ""
+    run("log.handlers[0].stream.write('')")
+    import logging
+
+    logging.getLogger("kept").warning("outside")
+    assert capsys.readouterr().out == "outside\n"
+
+
+def test_writing_something_else_than_text_is_a_type_error(run):
+    assert run("import sys\nsys.stdout.write(b'x')").error.ename == "TypeError"
+
+
+def test_the_cell_around_is_undisturbed(shell, capsys):
+    shell.user_ns["execute"] = execute
+    shell.run_cell("41", store_history=True)
+    code = "1/0"
+    cell = (
+        f"r = await execute(get_ipython(), {code!r})\n"
+        "s = await execute(get_ipython(), '99\\n%load_ext autoreload')\n"
+        "t = await execute(get_ipython(), 'get_ipython().set_next_input(1)')\n"
+        "assert _ == 41, _\n'mine'"
+    )
+    fired = []
+    shell.events.register("post_run_cell", fired.append)
+    shell.events.register("pre_execute", lambda: fired.append("pre"))
+    result = shell.run_cell(cell, store_history=True)
+    assert result.success and result.result == "mine"
+    assert fired == ["pre", result]
+    assert shell.execution_count == 3
+    assert shell.user_ns["_"] == "mine" and shell.user_ns["__"] == 41
+    assert shell.last_execution_result is result
+    assert shell.payload_manager.read_payload() == []
+    assert not hasattr(sys, "last_value") or not isinstance(sys.last_value, ZeroDivisionError)
+    for name in ("_showtraceback", "ask_exit"):
+        assert name not in vars(shell)
+    assert "trigger" not in vars(shell.events)
+    assert "ZeroDivision" not in capsys.readouterr().out
+
+
+def test_it_nests(shell):
+    shell.user_ns["execute"] = execute
+    inner = "print('inner'); 7"
+    outer = (
+        f"print('a')\nr = await execute(get_ipython(), {inner!r})\nprint('b')\nr.outputs[0]['text']"
+    )
+    done = asyncio.run(execute(shell, outer))
+    assert text(done) == "a\nb\n"
+    assert done.outputs[-1]["data"]["text/plain"] == "'inner\\n'"
+
+
+def test_what_code_registers_stays_registered(run, shell):
+    run("get_ipython().events.register('pre_execute', print)")
+    assert print in shell.events.callbacks["pre_execute"]
+    run("get_ipython().events.unregister('pre_execute', print)")
+    assert print not in shell.events.callbacks["pre_execute"]
+
+
+def test_autoreload_works_in_nested_code(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "edited_by_agent.py"
+    module.write_text("x = 1")
+    run("%load_ext autoreload\n%autoreload 2\nimport edited_by_agent")
+    time.sleep(0.01)
+    module.write_text("x = 22")
+    os.utime(module, (time.time() + 5, time.time() + 5))
+    assert run("edited_by_agent.x").outputs[0]["data"]["text/plain"] == "22"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "import time\ntime.sleep(60)",
+        "while True:\n    try: pass\n    except Exception: pass",
+        "import asyncio\nawait asyncio.sleep(60)",
+        "import asyncio, time\nawait asyncio.sleep(0)\ntime.sleep(60)",
+        "import asyncio\nawait asyncio.gather(asyncio.sleep(60), asyncio.sleep(30))",
+        "class R:\n    def __repr__(self):\n        while True: pass\nR()",
+        "!sleep 60",
+        "%time while True: pass",
+    ],
+)
+def test_time_limit(run, code):
+    done = run("print('before')\n" + code if not code.startswith("%") else code, timeout=0.3)
+    assert done.timed_out and not done.interrupted
+    assert done.error is not None
+    assert (done.error.ename, done.error.evalue) == ("TimeLimit", "stopped after 0.3 s")
+    assert done.outputs[-1]["output_type"] == "error"
+    assert done.outputs[-1]["ename"] == "TimeLimit"
+    assert done.seconds < SOON
+    assert "interrupt.py" not in "".join(done.outputs[-1]["traceback"])
+
+
+def test_code_that_ignores_being_stopped_is_left_behind(run, monkeypatch):
+    monkeypatch.setattr("hermes_nb.notebook.running.kernel.GRACE", 0.2)
+    done = run(
+        "import asyncio\nfor i in range(16):\n    try: await asyncio.sleep(.05)\n"
+        "    except asyncio.CancelledError: pass",
+        timeout=0.1,
+    )
+    assert done.timed_out and done.error.ename == "TimeLimit"
+    assert done.seconds < SOON
+
+
+PRESS = """\
+import os, signal, threading, time
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+"""
+"""Begins code that somebody stops while it runs, however long it took to begin."""
+
+
+def test_stop_in_sync_code(run):
+    done = run(f"{PRESS}while True: pass")
+    assert done.interrupted and done.error.ename == "KeyboardInterrupt"
+
+
+def test_a_stop_that_code_handles_is_still_a_stop(run):
+    done = run(f"{PRESS}try: time.sleep(60)\nexcept KeyboardInterrupt: print('saved')")
+    assert done.interrupted and done.error is None
+    assert text(done) == "saved\n"
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import asyncio\nawait asyncio.sleep(60)"])
+def test_a_stop_from_just_before_is_not_lost(shell, code):
+    """It has only asked for a cancellation, and code that never waits would hold that up."""
+
+    async def main():
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGINT)
+            return await execute(shell, code)
+
+    done = asyncio.run(main())
+    assert done is None or done.interrupted  # None: the block ended by the stop itself
+    assert "_showtraceback" not in vars(shell)
+
+
+@pytest.mark.parametrize("wait", [n / 5000 for n in range(40)])
+def test_a_stop_at_any_moment_leaves_the_shell_whole(shell, wait):
+    before = (sys.stdout, sys.stderr, sys.displayhook, shell.display_pub, shell.display_trap.hook)
+
+    async def main():
+        with stoppable() as stop:
+            press = threading.Timer(0.01 + wait, os.kill, (os.getpid(), signal.SIGINT))
+            press.start()
+            await asyncio.sleep(0.01)
+            while not stop.stopped:
+                done = await execute(shell, "x = 1\nx")
+                if done.interrupted:
+                    break
+        press.join()
+        return True
+
+    assert asyncio.run(main())
+    after = (sys.stdout, sys.stderr, sys.displayhook, shell.display_pub, shell.display_trap.hook)
+    assert after == before
+    assert not vars(shell).keys() & {"_showtraceback", "ask_exit"}
+    assert shell.display_trap._nested_level == shell.builtin_trap._nested_level == 0
+    assert asyncio.run(execute(shell, "2")).outputs[0]["data"]["text/plain"] == "2"
+
+
+def test_a_foreign_cancellation_stops_the_code_and_passes_through(shell):
+    async def main():
+        task = asyncio.create_task(execute(shell, "import asyncio\nawait asyncio.sleep(60)\nx = 1"))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    assert asyncio.run(main())
+    assert "x" not in shell.user_ns
+    assert "_showtraceback" not in vars(shell)
+
+
+def test_off_the_main_thread_async_code_has_a_time_limit(shell):
+    results = []
+    code = "import asyncio\nawait asyncio.sleep(60)"
+    thread = threading.Thread(
+        target=lambda: results.append(asyncio.run(execute(shell, code, timeout=0.1)))
+    )
+    thread.start()
+    thread.join()
+    assert results[0].timed_out and results[0].error.ename == "TimeLimit"
+
+
+def test_a_forked_child_ends_where_the_agent_begins(run, shell, tmp_path):
+    trace = tmp_path / "trace"
+    code = "import os\npid = os.fork()\nwith open(trace, 'a') as f: f.write(f'{pid == 0} ')"
+    shell.user_ns["trace"] = trace
+    run(code)
+    with trace.open("a") as file:
+        file.write("agent ")
+    _, status = os.waitpid(shell.user_ns["pid"], 0)
+    assert status == 0
+    assert sorted(trace.read_text().split()) == ["False", "True", "agent"]
+
+
+def test_a_forked_child_that_waits_ends(run, shell):
+    run("import os, asyncio\nawait asyncio.sleep(0)\npid = os.fork()\nawait asyncio.sleep(.01)")
+    _, status = os.waitpid(shell.user_ns["pid"], 0)
+    assert os.waitstatus_to_exitcode(status) == 1
+
+
+def test_output_is_announced_while_the_code_runs(run):
+    heard = []
+
+    def listen(text):
+        heard.append(text)
+        raise RuntimeError
+
+    done = run("import time\nfor i in range(5): print(i); time.sleep(.06)", on_output=listen)
+    assert heard[0] == "0\n"
+    assert 1 < len(heard) < 6
+    assert text(done) == "0\n1\n2\n3\n4\n"
+
+
+def test_a_nested_run_is_cheap(shell):
+    async def main():
+        started = time.process_time()
+        for _ in range(50):
+            await execute(shell, "1 + 1", timeout=10)
+        return (time.process_time() - started) / 50
+
+    assert asyncio.run(main()) < 0.02  # 1 ms on a quiet machine
+
+
+def test_runs_side_by_side_wait_for_each_other(shell):
+    code = "import asyncio\nprint({0})\nawait asyncio.sleep(.05)\nprint({0})"
+
+    async def main():
+        runs = (execute(shell, code.format(i)) for i in range(3))
+        return await asyncio.gather(*runs)
+
+    assert [text(done) for done in asyncio.run(main())] == [f"{i}\n{i}\n" for i in range(3)]
+    assert "_showtraceback" not in vars(shell)
+
+
+def test_a_run_inside_a_run_need_not_wait(shell):
+    shell.user_ns["execute"] = execute
+    inner = "r = await execute(get_ipython(), 'await asyncio.sleep(0)\\n5')"
+    done = asyncio.run(execute(shell, f"import asyncio\n{inner}\nlen(r.outputs)", timeout=5))
+    assert done.outputs[0]["data"]["text/plain"] == "1"
+    assert text(asyncio.run(execute(shell, "print(1)"))) == "1\n"

@@ -1,0 +1,472 @@
+"""The notebook toolset, on a real shell and a real file, used by an agent that follows a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from hermes_nb.core.errors import ToolDenied, ToolError, TurnInterrupted
+from hermes_nb.core.events import ApprovalAsked, ToolProgress, TurnEnded
+from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.protocols import Approval
+from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
+from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.models.scripted import call
+from hermes_nb.notebook.cells.below import Below
+from hermes_nb.notebook.cells.document import CellConflict, source_hash
+from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.tools.notebook_tools import notebook_tools
+from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.wrap import asking
+
+from tests.conftest import every_call_has_one_result, take_turn
+from tests.notebook.cells.test_filedoc import STREAM, code, notebook, text, valid, written
+from tests.patience import SOON
+
+pytestmark = pytest.mark.usefixtures("signals")
+
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADU"
+    "lEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PLOT = {"output_type": "display_data", "metadata": {}, "data": {"image/png": PNG}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return written(
+        tmp_path / "nb.ipynb",
+        notebook(
+            text("# Load", "load-title"),
+            code("x = 20\nx", "load-code", [STREAM, PLOT], 1),
+            text("# Use", "use-title"),
+            code("y = x + 1\nprint(y)", "use-code"),
+        ),
+    )
+
+
+@pytest.fixture
+def mark():
+    return {"session": "s", "turn": 1}
+
+
+@pytest.fixture
+def tools(shell, path, mark):
+    async def document():
+        return FileDocument(path)
+
+    return notebook_tools(shell, document, turn_mark=lambda: mark, sees_images=lambda: True)
+
+
+@pytest.fixture
+def use(tools):
+    """Return a function that runs one tool and returns what it returns, as text if it is that."""
+
+    def use(name, /, emit=lambda _: None, **arguments):
+        tool = tools.get(name)
+        assert tool.check(arguments) == ""
+        context = ToolContext(call=ToolCall(id="1", name=name, arguments=arguments), emit=emit)
+        result = asyncio.run(tool.run(context, arguments))
+        return result.text if isinstance(result, ToolOutput) and not result.images else result
+
+    return use
+
+
+def refused(use, name, **arguments):
+    with pytest.raises(ToolError) as error:
+        use(name, **arguments)
+    return str(error.value)
+
+
+def sources(path):
+    return ["".join(cell["source"]) for cell in valid(path)["cells"]]
+
+
+def test_the_toolset(tools):
+    risks = {tool.name: tool.risk for tool in tools}
+    assert list(risks) == [
+        "notebook_outline", "read_cells", "insert_cell", "edit_cell", "delete_cell", "move_cell",
+        "run_cell", "run_cells", "run_notebook",
+    ]  # fmt: skip
+    assert set(list(risks.values())[:2]) == {Risk.READ}
+    assert set(list(risks.values())[2:6]) == {Risk.WRITE}
+    assert set(list(risks.values())[6:]) == {Risk.EXECUTE}
+    assert all(tool.toolset == "notebook" for tool in tools)
+    assert all(tool.exclusive for tool in tools if tool.risk is not Risk.READ)
+
+
+def test_the_schemas_are_short(tools):
+    sent = [[tool.name, tool.description, tool.parameters] for tool in tools]
+    size = sum(len(json.dumps(each, separators=(",", ":"))) for each in sent)
+    assert size / JSON_CHARACTERS_PER_TOKEN <= 900
+
+
+# looking
+
+
+def test_outline_and_what_changed(use, path):
+    first = use("notebook_outline")
+    assert first.splitlines() == [
+        "the file nb.ipynb, 4 cells:",
+        "0 load-tit markdown: # Load",
+        "  1 load-cod code [1]: x = 20 (+1 line) -> plot, output",
+        "2 use-titl markdown: # Use",
+        "  3 use-code code: y = x + 1 (+1 line)",
+    ]
+    asyncio.run(FileDocument(path).replace("use-title", "# Used", seen=source_hash("# Use")))
+    assert "* edited" in use("notebook_outline").splitlines()[3]
+    assert "*" not in use("notebook_outline")
+
+
+def test_read_cells(use):
+    shown = use("read_cells", ids=["load-code"])
+    assert shown.text == (
+        "--- cell 1 load-cod code [1] ---\nx = 20\nx\n--- shows ---\n1\n2\n[image/png 1x1]"
+    )
+    assert [image.data for image in shown.images] == [PNG]
+    assert use("read_cells", ids=["load-code"], outputs=False).endswith("x = 20\nx")
+    assert use("read_cells", section="use").count("--- cell") == 2
+    assert use("read_cells", range="2-9").count("--- cell") == 2
+    assert use("read_cells", range="0", ids=["use-code"]).count("--- cell") == 2
+    assert use("read_cells").text.count("--- cell") == 4
+
+
+def test_what_cannot_be_read(use):
+    assert "cell 'nope'" in refused(use, "read_cells", ids=["nope"])
+    assert "no cells in the range 7-9; there are 4" in refused(use, "read_cells", range="7-9")
+    assert "give indices as '3-7'" in refused(use, "read_cells", range="a")
+    assert "the headings are: 'Load', 'Use'" in refused(use, "read_cells", section="nope")
+
+
+def test_without_eyes_a_picture_is_a_note(shell, path):
+    async def document():
+        return FileDocument(path)
+
+    tool = notebook_tools(shell, document).get("read_cells")
+    context = ToolContext(call=ToolCall(id="1", name="read_cells"))
+    shown = asyncio.run(tool.run(context, {}))
+    assert shown.images == () and "[image/png 1x1, not shown]" in shown.text
+
+
+def test_long_cells_are_capped(use, path):
+    document = FileDocument(path)
+    asyncio.run(document.insert("z = 1\n" * 50_000, index=0))
+    shown = use("read_cells")
+    assert len(shown.text) < 42_000 and "characters dropped" in shown.text
+
+
+# editing
+
+
+def test_insert_cell(use, path, mark):
+    said = use("insert_cell", source="z = 1")
+    assert said.endswith("(index 4) in the file nb.ipynb")
+    use("insert_cell", source="z = 2")
+    use("insert_cell", source="*text*", after="load-t", type="markdown")
+    assert sources(path)[-2:] == ["z = 1", "z = 2"]
+    cell = valid(path)["cells"][1]
+    assert (cell["cell_type"], cell["metadata"]) == ("markdown", {"hermes": mark})
+
+
+class Front:
+    """What of ipykernel's kernel says which cell runs."""
+
+    def get_parent(self):
+        return {"metadata": {"cellId": "load-title"}}
+
+
+def test_new_cells_go_below_the_running_one(use, shell, path, mark):
+    shell.kernel = Front()
+    use("insert_cell", source="z = 1")
+    use("insert_cell", source="z = 2")
+    assert sources(path)[:3] == ["# Load", "z = 1", "z = 2"]
+    mark["turn"] = 2
+    use("insert_cell", source="z = 3")
+    assert sources(path)[:3] == ["# Load", "z = 3", "z = 1"]
+
+
+def test_edit_cell(use, path):
+    use("notebook_outline")
+    said = use("edit_cell", id="use-c", old="x + 1", new="x + 2")
+    assert said == (
+        "edited cell use-code (index 3) in the file nb.ipynb\n"
+        "@@ -1,2 +1,2 @@\n-y = x + 1\n+y = x + 2\n print(y)"
+    )
+    use("edit_cell", id="use-code", new="whole")
+    assert sources(path)[3] == "whole"
+    use("edit_cell", id="use-code", new="")
+    assert sources(path)[3] == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "gist"),
+    [
+        ("z", "1", "`old` is not in cell load-code, which holds:\nx = 20\nx"),
+        ("x", "1", "`old` is in cell load-code 2 times (lines 1, 2)"),
+        ("20", "20", "the same"), ("", "1", "not in cell"),
+    ],
+)  # fmt: skip
+def test_edits_that_are_refused(use, path, old, new, gist):
+    use("notebook_outline")
+    before = path.read_bytes()
+    assert gist in refused(use, "edit_cell", id="load-code", old=old, new=new)
+    assert path.read_bytes() == before
+
+
+def test_an_edit_needs_that_the_source_was_seen(use, path):
+    """The first answer shows the cell, so that the second is for what it holds."""
+    for _ in range(2):
+        with pytest.raises(CellConflict, match="y = x"):
+            use("edit_cell", id="use-code", new="1")
+        use("edit_cell", id="use-code", new="1")
+        asyncio.run(FileDocument(path).replace("use-code", "y = x # mine", seen=source_hash("1")))
+    assert sources(path)[3] == "y = x # mine"
+    for name in ("delete_cell", "run_cell"):
+        asyncio.run(FileDocument(path).insert(name, index=0))
+        new = asyncio.run(FileDocument(path).cells())[0]
+        with pytest.raises(CellConflict, match=name):
+            use(name, id=new.id)
+
+
+def test_delete_and_move(use, path):
+    use("notebook_outline")
+    assert use("move_cell", id="use-code").startswith("moved cell use-code (index 0)")
+    use("move_cell", id="load-title", after="use-title")
+    assert "y = x + 1" in use("delete_cell", id="use-code")
+    assert sources(path) == ["x = 20\nx", "# Use", "# Load"]
+    assert "near it" in refused(use, "delete_cell", id="use-code")
+
+
+def test_below_says_which_way_was_taken(shell, mark):
+    async def document():
+        return below
+
+    below = Below(shell)
+    shell.run_cell("x = 1", store_history=True)
+    tools = notebook_tools(shell, document, turn_mark=lambda: mark)
+
+    def use(name, **arguments):
+        context = ToolContext(call=ToolCall(id="1", name=name))
+        return asyncio.run(tools.get(name).run(context, arguments))
+
+    assert "offered below" in use("insert_cell", source="y = 2")
+    assert shell.rl_next_input == "y = 2"
+    assert "in-1 code [1]: x = 1" in use("notebook_outline")
+    assert "x = 1" in use("read_cells").text
+    with pytest.raises(ToolError, match="cannot be reached"):
+        use("edit_cell", id="in-1", new="z")
+
+
+# running
+
+
+def test_a_cell_has_a_time_limit(use, shell, path):
+    document = FileDocument(path)
+    asyncio.run(document.insert("import time\ntime.sleep(30)", index=0))
+    use("read_cells")
+    slow = asyncio.run(document.cells())[0].id
+    began = time.monotonic()
+    assert "TimeLimit: stopped after 1 s" in refused(use, "run_cell", id=slow, timeout=1)
+    assert time.monotonic() - began < SOON
+    assert "give the seconds" in refused(use, "run_cells", ids=[slow], timeout=0)
+
+
+def test_run_cells(use, shell, path):
+    use("notebook_outline")
+    events = []
+    shown = use("run_cells", ids=["load-code", "use-code"], emit=events.append)
+    assert "cell load-code (index 1) ran in " in shown
+    assert ", outputs in the file nb.ipynb\n20" in shown and shown.endswith("\n21")
+    assert shell.user_ns["y"] == 21
+    cells = valid(path)["cells"]
+    assert cells[1]["outputs"][0]["data"]["text/plain"] == ["20"]
+    assert cells[3]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["21\n"]}]
+    assert cells[1]["execution_count"] is None
+    assert ToolProgress("1", "cell 2 of 2: 21") in events
+
+
+def test_running_stops_at_the_first_error(use, shell, path):
+    use("notebook_outline")
+    use("edit_cell", id="load-code", new="print('before')\n1/0")
+    text = refused(use, "run_cells", ids=["load-code", "use-code"])
+    assert "cell load-code (index 1) failed" in text and "before" in text
+    assert "ZeroDivisionError" in text and text.endswith("(1 cells after it were not run)")
+    cells = valid(path)["cells"]
+    assert [o["output_type"] for o in cells[1]["outputs"]] == ["stream", "error"]
+    assert cells[3]["outputs"] == [] and "y" not in shell.user_ns
+
+
+def test_what_does_not_run(use, path, shell):
+    shell.kernel = Front()
+    asyncio.run(FileDocument(path).insert("%%hermes\nagain", index=4))
+    use("notebook_outline")
+    last = asyncio.run(FileDocument(path).cells())[4].id
+    assert "only code cells run" in refused(use, "run_cell", id="use-title")
+    assert "inside of a turn" in refused(use, "run_cells", ids=["use-code", last])
+    assert "`ids` is empty" in refused(use, "run_cells", ids=[])
+
+
+PRESSED = """\
+import os, signal, threading, time
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+time.sleep(60)"""
+
+
+def test_a_stop_writes_what_was_shown_and_ends_the_turn(use, path):
+    use("notebook_outline")
+    use("edit_cell", id="use-code", new=f"print('begun')\n{PRESSED}")
+    with pytest.raises(TurnInterrupted):
+        use("run_cell", id="use-code")
+    assert valid(path)["cells"][3]["outputs"][0]["text"] == ["begun\n"]
+
+
+def test_outputs_that_cannot_be_written_are_told(use, path):
+    use("notebook_outline")
+    use("edit_cell", id="use-code", new=f"import os\nos.remove({str(path)!r})\nprint('gone')")
+    shown = use("run_cell", id="use-code")
+    assert "its outputs could not be written: no file 'nb.ipynb'" in shown
+    assert shown.endswith("gone")
+
+
+# approval
+
+
+class Recorder:
+    """Answers every question the same way, and keeps what was asked."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.shown = []
+
+    async def ask(self, request):
+        self.shown.append(request.shown)
+        return Approval(self.answer)
+
+
+@pytest.fixture
+def ask(tools, use):
+    def ask(name, answer="once", **arguments):
+        recorder = Recorder(answer)
+        tool = asking(tools, Guard(), recorder).get(name)
+        context = ToolContext(call=ToolCall(id="1", name=name, arguments=arguments))
+        try:
+            asyncio.run(tool.run(context, arguments))
+        except ToolDenied:
+            return [*recorder.shown, "denied"]
+        return recorder.shown
+
+    return ask
+
+
+def test_the_user_approves_what_will_happen(ask, use, path):
+    use("notebook_outline")
+    assert ask("edit_cell", id="load-c", old="20", new="30\u202e") == [
+        "--- cell 1 load-code code [1] ---\n@@ -1,2 +1,2 @@\n-x = 20\n+x = 30\\u202e\n x"
+    ]
+    assert ask("delete_cell", "deny", id="load-code")[1] == "denied"
+    assert "-x = 30" in ask("delete_cell", "deny", id="load-code")[0]
+    assert ask("run_cells", ids=["use-code"], answer="deny")[0] == (
+        "# cell 3 use-code\ny = x + 1\nprint(y)"
+    )
+    assert ask("insert_cell", source="a\nb", after="use-t") == [
+        "new code cell behind use-title [2] '# Use':\na\nb"
+    ]
+    assert ask("move_cell", id="use-code") == ["move use-code [4] 'y = x + 1 print(y)' to the top"]
+    assert ask("run_notebook", "deny", path="x.ipynb")[0] == "path: x.ipynb"
+    assert len(sources(path)) == 5
+
+
+def test_nobody_is_asked_about_what_cannot_be_done(ask, use):
+    use("notebook_outline")
+    with pytest.raises(ToolError, match="no cell 'nope'"):
+        ask("edit_cell", id="nope", new="")
+    with pytest.raises(ToolError, match="not in cell"):
+        ask("edit_cell", id="use-code", old="nope", new="")
+    with pytest.raises(ToolError, match="only code cells"):
+        ask("run_cell", id="use-title")
+
+
+def test_the_cell_view_sees_which_cell(tools, use, path):
+    gist = {tool.name: tool.describe for tool in tools}
+    assert gist["run_cell"]({"id": "use-code"}) == "cell use-code"
+    use("read_cells")
+    at = [cell["id"] for cell in valid(path)["cells"]].index
+    code, text = at("use-code"), at("load-title")
+    assert gist["run_cell"]({"id": "use-code"}) == f"cell {code}: y = x + 1 …"
+    assert gist["run_cells"]({"ids": ["use-code", "load-t"]}) == f"cells {code} and {text}"
+    assert gist["edit_cell"]({"id": "use-code", "new": "a\nb"}) == f"cell {code}: a …"
+    assert gist["move_cell"]({"id": "use-code"}) == f"cell {code} to the top"
+    assert gist["insert_cell"]({"source": "import a\na = 1\nb"}) == "a = 1 …"
+    use("insert_cell", source="new", after="load-title")
+    assert gist["run_cell"]({"id": "use-code"}) == f"cell {code + 1}: y = x + 1 …"
+    assert gist["run_notebook"]({"path": "a\u202e.ipynb"}) == "a\\u202e.ipynb"
+    for describe in gist.values():
+        assert describe is None or isinstance(describe({}), str)
+
+
+# stories
+
+
+def test_outline_edit_run(shell, path, tools, make_agent):
+    agent = make_agent(
+        call("notebook_outline"),
+        call("edit_cell", id="load-code", old="20", new="41"),
+        call("run_cells", ids=["load-code", "use-code"]),
+        call("insert_cell", source="## Result", type="markdown", after="use-code"),
+        "done",
+        tools=list(tools),
+    )
+    assert take_turn(agent)[-1] == TurnEnded("answered")
+    results = [m for m in agent.messages if m.role == "tool"]
+    assert not any(m.failed for m in results)
+    cells = valid(path)["cells"]
+    assert cells[3]["outputs"][0]["text"] == ["42\n"]
+    assert cells[4]["source"] == ["## Result"]
+
+
+def test_the_user_edits_meanwhile(shell, path, tools, make_agent):
+    """The agent's edit is refused, shows the user's text, and the next one is for that."""
+    edit = tools.get("edit_cell")
+
+    async def with_a_user(context, arguments):
+        if not edited:
+            edited.append(True)
+            await FileDocument(path).replace(
+                "use-code", "y = x * 3\nprint(y)", seen=source_hash("y = x + 1\nprint(y)")
+            )
+        return await edit.run(context, arguments)
+
+    edited = []
+    agent = make_agent(
+        call("read_cells"),
+        call("edit_cell", id="use-code", old="x + 1", new="x + 2"),
+        call("edit_cell", id="use-code", old="x * 3", new="x * 4"),
+        "done",
+        tools=[replace(tool, run=with_a_user) if tool.name == "edit_cell" else tool
+               for tool in tools],
+    )  # fmt: skip
+    take_turn(agent)
+    results = [m for m in agent.messages if m.role == "tool"]
+    assert [m.failed for m in results] == [False, True, False]
+    assert "y = x * 3" in results[1].text
+    assert sources(path)[3] == "y = x * 4\nprint(y)"
+
+
+def test_a_refusal_leaves_notebook_and_conversation_whole(path, tools, make_agent):
+    guarded = asking(tools, Guard(), Recorder("deny"))
+    before = path.read_bytes()
+    agent = make_agent(
+        call("read_cells"),
+        call("edit_cell", id="use-code", new="x"),
+        call("run_cell", id="load-code"),
+        "done",
+        tools=list(Toolset(guarded)),
+    )
+    events = take_turn(agent)
+    asked = [event for event in events if isinstance(event, ApprovalAsked)]
+    assert [event.shown.splitlines()[-1] for event in asked] == ["+x", "x"]
+    assert path.read_bytes() == before
+    assert every_call_has_one_result(agent.messages)
