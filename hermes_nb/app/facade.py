@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Self
 
 from hermes_nb.app.config import APPROVE_MODES, load_settings
-from hermes_nb.app.executors import HERE
-from hermes_nb.app.inputs import inputs_of
 from hermes_nb.app.jobs import Jobs
-from hermes_nb.app.map_items import Plan
-from hermes_nb.app.mapping import Mapped, run_map
+from hermes_nb.app.maps.executors import HERE
+from hermes_nb.app.maps.inputs import inputs_of
+from hermes_nb.app.maps.items import Plan
+from hermes_nb.app.maps.mapping import Mapped, run_map
 from hermes_nb.app.opening import Opening
 from hermes_nb.app.progress_line import ProgressLine, wanted
 from hermes_nb.app.turn import Turn, turn_of

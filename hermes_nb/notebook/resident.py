@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.app.build import open_store
-from hermes_nb.app.checkpoints import Checkpoints
+from hermes_nb.app.checkpoints.checkpoints import Checkpoints
 from hermes_nb.app.config import Settings
 from hermes_nb.app.equipment import Equipment
 from hermes_nb.app.jobs import Jobs

@@ -10,9 +10,9 @@ import time
 
 import nbformat
 import pytest
-from hermes_nb.app.fanout import Fanout
-from hermes_nb.app.inputs import inputs_of
-from hermes_nb.app.map_items import Plan
+from hermes_nb.app.maps.fanout import Fanout
+from hermes_nb.app.maps.inputs import inputs_of
+from hermes_nb.app.maps.items import Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from hermes_nb.app.checkpoint_cells import CellJson, Cells
-from hermes_nb.app.checkpoint_undo import CellsRestored
+from hermes_nb.app.checkpoints.cells import CellJson, Cells
+from hermes_nb.app.checkpoints.undo import CellsRestored
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import canonical_json, one_line
 from hermes_nb.notebook.cells.document import Cell, NotebookDocument

@@ -15,11 +15,11 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from hermes_nb.app.config import Settings
 from hermes_nb.app.delegation import SOURCE as CHILD
-from hermes_nb.app.executors import HERE
-from hermes_nb.app.fanout import Fanout
-from hermes_nb.app.inputs import inputs_of
-from hermes_nb.app.map_items import Plan
-from hermes_nb.app.mapping import Mapped, run_map
+from hermes_nb.app.maps.executors import HERE
+from hermes_nb.app.maps.fanout import Fanout
+from hermes_nb.app.maps.inputs import inputs_of
+from hermes_nb.app.maps.items import Plan
+from hermes_nb.app.maps.mapping import Mapped, run_map
 from hermes_nb.app.models import build_model, is_embedded
 from hermes_nb.app.spending import standing_budgets
 from hermes_nb.core.budget import Budget, Limits

@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from hermes_nb.app.amounts import used
-from hermes_nb.app.fanout import Fanout
-from hermes_nb.app.map_items import Item
-from hermes_nb.app.map_table import rows_of, table_markdown
+from hermes_nb.app.maps.fanout import Fanout
+from hermes_nb.app.maps.items import Item
+from hermes_nb.app.maps.table import rows_of, table_markdown
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.display.showing import show
 from hermes_nb.notebook.display.transcript import plain_text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hermes_nb.app.map_task import MapResult
+from hermes_nb.app.maps.task import MapResult
 from hermes_nb.core.claims import Claim
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.text import canonical_json, one_line

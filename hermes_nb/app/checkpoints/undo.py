@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from hermes_nb.app.checkpoint_cells import Cells, load_cells
-from hermes_nb.app.checkpoint_diff import cells_diff, file_diff, shown_path
-from hermes_nb.app.checkpoint_files import NotRestored, put_back
-from hermes_nb.app.checkpoint_records import FileItem, FileState, Index, TurnRecord
-from hermes_nb.app.checkpoint_store import CheckpointStore, SavedCopyLost
+from hermes_nb.app.checkpoints.cells import Cells, load_cells
+from hermes_nb.app.checkpoints.diff import cells_diff, file_diff, shown_path
+from hermes_nb.app.checkpoints.files import NotRestored, put_back
+from hermes_nb.app.checkpoints.records import FileItem, FileState, Index, TurnRecord
+from hermes_nb.app.checkpoints.store import CheckpointStore, SavedCopyLost
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import HermesError
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hermes_nb.app.checkpoint_records import FileItem, FileState
+from hermes_nb.app.checkpoints.records import FileItem, FileState
 from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import HermesError
 

@@ -18,11 +18,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from hermes_nb.app.executors import Crew
-from hermes_nb.app.inputs import Input
 from hermes_nb.app.jobs import Job, Jobs
-from hermes_nb.app.map_items import ERROR, Item, ItemStatus, Plan, digest_of, known, progress_of
-from hermes_nb.app.map_task import MapResult, MapTask, perform
+from hermes_nb.app.maps.executors import Crew
+from hermes_nb.app.maps.inputs import Input
+from hermes_nb.app.maps.items import ERROR, Item, ItemStatus, Plan, digest_of, known, progress_of
+from hermes_nb.app.maps.task import MapResult, MapTask, perform
 from hermes_nb.app.portions import Portion, pools, portions
 from hermes_nb.core.budget import Budget, refusal
 from hermes_nb.core.calls import STOP_GRACE, in_thread

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.app.checkpoint_cells import Cells, NoRoom, keep_cells
-from hermes_nb.app.checkpoint_files import look, missing_folders
-from hermes_nb.app.checkpoint_records import CellsItem, FileItem, FileState
-from hermes_nb.app.checkpoint_store import CheckpointStore, OpenTurn
-from hermes_nb.app.checkpoint_undo import (
+from hermes_nb.app.checkpoints.cells import Cells, NoRoom, keep_cells
+from hermes_nb.app.checkpoints.files import look, missing_folders
+from hermes_nb.app.checkpoints.records import CellsItem, FileItem, FileState
+from hermes_nb.app.checkpoints.store import CheckpointStore, OpenTurn
+from hermes_nb.app.checkpoints.undo import (
     NothingToUndo,
     Restorer,
     Undoer,

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_nb.app.checkpoint_records import Index, TurnRecord, dumps, loads
+from hermes_nb.app.checkpoints.records import Index, TurnRecord, dumps, loads
 from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 from hermes_nb.core.errors import HermesError
 

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
-from hermes_nb.app.map_task import remote
+from hermes_nb.app.maps.task import remote
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line

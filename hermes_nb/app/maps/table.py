@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hermes_nb.app.map_items import Item
+from hermes_nb.app.maps.items import Item
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact

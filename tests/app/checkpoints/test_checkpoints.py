@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.app.checkpoint_records import (
+from hermes_nb.app.checkpoints.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.app.checkpoints.records import (
     CellsItem,
     FileItem,
     FileState,
@@ -23,8 +24,7 @@ from hermes_nb.app.checkpoint_records import (
     dumps,
     loads,
 )
-from hermes_nb.app.checkpoint_undo import CellsRestored
-from hermes_nb.app.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.app.checkpoints.undo import CellsRestored
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.tools import Risk, Toolset
 from hermes_nb.tools.files import files
@@ -37,7 +37,7 @@ from hypothesis import strategies as st
 from tests.patience import until
 from tests.tools.support import context_for, run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 S = "20261121-aaaa"
 
 
@@ -436,7 +436,7 @@ def test_two_processes_write_one_session_side_by_side(home, work):
     code = f"""
 import sys
 from pathlib import Path
-from hermes_nb.app.checkpoints import Checkpoints
+from hermes_nb.app.checkpoints.checkpoints import Checkpoints
 saved = Checkpoints(Path({str(home / "checkpoints")!r}))
 for turn in range(1, 11):
     path = Path({str(work)!r}) / f"{{sys.argv[1]}}{{turn}}"
@@ -468,7 +468,7 @@ def test_killed_in_the_middle_it_stays_readable(home, work, delay):
     path.write_text("start", encoding="utf-8")
     code = f"""
 from pathlib import Path
-from hermes_nb.app.checkpoints import Checkpoints
+from hermes_nb.app.checkpoints.checkpoints import Checkpoints
 saved = Checkpoints(Path({str(home / "checkpoints")!r}), limit_bytes=20_000)
 path = Path({str(path)!r})
 print("ready", flush=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_nb.app.executors import open_crew
-from hermes_nb.app.fanout import Fanout
-from hermes_nb.app.inputs import Input
 from hermes_nb.app.jobs import Jobs
-from hermes_nb.app.map_items import Item, Plan, progress_of
-from hermes_nb.app.map_table import Rows, rows_of, table_markdown, table_of
+from hermes_nb.app.maps.executors import open_crew
+from hermes_nb.app.maps.fanout import Fanout
+from hermes_nb.app.maps.inputs import Input
+from hermes_nb.app.maps.items import Item, Plan, progress_of
+from hermes_nb.app.maps.table import Rows, rows_of, table_markdown, table_of
 from hermes_nb.app.spending import together
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.claims import ClaimLedger

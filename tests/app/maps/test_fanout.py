@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app import executors
-from hermes_nb.app.executors import open_crew
-from hermes_nb.app.fanout import Fanout
-from hermes_nb.app.inputs import MOST, Input, inputs_of
-from hermes_nb.app.map_items import Plan
-from hermes_nb.app.map_table import rows_of, table_markdown
-from hermes_nb.app.map_task import MapResult, MapTask, perform, remote
+from hermes_nb.app.maps import executors
+from hermes_nb.app.maps.executors import open_crew
+from hermes_nb.app.maps.fanout import Fanout
+from hermes_nb.app.maps.inputs import MOST, Input, inputs_of
+from hermes_nb.app.maps.items import Plan
+from hermes_nb.app.maps.table import rows_of, table_markdown
+from hermes_nb.app.maps.task import MapResult, MapTask, perform, remote
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, StoreError
 from hermes_nb.core.messages import Usage
@@ -120,7 +120,7 @@ def test_what_somebody_else_began_is_unknown_and_never_begun_twice_unasked(store
     async def reads(number):
         return await inputs[number].read()
 
-    from hermes_nb.app.map_items import digest_of
+    from hermes_nb.app.maps.items import digest_of
 
     key = digest_of(["a", asyncio.run(reads(0))])
     store.claim(plan.run, key, owner="elsewhere:77:token")
@@ -283,7 +283,7 @@ def test_a_notebook_is_read_as_its_cells(tmp_path):
     )
 )
 def test_no_json_breaks_the_reading_of_a_notebook(tmp_path_factory, value):
-    from hermes_nb.app.inputs import read_notebook_text
+    from hermes_nb.app.maps.inputs import read_notebook_text
     from hermes_nb.core.errors import ToolError
 
     path = tmp_path_factory.mktemp("n") / "a.ipynb"
@@ -340,7 +340,7 @@ def test_an_empty_reply_is_asked_about_once():
 
 
 def loopback_pool():
-    """Make an executor, as `--executor tests.app.test_fanout:loopback_pool` names it."""
+    """Make an executor, as `--executor tests.app.maps.test_fanout:loopback_pool` names it."""
     return ThreadPoolExecutor(3)
 
 
@@ -349,7 +349,7 @@ def test_any_executor_does_the_tasks_by_the_models_name(tmp_path, monkeypatch):
         with Hermes("loopback", base_url=server.url, cwd=tmp_path) as hermes:
             mapped = hermes.map(
                 "go", {f"n{n}": str(n) for n in range(7)},
-                executor="tests.app.test_fanout:loopback_pool",
+                executor="tests.app.maps.test_fanout:loopback_pool",
             )  # fmt: skip
         assert [item.answer for item in mapped.items] == ["hello"] * 7
         assert len(server.exchanges) == 7

@@ -1,0 +1,1 @@
+"""One prompt over many inputs, on whatever runs them."""
