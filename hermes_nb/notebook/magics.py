@@ -17,8 +17,6 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, Unicode, observe
 
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.tools import Tool
 from hermes_nb.notebook.commands.completion import Completions
 from hermes_nb.notebook.input import transformers
 from hermes_nb.notebook.input.magic_line import split_options
@@ -26,6 +24,8 @@ from hermes_nb.notebook.keys import refuse_key
 
 if TYPE_CHECKING:
     from hermes_nb.app.turn import Turn
+    from hermes_nb.core.protocols import ChatModel
+    from hermes_nb.core.tools import Tool
 
 
 @magics_class
