@@ -37,6 +37,13 @@ def test_a_reloaded_page_gets_it_back_and_one_that_was_closed_stays_closed(side)
     assert not side.panel.count()
 
 
+def test_an_extension_that_is_unloaded_takes_it_along(side):
+    side.fresh()
+    side.open()
+    side.notebook.kernel("%unload_ext hermes_nb")
+    side.notebook.page.wait_for_function(f"{PANELS}.length === 0")
+
+
 def test_each_notebook_has_a_panel_of_its_own_which_ends_with_its_kernel(open_notebook, model):
     notebook = open_notebook("%hermes panel", "x")
     side = Side(notebook, model)

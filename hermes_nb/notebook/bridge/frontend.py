@@ -160,6 +160,11 @@ class FrontEnd:
             page = await self.probe(absent)
         return None
 
+    def drop(self, name: str) -> None:
+        """Have the page take away what it shows by that name, if there still is a page."""
+        if self._page is not None and self._channel is not None and not self._channel.closed:
+            self._channel.tell(self._page.name, "drop", {"id": name})
+
     async def _answer(
         self, asked: asyncio.Future[Mapping[str, Any]], channel: Channel, page: Info
     ) -> Mapping[str, Any] | None:

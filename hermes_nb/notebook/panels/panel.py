@@ -133,6 +133,7 @@ class Panel:
             happenings.watchers.remove(self)
         if self._hello in frontend.listeners:
             frontend.listeners.remove(self._hello)
+        frontend.drop("panel")
         self._actions.close()
         self._kit.close()
 
