@@ -6,6 +6,7 @@ package imports neither a model SDK nor Jupyter, and writes nothing.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["Hermes", "Turn", "load_ipython_extension", "unload_ipython_extension"]
+
+# What went wrong is told in the turn; the log is for those who ask for it, and no output of cells.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types are above

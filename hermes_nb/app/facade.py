@@ -20,11 +20,11 @@ async with Hermes() as hermes:
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from hermes_nb.app.config import APPROVE_MODES, load_settings
 from hermes_nb.app.jobs import Jobs
@@ -44,6 +44,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.tools.schema import as_tool
 
 __all__ = ["Hermes", "Refusing", "Turn"]
 
@@ -62,11 +63,11 @@ class Hermes:
     """An agent with a session of its own.
 
     `model` is a name, or a `ChatModel` such as `ScriptedModel`. `tools` are toolset names, tools
-    of yours, or both; names choose among the built-in ones. `approve` is a mode (`ask`, `edits`,
-    `all`, `never`) or an `Approver`; without one, what would ask is refused. `window` is the
-    context window in tokens, `auxiliary` the model for work beside the conversation: summaries of
-    long or old ones. Raises `ConfigError` for what cannot be used; nothing is built before the
-    first turn.
+    and functions of yours, or both; names choose among the built-in ones. `approve` is a mode
+    (`ask`, `edits`, `all`, `never`) or an `Approver`; without one, what would ask is refused.
+    `window` is the context window in tokens, `auxiliary` the model for work beside the
+    conversation: summaries of long or old ones. Raises `ConfigError` for what cannot be used;
+    nothing is built before the first turn.
 
     While `ask` waits, a line on stderr says what is going on, if that is a terminal; set
     `HERMES_NB_PROGRESS=0` or the attribute `progress` to switch it off.
@@ -80,12 +81,14 @@ class Hermes:
         api_key: str | None = None,
         home: str | Path | None = None,
         cwd: str | Path | None = None,
-        tools: Iterable[str | Tool] | None = None,
+        tools: Iterable[str | Tool | Callable[..., Any]] | None = None,
         approve: str | Approver | None = None,
         window: int | None = None,
         auxiliary: ChatModel | None = None,
     ) -> None:
-        given = None if tools is None else tuple(tools)
+        given = None
+        if tools is not None:
+            given = tuple(each if isinstance(each, str) else as_tool(each) for each in tools)
         approver: Approver = Refusing()
         if approve is not None and not isinstance(approve, str):
             approver, approve = approve, "ask"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -179,13 +180,16 @@ def use_model(model: ChatModel) -> None:
     _magics().resident.use(model)
 
 
-def use_tools(*tools: Tool) -> None:
+def use_tools(*tools: Tool | Callable[..., Any]) -> None:
     """Let the agent of this kernel call tools of yours from now on; the conversation stays.
 
-    One handed over earlier under the same name is replaced, one of Hermes' own is not: the next
-    turn says so. Raises `ConfigError` where `%load_ext hermes_nb` has not run.
+    A plain function becomes a tool as by `@tool`. One handed over earlier under the same name is
+    replaced, one of Hermes' own is not: the next turn says so. Raises `ConfigError` where
+    `%load_ext hermes_nb` has not run, and TypeError for what no tool can be made of.
     """
-    _magics().resident.use_tools(tools)
+    from hermes_nb.tools.schema import as_tool
+
+    _magics().resident.use_tools([as_tool(each) for each in tools])
 
 
 def last_turn() -> Turn | None:

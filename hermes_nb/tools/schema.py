@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints, overload
 
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Run, Tool, ToolContext
 from hermes_nb.tools.annotations import Shape, shape_of, without_none
 from hermes_nb.tools.arguments import Checker
@@ -59,7 +60,10 @@ def tool(
 
 
 def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
-    """Return a tool as it is, and make one of a plain function."""
+    """Return a tool as it is, and make one of a plain function; raise TypeError for the rest."""
+    if not (isinstance(thing, Tool) or hasattr(thing, "__name__")):
+        message = f"{one_line(repr(thing), 60)} is neither a tool nor a function"
+        raise TypeError(message)
     return thing if isinstance(thing, Tool) else tool(thing)
 
 

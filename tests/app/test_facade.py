@@ -219,6 +219,25 @@ def test_a_tool_that_is_not_there_is_said(tmp_path):
         hermes.ask("go")
 
 
+def test_a_tool_that_breaks_is_told_to_the_model_and_not_printed(tmp_path):
+    code = f"""
+from hermes_nb import Hermes
+from hermes_nb.models.scripted import ScriptedModel, call
+def divide(by: int) -> str:
+    return str(1 // by)
+model = ScriptedModel([call("divide", by=0), "Sorry."])
+with Hermes(model, cwd={str(tmp_path)!r}, tools=[divide]) as hermes:
+    assert hermes.ask("divide").text == "Sorry."
+print(model.requests[1].messages[-1].text)
+"""
+    environment = os.environ | {"HERMES_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "ZeroDivisionError" in done.stdout
+    assert done.stderr == ""
+
+
 def test_closing_closes_both_models_and_the_store_whatever_fails(tmp_path, home):
     main = Closing(["one"], problem=OSError("stuck"))
     beside = Closing([])

@@ -36,3 +36,20 @@ def test_they_are_called_replaced_and_keep_the_conversation(shell, home):
     shell.run_cell("%hermes --tools mine and now")
     assert model.requests[4].messages[-1].text == "nothing at all"
     assert [each.name for each in model.requests[4].tools] == ["weigh"]
+
+
+@pytest.mark.new_prefix
+def test_a_plain_function_is_made_a_tool_and_what_is_none_is_refused(shell, home):
+    load(shell)
+
+    def height(name: str, unit: str = "m") -> str:
+        """Measure something."""
+        return f"3 {unit}"
+
+    model = ScriptedModel([call("height", name="it", unit="ft"), "3 ft."])
+    use_model(model)
+    use_tools(height)
+    shell.run_cell("%hermes how high is it")
+    assert model.requests[1].messages[-1].text == "3 ft"
+    with pytest.raises(TypeError):
+        use_tools(7)
