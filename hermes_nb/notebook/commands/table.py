@@ -28,8 +28,8 @@ Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "
 class Command:
     """A command: what it takes, what it is for, and what it does.
 
-    `run` is `module:function` in this package. `words` are what its first word may be, and `names`
-    the kind of names that it takes: behind a word in `before`, or as its first one.
+    `run` is `module:function`, below `hermes_nb.notebook`. `words` are what its first word may be,
+    and `names` the kind of names that it takes: behind a word in `before`, or as its first one.
     """
 
     usage: str = ""

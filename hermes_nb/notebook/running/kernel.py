@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 from hermes_nb.notebook.cells.outputs import strip_ansi
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.running.collector import Collector, Output
+from hermes_nb.notebook.running.nested import NestedCell
 from hermes_nb.notebook.running.shellstate import captured, text_of, undisturbed
 from hermes_nb.notebook.values.kinds import Foreign
-from hermes_nb.notebook.values.nested import NestedCell
 
 GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from hermes_nb.notebook.interrupt import Signals
-from hermes_nb.notebook.values.figures import UserFigures
+from hermes_nb.notebook.running.figures import UserFigures
 from hermes_nb.notebook.values.kinds import Foreign
 
 
