@@ -293,6 +293,8 @@ def test_one_action_of_each_tab_by_keyboard_alone(side):
     side.turn()
     side.reach(side.field("Search"))
     side.notebook.page.keyboard.type("penguin-units")
+    names = side.panel.locator("button.hermes-name").locator("visible=true")
+    side.notebook.until(lambda: names.all_text_contents() == ["penguin-units"])
     side.reach(side.button("penguin-units"))
     side.keys("Space")
     side.reach(side.button("Turn off"))
