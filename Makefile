@@ -76,6 +76,7 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	@$(BIN)/mypy
+	@cd bench && ../$(BIN)/mypy --config-file mypy.ini *.py
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo

@@ -10,7 +10,6 @@ has what that left in the home.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -28,7 +27,7 @@ SKILL = "---\nname: {name}\ndescription: {words} number {n}, for tables and plot
 def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["HERMES_HOME"] = home
-        asyncio.run(_bill())
+        _bill()
     first, later = [], []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as place:
@@ -44,15 +43,32 @@ def main() -> None:
     )
 
 
-async def _bill() -> None:
+def _bill() -> None:
+    """Print the bill as a kernel has it, whose tools depend on there being one."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(Path(__file__).parent))
+    try:
+        reply = client.execute_interactive("import prompt; await prompt.bill(get_ipython())")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    if reply["content"]["status"] != "ok":
+        sys.exit("\n".join(reply["content"]["traceback"]))
+
+
+async def bill(shell) -> None:
     from hermes_nb.app.filling import schema_tokens, shares
     from hermes_nb.app.session import Identity, Session
-    from IPython.core.interactiveshell import InteractiveShell
+    from hermes_nb.memory.sessions import SqliteStore
+    from hermes_nb.models.scripted import ScriptedModel
+    from hermes_nb.notebook.resident import Resident
 
-    shell = InteractiveShell.instance()
+    resident = Resident(shell, say=print)
+    resident.use(ScriptedModel([]))
     session = Session.start(
-        store=_memory_store(),
-        equipment=_equipment(shell),
+        store=SqliteStore(":memory:"),
+        equipment=resident.equipment(resident.settings()),
         identity=Identity(source="notebook"),
         warn=print,
     )
@@ -74,50 +90,6 @@ async def _bill() -> None:
     print(f"{'tool schemas':28}{schema_tokens(session.agent.tools):10,}{total:10,}")
     print(f"{'fixed part (limit 3,000)':28}{'':10}{fixed + total:10,}")
     await counter.close()
-
-
-def _equipment(shell):
-    from hermes_nb.app.config import load_settings
-    from hermes_nb.app.workshop import Workshop
-    from hermes_nb.models.scripted import ScriptedModel
-    from hermes_nb.notebook.desk import Desk
-    from hermes_nb.notebook.tools.kernel_tools import kernel_tools
-    from hermes_nb.notebook.tools.notebook_tools import notebook_tools
-    from hermes_nb.safety.guard import Guard
-
-    settings = load_settings()
-    desk = Desk(
-        shell,
-        home=lambda: settings.home,
-        explicit=lambda: "",
-        session=lambda: "",
-        turn=lambda: 0,
-    )
-    own = kernel_tools(shell) + notebook_tools(
-        shell,
-        desk.document,
-        turn_mark=dict,
-        seen=desk.seen,
-        path=lambda: "",
-        root=Path.cwd,
-    )
-    workshop = Workshop(
-        settings,
-        root=Path(tempfile.mkdtemp()),
-        store=_memory_store(),
-        guard=Guard(),
-        approver=None,
-        session=lambda: None,
-        own=own,
-        tell=print,
-    )
-    return workshop.equipment(ScriptedModel([]))
-
-
-def _memory_store():
-    from hermes_nb.memory.sessions import SqliteStore
-
-    return SqliteStore(":memory:")
 
 
 class _Estimate:
@@ -186,11 +158,11 @@ def _build(place: Path) -> None:
     from hermes_nb.app.config import load_settings
     from hermes_nb.app.knowledge import Knowledge
     from hermes_nb.core.tools import Tool, Toolset
+    from hermes_nb.memory.sessions import SqliteStore
 
     settings = load_settings(home=place / "home")
-    knowledge = Knowledge(
-        settings, workdir=place / "work", store=_memory_store(), tell=lambda _: None
-    )
+    store = SqliteStore(":memory:")
+    knowledge = Knowledge(settings, workdir=place / "work", store=store, tell=lambda _: None)
     tools = Toolset([Tool(name="skill_view", description="", parameters={}, run=print)])
     times = []
     for _ in range(4):

@@ -190,7 +190,7 @@ def documents() -> Iterator[tuple[str, str]]:
 
 def described(package: metadata.Distribution) -> str:
     """Return what a package says of itself."""
-    return package.metadata.get_payload() or package.metadata["Description"] or ""
+    return (package.read_text("METADATA") or "").partition("\n\n")[2]
 
 
 def filled(texts: Iterable[str | Path]) -> str:

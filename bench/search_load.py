@@ -22,7 +22,8 @@ from pathlib import Path
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.encoding import encode
 from hermes_nb.memory.search import finding, index
-from hermes_nb.memory.store import migrations
+from hermes_nb.memory.store import message_rows, migrations, session_rows
+from hermes_nb.memory.store.session_rows import SessionRow
 
 LIMITS = {100_000: 30.0, 1_000_000: 250.0}
 """Milliseconds at the 95th percentile, by messages in the store."""
@@ -80,17 +81,11 @@ def make(path: Path, number: int, language: Language) -> None:
         session, position = f"20261121-220751-{row // SESSION:06x}", row % SESSION
         at = STARTED + row * SECONDS
         if position == 0:
-            connection.execute(
-                "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started,"
-                " written) VALUES (?, '', 'bench', '', '', '', ?, ?)",
-                (session, at, at),
-            )
+            began = SessionRow(id=session, source="bench", started=at)
+            session_rows.insert(connection, began)
         message = (Message.user, Message.assistant)[row % 2](language.text())
         text += len(message.text)
-        connection.execute(
-            "INSERT INTO messages (session, position, role, body, at) VALUES (?, ?, ?, ?, ?)",
-            (session, position, message.role, encode(message), at),
-        )
+        message_rows.append(connection, session, message.role, encode(message), at)
         if index.is_time(row + 1, size=0):
             index.catch_up(connection)
             connection.execute("COMMIT")
