@@ -20,7 +20,7 @@ from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory.encoding import decode, encode, storable
-from hermes_nb.memory.search import finding, index, indexing
+from hermes_nb.memory.search import documents, finding, index, indexing
 from hermes_nb.memory.store import message_rows, session_rows
 from hermes_nb.memory.store.guarded import guarded
 from hermes_nb.memory.store.ledger import Ledger
@@ -236,7 +236,10 @@ class SqliteStore(Ledger):
                 row = self.database.write(add)
             except sqlite3.IntegrityError:  # it was there once
                 row = self._in_session(session_id, add)
-        return index.is_time(row, size=len(body))
+        if index.is_time(row, size=len(body)):
+            return True
+        documents.expect(body, message)
+        return False
 
     @guarded
     def _replace(

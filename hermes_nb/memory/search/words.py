@@ -40,6 +40,7 @@ _NO_WORD = re.compile(f"[^\0-\x7f\\w{_MARKS}]+")
 _ASCII = bytes(n if chr(n).isalnum() or chr(n) == "'" else 32 for n in range(128)) + bytes(128)
 _ACCENTS = re.compile("[\u0300-\u036f\u0483-\u0487\u200c\u200d]")
 _RUNS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
+_PUNCTUATION = re.compile(r"[\0-/:-@\[-`{-\x7f]")
 _POSSESSIVE = re.compile("['\u2019]s?$")
 _CAMEL = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
 _COMPOUND = re.compile("[a-z][A-Z]|[A-Z]{2}[a-z]|[A-Za-z][0-9]|[0-9][A-Za-z]")
@@ -145,7 +146,8 @@ _FORMS = _Forms()
 
 def _read(piece: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the terms of a word, and those that a compound such as `KeyError` has besides."""
-    word = _POSSESSIVE.sub("", fold(piece).strip("'")).replace("'", "").replace("\u2019", "")
+    word = _POSSESSIVE.sub("", fold(piece).strip("'")).replace("\u2019", "")
+    word = _PUNCTUATION.sub("", word)  # an apostrophe, or what folding made of \u2474
     if not word.isascii():
         return tuple(run if len(run) == 1 else stem(run) for run in _RUNS.findall(word)), ()
     if not word:

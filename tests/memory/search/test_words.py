@@ -65,6 +65,7 @@ def test_a_form_means_one_word():
 
 
 @given(st.text())
+@example("\u2474 (\u249c)")
 def test_terms_fit_the_index(text):
     for term in words.indexed(text).split():
         assert term
