@@ -283,7 +283,7 @@ class _Reader:
 
 _LOOK = 2
 """Units of work for looking whether a sentence that has what a frame needs has the frame."""
-_SHARE = 3
+_SHARE = 5
 """Part of all the work that this can be, so that something is left for patterns."""
 
 

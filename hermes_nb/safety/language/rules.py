@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -113,29 +114,19 @@ class Places:
     """Where the classes of a row of tags stand, worked out for each when it is asked for."""
 
     def __init__(self, tags: str) -> None:
-        self._tags = tags
-        self._here = frozenset(tags)
-        self._by_tag: dict[str, list[int]] = {}
+        self._by_tag: defaultdict[str, list[int]] = defaultdict(list)
+        for place, tag in enumerate(tags):  # all of them: to look for each takes longer
+            self._by_tag[tag].append(place)
         self._by_need: dict[int, list[int]] = {}
 
     def of(self, need: int) -> list[int]:
         """Return where a tag has one of the classes of a mask, in order."""
         found = self._by_need.get(need)
         if found is None:
-            lists = list(map(self._of_tag, self._here & having(need)))
+            lists = [self._by_tag[tag] for tag in self._by_tag.keys() & having(need)]
             found = sorted(chain.from_iterable(lists)) if len(lists) > 1 else [*chain(*lists)]
             self._by_need[need] = found
         return found
-
-    def _of_tag(self, tag: str) -> list[int]:
-        places = self._by_tag.get(tag)
-        if places is None:
-            places = self._by_tag[tag] = []
-            at = self._tags.find(tag)
-            while at >= 0:
-                places.append(at)
-                at = self._tags.find(tag, at + 1)
-        return places
 
     def near(self, needs: tuple[int, ...], reach: int) -> Iterator[tuple[int, int]]:
         """Yield where a match can begin: from and to, around the rarest class with all others."""

@@ -27,11 +27,14 @@ class Sentences:
         """Where each stands among the tags, from and to, and its number."""
         numbers: dict[str, int] = {}
         for match in _SENTENCES.finditer(tags):
-            first, last = match.span()
-            for start in range(first, max(first + 1, last - _LONGEST // 2), _LONGEST // 2):
-                end = min(last, start + _LONGEST)
+            start, last = match.span()
+            while last - start > _LONGEST:
+                end = start + _LONGEST
                 number = numbers.setdefault(tags[start - 1 : end], len(numbers))
                 self.places.append((start, end, number))
+                start += _LONGEST // 2
+            number = numbers.setdefault(tags[start - 1 : last], len(numbers))
+            self.places.append((start, last, number))
         self.pieces = list(numbers)
         """The tags of each, by its number, with the one that stands before it."""
         self._by_tag: defaultdict[str, list[int]] = defaultdict(list)
