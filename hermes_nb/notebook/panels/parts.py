@@ -159,16 +159,46 @@ def push(kit: Kit, act: Act, *classes: str) -> Push:
     return made
 
 
+class Buttons:
+    """The buttons of one line: its name, if that opens it, and what can be done with it."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._name = Push(kit, "hermes-link", "hermes-name")
+        self._acts: list[Push] = []
+
+    def show(self, line: Line) -> None:
+        """Make them the buttons of a line."""
+        while len(self._acts) < len(line.acts):
+            self._acts.append(Push(self._kit, "hermes-link"))
+        for made, act in zip(self._acts, line.acts, strict=False):
+            made.show(act)
+        if line.name is not None:
+            self._name.show(line.name)
+
+    def top(self, line: Line) -> tuple[Any, ...]:
+        """Return the widgets that stand before the text of the line that is shown."""
+        return (self._name.widget,) if line.name else ()
+
+    def below(self, line: Line) -> tuple[Any, ...]:
+        """Return those that stand below it."""
+        return tuple(made.widget for made in self._acts[: len(line.acts)])
+
+
 class Row:
-    """The widgets of one line."""
+    """The widgets of one line.
+
+    It has two sets of buttons and turns to the other one with every other item: a click on what a
+    page still shows, when the list has changed already, is about the item that was read there.
+    """
 
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
         self._head = kit.markup()
-        self._name = Push(kit, "hermes-link", "hermes-name")
         self._text = kit.markup()
         self._foot = kit.markup("", "hermes-small", "hermes-dim")
-        self._acts: list[Push] = []
+        self._buttons = Buttons(kit)
+        self._others: Buttons | None = None
         self._top = kit.box(line=True, css="hermes-foot")
         self._below = kit.box(line=True, css="hermes-foot")
         self._body = kit.box(css="hermes-row")
@@ -178,33 +208,26 @@ class Row:
     def show(self, line: Line, below: Any = None) -> None:  # noqa: ANN401 - ipywidgets has no types
         """Show another line, or the same one as it is now, and what is open `below` it."""
         if line == self._line:
-            self._take(line)
+            self._buttons.show(line)
         else:
             self._fill(line)
         parts = (*([self._head] if line.head else []), self._body)
         _set(self.widget, "children", (*parts, *([below] if below is not None else [])))
 
     def _fill(self, line: Line) -> None:
+        if self._line is not None and self._line.key != line.key:
+            self._buttons, self._others = self._others or Buttons(self._kit), self._buttons
         self._line = line
         _set(self._head, "value", line.head)
         _set(self._text, "value", line.text)
         _set(self._foot, "value", line.foot)
-        self._take(line)
-        acts = [push.widget for push in self._acts[: len(line.acts)]]
-        below = (*([self._foot] if line.foot else []), *acts)
-        _set(self._below, "children", below)
-        top = (self._name.widget, self._text) if line.name else ()
-        _set(self._top, "children", top)
-        first = (self._top if line.name else self._text,)
-        _set(self._body, "children", (*first, *([self._below] if below else [])))
-
-    def _take(self, line: Line) -> None:
-        while len(self._acts) < len(line.acts):
-            self._acts.append(Push(self._kit, "hermes-link"))
-        for made, act in zip(self._acts, line.acts, strict=False):
-            made.show(act)
-        if line.name is not None:
-            self._name.show(line.name)
+        self._buttons.show(line)
+        acts = self._buttons.below(line)
+        _set(self._below, "children", (*([self._foot] if line.foot else []), *acts))
+        name = self._buttons.top(line)
+        _set(self._top, "children", (*name, self._text) if name else ())
+        first = (self._top if name else self._text,)
+        _set(self._body, "children", (*first, *([self._below] if line.foot or acts else [])))
 
 
 class Listing(Generic[Item]):

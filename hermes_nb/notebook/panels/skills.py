@@ -128,7 +128,7 @@ class SkillsTab:
             Act(
                 label=shown_name(now.undoable),
                 tip="take back the last change of a skill",
-                do=self.managing("undo", ""),
+                do=self._taking_back(now.undoable),
             )
         )
         write(self._undoing, (self._undo.widget,) if now.undoable else (), "children")
@@ -192,17 +192,28 @@ class SkillsTab:
         self._detail.ask(document(text), skipped, text)
         return ""
 
-    def managing(self, action: str, name: str) -> Callable[[], None]:
-        """Return a click that changes the library, as the magic does."""
+    def _taking_back(self, shown: str) -> Callable[[], None]:
+        """Return a click that takes back the last change, if that is still the one shown."""
+        library = self._known.library
 
         async def work() -> str:
-            outcome: Outcome = await in_thread(lambda: self._known.library.manage(action, name))
-            if not outcome.applied:
-                raise Refused(outcome.message)
-            self._open = None
-            return outcome.message[:1].upper() + outcome.message[1:] + "."
+            if await in_thread(lambda: library.preview("undo")) != shown:
+                message = f"not done, the last change is another one by now: it was to {shown}"
+                raise Refused(message)
+            return await self._managed("undo", "")
 
         return self._place.doing(work)
+
+    def managing(self, action: str, name: str) -> Callable[[], None]:
+        """Return a click that changes the library, as the magic does."""
+        return self._place.doing(lambda: self._managed(action, name))
+
+    async def _managed(self, action: str, name: str) -> str:
+        outcome: Outcome = await in_thread(lambda: self._known.library.manage(action, name))
+        if not outcome.applied:
+            raise Refused(outcome.message)
+        self._open = None
+        return outcome.message[:1].upper() + outcome.message[1:] + "."
 
     def switching(self, skill: Skill, *, on: bool) -> Callable[[], None]:
         """Return a click that switches a skill on or off."""
@@ -226,12 +237,17 @@ class SkillsTab:
 
 
 class _Detail:
-    """A skill in full, and what can be done with it."""
+    """A skill in full, and what can be done with it.
+
+    As a `Row` it has two sets of buttons and turns to the other one with every other skill.
+    """
 
     def __init__(self, place: Place, tab: SkillsTab) -> None:
         self._tab = tab
         self._text = place.kit.markup()
-        self._acts = [push(place.kit, Act(label="", tip="", do=tab.close_detail)) for _ in range(3)]
+        nothing = Act(label="", tip="", do=tab.close_detail)
+        self._acts, self._others = ([push(place.kit, nothing) for _ in range(3)] for _ in range(2))
+        self._key = ""
         self._line = place.kit.box(line=True)
         self.widget = place.kit.box(self._text, self._line)
 
@@ -240,6 +256,7 @@ class _Detail:
         on = skill.enabled
         home = skill.source == "home"
         self._fill(
+            _key(skill),
             about,
             Act(
                 label="Turn off" if on else "Turn on",
@@ -263,6 +280,7 @@ class _Detail:
     def ask(self, about: str, skipped: Skipped, text: str) -> None:
         """Show a skill that is not trusted yet."""
         self._fill(
+            _key(skipped),
             about,
             Act(
                 label="Trust it as it is",
@@ -275,7 +293,10 @@ class _Detail:
             Act(label="Close", tip="leave it untrusted", do=self._tab.close_detail),
         )
 
-    def _fill(self, about: str, *acts: Act) -> None:
+    def _fill(self, key: str, about: str, *acts: Act) -> None:
+        if key != self._key:
+            self._key = key
+            self._acts, self._others = self._others, self._acts
         write(self._text, about)
         for made, act in zip(self._acts, acts, strict=False):
             made.show(act)

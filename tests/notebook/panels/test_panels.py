@@ -164,6 +164,55 @@ async def test_an_entry_is_added_edited_forgotten_and_brought_back(desk):
 
 
 @played
+async def test_a_late_click_is_about_the_line_that_was_read(desk):
+    memory = desk.resident.knowledge.memory
+    memory.apply("user", [{"action": "add", "content": f"Likes {n}"} for n in ("tea", "mate")])
+    await desk.open()
+    seen = desk.buttons("forget")
+    memory.apply("user", [{"action": "remove", "old_text": "Likes tea"}])
+    desk.panel.refresh()
+    await desk.panel.settled()
+    assert len(desk.buttons("forget")) == 1
+    seen[0].click()  # in a page that still shows the list as it was
+    await desk.panel.settled()
+    assert memory.entries("user") == ["Likes mate"]
+    assert "Removed" in await desk.click("forget")
+    assert not memory.entries("user")
+
+
+@played
+async def test_a_late_click_is_about_the_skill_that_was_open(desk):
+    for name in ("clean", "plot"):
+        desk.skill(name)
+    await desk.open("skills")
+    await desk.click("clean")
+    seen = desk.buttons("Delete")
+    await desk.click("plot")
+    seen[0].click()
+    await desk.panel.settled()
+    left = [skill.name for skill in desk.resident.knowledge.library.list(all_of_them=True)]
+    assert "plot" in left
+    assert "clean" not in left
+
+
+@played
+async def test_undo_takes_back_the_change_that_it_names_or_none(desk):
+    library = desk.resident.knowledge.library
+    for name in ("clean", "plot"):
+        text = SKILL.format(name=name, about="Does something useful")
+        assert library.manage("create", name, content=text).applied
+    await desk.open("skills")
+    seen = desk.buttons("undo create of skill 'plot'")
+    assert library.manage("delete", "clean").applied
+    seen[0].click()
+    await desk.panel.settled()
+    assert "Not done, the last change is another one by now" in desk.said
+    await desk.click("undo delete of skill 'clean'")
+    names = {skill.name for skill in library.list(all_of_them=True)}
+    assert {"clean", "plot"} <= names
+
+
+@played
 async def test_an_edit_is_kept_while_the_file_changes_under_it(desk):
     memory = desk.resident.knowledge.memory
     memory.apply("user", [{"action": "add", "content": "Likes tea"}])
