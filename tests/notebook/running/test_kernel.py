@@ -281,6 +281,18 @@ def test_autoreload_works_in_nested_code(run, tmp_path, monkeypatch):
     assert run("edited_by_agent.x").outputs[0]["data"]["text/plain"] == "22"
 
 
+ENDLESS_REPR = """\
+import time
+class R:
+    end = time.monotonic() + 60
+    def __repr__(self):
+        while time.monotonic() < self.end: pass
+        return "R"
+R()
+"""
+"""It has an end all the same: a report of a test that failed asks for it again."""
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -290,7 +302,7 @@ def test_autoreload_works_in_nested_code(run, tmp_path, monkeypatch):
         "import asyncio\nawait asyncio.sleep(60)",
         "import asyncio, time\nawait asyncio.sleep(0)\ntime.sleep(60)",
         "import asyncio\nawait asyncio.gather(asyncio.sleep(60), asyncio.sleep(30))",
-        "class R:\n    def __repr__(self):\n        while True: pass\nR()",
+        ENDLESS_REPR,
         "!sleep 60",
         "%time while True: pass",
     ],
