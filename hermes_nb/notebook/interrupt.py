@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ PATIENCE = 1.0
 AGAIN = 1.0009765625
 """Seconds between alarms once time is up. Code that swallows one meets the next; the odd fraction
 tells our timer from one that user code has set."""
+SOON = 0.01
+"""Seconds after which a signal comes again whose exception was lost in a finaliser."""
 
 
 class TimeLimit(KeyboardInterrupt):
@@ -123,6 +126,7 @@ class Signals:
         self._elsewhere = elsewhere
         self._before = signal.getsignal(signal.SIGINT)
         self._pending = False
+        self._raised: KeyboardInterrupt | None = None
 
     def raise_pending(self) -> None:
         """Raise KeyboardInterrupt if the user has pressed stop already.
@@ -138,7 +142,8 @@ class Signals:
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self._active and self._inside(frame):
             self.interrupted = True
-            raise KeyboardInterrupt
+            self._raised = KeyboardInterrupt()
+            raise self._raised
         if self._active and self._elsewhere:
             self.interrupted = True
             self._elsewhere()
@@ -150,11 +155,47 @@ class Signals:
     def _on_alarm(self, timeout: float, frame: FrameType | None) -> None:
         if self._active and self._inside(frame):
             self.timed_out = True
-            message = f"stopped after {timeout:g} s"
-            raise TimeLimit(message)
+            self._raised = TimeLimit(f"stopped after {timeout:g} s")
+            raise self._raised
         if self._active and self._elsewhere:
             self.timed_out = True
             self._elsewhere()
+
+    def _on_unraisable(self, lost: sys.UnraisableHookArgs) -> None:
+        """Send a signal again whose exception Python ignores.
+
+        So it does with all that comes out of `__del__`, what weak references call, and what
+        watches the garbage collector: the user would have to press stop twice.
+        """
+        mine = self._raised is not None and lost.exc_value is self._raised
+        if not mine or not self._active:
+            self._unraisable(lost)
+        elif isinstance(lost.exc_value, TimeLimit):
+            signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
+        else:
+            again = threading.Timer(SOON, self._interrupt_main)
+            again.daemon = True
+            again.start()
+
+    def _interrupt_main(self) -> None:
+        main = threading.main_thread().ident
+        if not self._active or main is None:
+            return
+        if sys.platform == "win32":
+            signal.raise_signal(signal.SIGINT)
+        else:
+            signal.pthread_kill(main, signal.SIGINT)  # `raise_signal` would not end its sleep
+
+    @contextmanager
+    def _not_lost(self) -> Iterator[None]:
+        self._unraisable = sys.unraisablehook
+        hook = sys.unraisablehook = self._on_unraisable
+        try:
+            yield
+        finally:
+            self._raised = None
+            if sys.unraisablehook is hook:
+                sys.unraisablehook = self._unraisable
 
 
 @contextmanager
@@ -184,9 +225,10 @@ def user_code(
         signal.signal(signal.SIGINT, signals._on_interrupt)  # noqa: SLF001
     put_back = _set_alarm(timeout, signals._on_alarm)  # noqa: SLF001
     try:
-        if inside is _anywhere:
-            signals.raise_pending()
-        yield signals
+        with signals._not_lost():  # noqa: SLF001
+            if inside is _anywhere:
+                signals.raise_pending()
+            yield signals
     finally:
         signals._active = False  # noqa: SLF001
         put_back()

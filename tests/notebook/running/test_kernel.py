@@ -318,6 +318,59 @@ def test_time_limit(run, code):
     assert "interrupt.py" not in "".join(done.outputs[-1]["traceback"])
 
 
+WATCHED = """\
+import gc
+def watch(phase, info):
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end: pass
+gc.callbacks.append(watch)
+try:
+    gc.collect()
+    while True: pass
+finally:
+    gc.callbacks.remove(watch)
+"""
+DELETED = """\
+class Endless:
+    def __del__(self):
+        while True: pass
+Endless()
+while True: pass
+"""
+REFERRED = """\
+import weakref
+def endless(_reference):
+    while True: pass
+class Thing: pass
+thing = Thing()
+reference = weakref.ref(thing, endless)
+del thing
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("code", [WATCHED, DELETED, REFERRED], ids=["gc", "del", "weakref"])
+def test_a_signal_is_not_lost_in_a_finaliser(run, monkeypatch, code):
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    hook = sys.unraisablehook
+    done = run(f"import time\n{code}", timeout=0.3)
+    assert done.timed_out and done.error.ename == "TimeLimit"
+    assert done.seconds < SOON
+    done = run(f"{PRESS}{code}")
+    assert done.interrupted and done.error.ename == "KeyboardInterrupt"
+    assert done.seconds < SOON
+    assert not lost
+    assert sys.unraisablehook is hook
+
+
+def test_other_errors_of_finalisers_are_told_as_ever(run, monkeypatch):
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: lost.append(what.exc_type))
+    run("class E:\n    def __del__(self): 1/0\nE()\nend = 1", timeout=5)
+    assert lost == [ZeroDivisionError]
+
+
 def test_code_that_ignores_being_stopped_is_left_behind(run, monkeypatch):
     monkeypatch.setattr("hermes_nb.notebook.running.kernel.GRACE", 0.2)
     done = run(
