@@ -26,9 +26,9 @@ import pytest
 
 if TYPE_CHECKING:
     from hermes_nb.core.protocols import ChatModel
-    from hermes_nb.models.canonical import Normaliser
     from hermes_nb.models.cassette import Cassette
     from hermes_nb.models.modes import Mode
+    from hermes_nb.models.replay.canonical import Normaliser
 
 FOLDER = "cassettes"
 """Beside the test's file; below it a folder for the file, in it a file for each test."""

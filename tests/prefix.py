@@ -24,9 +24,9 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.steps import Asking
 from hermes_nb.core.tools import Toolset
+from hermes_nb.models.chat.openai_chat import OpenAIChat
 from hermes_nb.models.clean import dumps
-from hermes_nb.models.openai_chat import OpenAIChat
-from hermes_nb.models.strategies import function_schema
+from hermes_nb.models.toolcalls.strategies import function_schema
 
 CONTEXT = 60
 """Bytes shown before and behind the first that differs."""

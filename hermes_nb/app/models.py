@@ -124,7 +124,7 @@ def offered(model: ChatModel, tools: Toolset) -> Toolset:
     """Return the tools that a model is really told of: the embedded one has room for a few."""
     if not is_embedded(model):
         return tools
-    from hermes_nb.models.fewshot import small_tools
+    from hermes_nb.models.embedded.fewshot import small_tools
 
     return tools.only(*(small.name for small in small_tools(tools)))
 
@@ -133,18 +133,18 @@ def embedded_notice(model: ChatModel) -> str | None:
     """Return what a user has to know about the embedded model, None if this is not it."""
     if not _is_really_embedded(model):
         return None
-    from hermes_nb.models.embedded import NOTICE
+    from hermes_nb.models.embedded.model import NOTICE
 
     return NOTICE
 
 
 def _is_really_embedded(model: ChatModel) -> bool:
-    module = sys.modules.get("hermes_nb.models.embedded")  # if it is, it has been imported
+    module = sys.modules.get("hermes_nb.models.embedded.model")  # if it is, it has been imported
     return module is not None and isinstance(model, module.EmbeddedModel)
 
 
 def _chat(end: Endpoint, settings: Settings) -> ChatModel:
-    from hermes_nb.models.openai_chat import OPENAI, OpenAIChat
+    from hermes_nb.models.chat.openai_chat import OPENAI, OpenAIChat
     from hermes_nb.models.prices import Priced
     from hermes_nb.models.profiles import profile_for
     from hermes_nb.models.servers import models_at
@@ -220,6 +220,6 @@ def _embedded(variables: Variables) -> ChatModel:
 
     if importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(WAYS_OUT)
-    from hermes_nb.models.embedded import EmbeddedModel
+    from hermes_nb.models.embedded.model import EmbeddedModel
 
     return EmbeddedModel(variables=variables)

@@ -20,11 +20,11 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta
 from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import ChatModel, Request
-from hermes_nb.models.canonical import Canon, Canonical, Normaliser
-from hermes_nb.models.mismatch import CassetteMiss
 from hermes_nb.models.modes import Mode, mode_named
-from hermes_nb.models.recording import Piece, Recording
-from hermes_nb.models.tape import CassetteError, Tape
+from hermes_nb.models.replay.canonical import Canon, Canonical, Normaliser
+from hermes_nb.models.replay.mismatch import CassetteMiss
+from hermes_nb.models.replay.recording import Piece, Recording
+from hermes_nb.models.replay.tape import CassetteError, Tape
 
 __all__ = ["Cassette", "CassetteError", "CassetteMiss", "Mode", "Tape"]
 

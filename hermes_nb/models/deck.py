@@ -19,9 +19,9 @@ from hermes_nb.core.protocols import ChatModel
 from hermes_nb.models.modes import Mode, mode_named
 
 if TYPE_CHECKING:
-    from hermes_nb.models.canonical import Canon, Normaliser
-    from hermes_nb.models.mismatch import CassetteMiss
-    from hermes_nb.models.tape import Tape
+    from hermes_nb.models.replay.canonical import Canon, Normaliser
+    from hermes_nb.models.replay.mismatch import CassetteMiss
+    from hermes_nb.models.replay.tape import Tape
 
 SUFFIX = ".hermes.jsonl"
 """What a cassette beside a notebook is called, behind the notebook's own name."""
@@ -76,7 +76,7 @@ class Deck:
     def tape(self) -> Tape:
         """The tape, chosen on first use."""
         if self._tape is None:
-            from hermes_nb.models.tape import Tape
+            from hermes_nb.models.replay.tape import Tape
 
             shelf = self._shelf()
             self._tape = Tape(shelf.path, also=shelf.also, private=shelf.private)
@@ -113,8 +113,8 @@ class Deck:
         return Cassette(model, self.tape, mode, name=wanted, canon=canon, missed=self._note_miss)
 
     def _own_canon(self) -> Canon:
-        from hermes_nb.models.canonical import Canon
-        from hermes_nb.models.volatile import Places
+        from hermes_nb.models.replay.canonical import Canon
+        from hermes_nb.models.replay.volatile import Places
 
         return Canon(
             places=lambda: Places.here(self._home()),

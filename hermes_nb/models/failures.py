@@ -15,7 +15,7 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta, RequestRetried
 from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import ChatModel, Request, body_of
-from hermes_nb.models.classify import classify
+from hermes_nb.models.chat.classify import classify
 
 __all__ = ["ELSEWHERE", "RETRIED", "Fallback", "Retrying", "classify"]
 

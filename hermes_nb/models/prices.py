@@ -19,7 +19,7 @@ from typing import Any
 from hermes_nb.core.events import Delta
 from hermes_nb.core.messages import Reply, Usage
 from hermes_nb.core.protocols import ChatModel, Request, body_of
-from hermes_nb.models.openai_chat import OPENAI
+from hermes_nb.models.chat.openai_chat import OPENAI
 
 SHORT = 1_000
 """Tokens of a prompt that every provider prices at its lowest tier."""

@@ -15,7 +15,7 @@ from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.view import can_ask
 
 if TYPE_CHECKING:
-    from hermes_nb.models.weights import WeightsNeeded
+    from hermes_nb.models.weights.store import WeightsNeeded
 
 BAR_SECONDS = 0.5
 BAR_WIDTH = 30
@@ -37,8 +37,8 @@ async def have_weights(
     notice = embedded_notice(model)
     if notice is None:
         return
-    from hermes_nb.models.weights import WeightsNeeded, locate
-    from hermes_nb.models.weights_sources import shipped
+    from hermes_nb.models.weights.sources import shipped
+    from hermes_nb.models.weights.store import WeightsNeeded, locate
 
     if await in_thread(locate) is None:
         needed = WeightsNeeded(shipped())
@@ -60,7 +60,7 @@ def _agreed(shell: Any, needed: WeightsNeeded) -> bool:  # noqa: ANN401
 
 async def _fetch(*, updates: bool) -> None:
     """Download in a thread; a stop keeps what has arrived for the next try."""
-    from hermes_nb.models.weights import fetch
+    from hermes_nb.models.weights.store import fetch
 
     stop = threading.Event()
     bar = _Bar(updates=updates)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hermes_nb.models.chat.openai_chat import OpenAIChat
 from hermes_nb.models.failures import Retrying
-from hermes_nb.models.openai_chat import OpenAIChat
 
 from tests.faults.cells import Cells, served_kernel
 from tests.faults.provider import instant, told_by

@@ -14,10 +14,10 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models import caching
 from hermes_nb.models.caching import breakpoints, mark_items, marked, with_breakpoints
+from hermes_nb.models.chat.openai_chat import OpenAIChat
+from hermes_nb.models.chat.usage import read_usage
 from hermes_nb.models.clean import dumps
-from hermes_nb.models.openai_chat import OpenAIChat
 from hermes_nb.models.profiles import Profile
-from hermes_nb.models.usage import read_usage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,7 +202,7 @@ def test_only_what_is_marked_is_serialised_anew(monkeypatch):
     count = []
     monkeypatch.setattr(caching, "dumps", lambda value: count.append(1) or dumps(value))
     monkeypatch.setattr(
-        "hermes_nb.models.wire.dumps", lambda value: count.append(2) or dumps(value)
+        "hermes_nb.models.chat.wire.dumps", lambda value: count.append(2) or dumps(value)
     )
     model.body(Request(messages=tuple(messages)))
     assert count == [1] * 4

@@ -15,9 +15,9 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import RequestRetried, TextDelta
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request
+from hermes_nb.models.chat.overflow import is_overflow, window_in
+from hermes_nb.models.chat.retry_after import LONGEST, asked_delay
 from hermes_nb.models.failures import Fallback, Retrying, classify
-from hermes_nb.models.overflow import is_overflow, window_in
-from hermes_nb.models.retry_after import LONGEST, asked_delay
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.openai_chat import OPENAI
+from hermes_nb.models.chat.openai_chat import OPENAI
 from hermes_nb.models.prices import Priced, price, rates
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import given

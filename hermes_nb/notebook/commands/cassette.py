@@ -13,8 +13,8 @@ from hermes_nb.notebook.resident import Resident
 from hermes_nb.safety.markup import code_block, code_span, escape
 
 if TYPE_CHECKING:
-    from hermes_nb.models.recording import Recording
-    from hermes_nb.models.tape import Tape
+    from hermes_nb.models.replay.recording import Recording
+    from hermes_nb.models.replay.tape import Tape
 
 DOES: dict[Mode, str] = {
     "record": "every request is asked and recorded",

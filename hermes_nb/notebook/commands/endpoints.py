@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hermes_nb.app.config import Endpoint, Settings
 from hermes_nb.app.models import EMBEDDED
 from hermes_nb.models.addresses import is_address
-from hermes_nb.models.reaching import SECONDS, Reached, proxy_for, reach
+from hermes_nb.models.chat.reaching import SECONDS, Reached, proxy_for, reach
 from hermes_nb.models.servers import LOCAL_SERVERS
 from hermes_nb.notebook.commands.installed import Finding, State
 from hermes_nb.safety.redact import redact

@@ -122,7 +122,7 @@ def weights() -> Finding:
     """Return whether the embedded model could answer without a network."""
     from importlib.util import find_spec
 
-    from hermes_nb.models.weights import locate
+    from hermes_nb.models.weights.store import locate
 
     if find_spec("xllamacpp") is None:
         return Finding(

@@ -11,7 +11,7 @@ from hermes_nb.app.models import EMBEDDED, offered_models
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.models import prices
-from hermes_nb.models.openai_chat import OPENAI
+from hermes_nb.models.chat.openai_chat import OPENAI
 from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
 from hermes_nb.models.profiles import profile_for
 from hermes_nb.notebook.display.wording import grid

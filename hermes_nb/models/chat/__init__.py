@@ -1,0 +1,1 @@
+"""Endpoints that speak chat.completions: requests, streamed replies, what goes wrong."""

@@ -1,0 +1,267 @@
+"""A request in a form that is the same in every run of the same story, and the key made of it.
+
+What counts: the texts of the messages, the calls by name and arguments, images by their digest,
+the tools by theirs, and whether calls are allowed. What does not: the model's name, the ids of
+calls, reasoning and a provider's own fields, the layers of the system prompt that come from
+the user's own home, secrets, and what `volatile` takes out. The messages form a chain of digests,
+each made of its message and the one before, so that a conversation that only grows shares all it
+had before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_nb.core.messages import Image, Message, Text, ToolCall
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import canonical_json
+from hermes_nb.core.tools import Tool
+from hermes_nb.models.clean import clean, clean_text
+from hermes_nb.models.memo import Memo
+from hermes_nb.models.replay.volatile import (
+    CELL_ID,
+    RESULTS,
+    SPOKEN,
+    SYSTEM,
+    Masked,
+    Named,
+    Places,
+    Rule,
+    masked,
+)
+from hermes_nb.models.replay.volatile import EVERYWHERE as WRITTEN
+from hermes_nb.safety.redact import STUB, redact
+
+FORM = 1
+"""The version of this form; another one has other keys."""
+CONTEXT = "[Notebook context]"
+"""The line that begins what the notebook adds to the user's message."""
+_ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?: this one[^\n]*)?:\n.*\Z")
+"""Where the notebook lies and what stands above: a run without a page does not know either."""
+_FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
+_TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")
+COMPRESSED = "[Earlier conversation"
+"""How a message begins that stands for what was compressed; it quotes results of tools."""
+
+Normaliser = Callable[[str], str]
+"""Takes a user's own volatile things out of a text: `lambda t: re.sub("run-[0-9]+", "run", t)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One message of the chain; `said` is its canonical form, `before` the digest before it."""
+
+    digest: str
+    before: str
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A request's canonical form. `tools` maps each tool's name to its digest."""
+
+    key: str
+    links: tuple[Link, ...]
+    tools: Mapping[str, str]
+    tools_digest: str
+    choice: str
+    named: Named = field(repr=False)
+
+    @property
+    def head(self) -> str:
+        """The digest of the whole conversation."""
+        return self.links[-1].digest if self.links else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A message by itself: its form with its digest, and what it names."""
+
+    form: Mapping[str, Any]
+    named: tuple[tuple[str, str], ...]
+    digest: str
+
+
+class Canon:
+    """Makes requests canonical, each message once.
+
+    `places` says where this run is, `personal` the layers of its system prompt that belong to the
+    user and not to the story; both are asked for each request. `normalisers` are applied to every
+    text, last.
+    """
+
+    def __init__(
+        self,
+        *,
+        places: Callable[[], Places] = Places.here,
+        personal: Callable[[], Sequence[str]] = tuple,
+        normalisers: Sequence[Normaliser] = (),
+    ) -> None:
+        self._places = places
+        self._personal = personal
+        self._normalisers = normalisers
+        self._seen: Memo[_Said] = Memo()
+
+    def __call__(self, request: Request) -> Canonical:
+        """Return the canonical form of a request."""
+        places = self._places()
+        personal = tuple(text for text in self._personal() if text)
+        detached = not len(request.tools)
+        named = Named(places)
+        links: list[Link] = []
+        before = ""
+        calls: dict[str, int] = {}
+        variant = tuple(places.names), personal, detached, len(self._normalisers)
+        for message in request.messages:
+            said = self._seen.get(
+                message, _Reader(self, places, personal, detached=detached).of(message), variant
+            )
+            numbers = [named.number(said.named), _numbered(message, calls)]
+            before = _digest([before, said.digest, *numbers])
+            links.append(Link(before, links[-1].digest if links else "", said.form))
+        tools = {tool.name: self._tool(tool, places) for tool in request.tools}
+        digest = _digest(tools)
+        key = _sha([FORM, before, digest, request.tool_choice])
+        return Canonical(key, tuple(links), tools, digest, request.tool_choice, named)
+
+    def normalised(self, text: str) -> str:
+        """Return a text after the user's own normalisers."""
+        for normalise in self._normalisers:
+            text = normalise(text)
+        return text
+
+    def _tool(self, tool: Tool, places: Places) -> str:
+        described = masked(clean_text(tool.description), (), places).text
+        return _digest([self.normalised(described), clean(tool.parameters)])[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one message by itself."""
+
+    canon: Canon
+    places: Places
+    personal: tuple[str, ...]
+    detached: bool
+
+    def of(self, message: Message) -> Callable[[], _Said]:
+        """Return what makes the canonical form of a message."""
+
+        def make() -> _Said:
+            named: list[tuple[str, str]] = []
+            parts = [self._part(message, at, named) for at in range(len(message.parts))]
+            form: dict[str, Any] = {"role": message.role}
+            if parts := [part for part in parts if part != ""]:
+                form["parts"] = parts
+            if message.calls:
+                form["calls"] = [self._call(call, named) for call in message.calls]
+            if message.role == "tool":
+                form["name"] = clean_text(message.name)
+            for flag in ("failed", "interrupted"):
+                if getattr(message, flag):
+                    form[flag] = True
+            return _Said(form, tuple(named), _digest(form))
+
+        return make
+
+    def _part(self, message: Message, at: int, named: list[tuple[str, str]]) -> Any:  # noqa: ANN401
+        part = message.parts[at]
+        if isinstance(part, Image):
+            return {"image": hashlib.sha256(part.data.encode()).hexdigest()[:32], "mime": part.mime}
+        return self._text(part, message.role, first=at == 0, named=named)
+
+    def _text(self, part: Text, role: str, *, first: bool, named: list[tuple[str, str]]) -> str:
+        if role == "system":
+            shared = redact(clean_text(without(part.text, self.personal)))
+            return self._masked(shared, SYSTEM, named)
+        text = redact(clean_text(part.text))
+        if role == "tool" or (first and text.startswith(COMPRESSED)):
+            return self._masked(text, RESULTS, named)
+        if role == "assistant":
+            return self._masked(text, SPOKEN, named)
+        if not first and text.startswith(CONTEXT):
+            text = _FAILED_IN.sub(r"\1:", _ELSEWHERE.sub("", text)).rstrip()
+            # With nothing but the place left there is no news, as in a run that knows no place.
+            return "" if text == CONTEXT else self._masked(text, RESULTS, named)
+        start = _TRANSCRIPT.search(text) if self.detached else None
+        if start is None:
+            return self._masked(text, WRITTEN, named)
+        head = self._masked(text[: start.start()], WRITTEN, named)
+        return head + self._masked(text[start.start() :], RESULTS, named)
+
+    def _call(self, call: ToolCall, named: list[tuple[str, str]]) -> dict[str, Any]:
+        form: dict[str, Any] = {"name": clean_text(call.name)}
+        if call.problem:
+            form["text"] = self._masked(redact(clean_text(call.text)), SPOKEN, named)
+            form["problem"] = True
+        else:
+            values = redacted(clean(call.arguments))
+            form["arguments"] = self._value(values, named)
+        return form
+
+    def _value(self, value: Any, named: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - JSON
+        match value:
+            case str() if CELL_ID.fullmatch(value):
+                named.append(("cell", value))
+                return "<cell>"
+            case str():
+                return self._masked(value, SPOKEN, named)
+            case dict():
+                # By key, so that the order in which a model wrote them names nothing.
+                return {key: self._value(value[key], named) for key in sorted(value)}
+            case list():
+                return [self._value(item, named) for item in value]
+            case _:
+                return value
+
+    def _masked(self, text: str, rules: Sequence[Rule], named: list[tuple[str, str]]) -> str:
+        found: Masked = masked(text, rules, self.places)
+        named.extend(found.named)
+        return self.canon.normalised(found.text)
+
+
+def without(text: str, layers: Sequence[str]) -> str:
+    """Return a system prompt without some of its layers, which blank lines set apart."""
+    for layer in layers:
+        for piece in (f"{layer}\n\n", f"\n\n{layer}"):
+            if piece in text:
+                text = text.replace(piece, "", 1)
+                break
+    return text
+
+
+def redacted(value: Any, name: str = "") -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value without secrets; `name` is the key it stands under, which may tell."""
+    match value:
+        case str():
+            bare = redact(value)
+            if bare == value and name and redact(f'"{name}": "{value}"') != f'"{name}": "{value}"':
+                return STUB
+            return bare
+        case dict():
+            return {redact(key): redacted(item, key) for key, item in value.items()}
+        case list():
+            return [redacted(item, name) for item in value]
+        case _:
+            return value
+
+
+def _numbered(message: Message, calls: dict[str, int]) -> list[int]:
+    """Return the numbers of a message's calls, or of the call it answers: ids are arbitrary."""
+    if message.role == "tool":
+        return [calls.get(message.call_id, 0)]
+    for call in message.calls:
+        calls[call.id] = len(calls) + 1 if call.id not in calls else calls[call.id]
+    return [calls[call.id] for call in message.calls]
+
+
+def _digest(value: object) -> str:
+    return _sha(value)[:32]
+
+
+def _sha(value: object) -> str:
+    return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()

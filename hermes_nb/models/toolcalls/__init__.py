@@ -1,0 +1,1 @@
+"""Reading tool calls as models write them: arguments, streamed fragments, plain text."""

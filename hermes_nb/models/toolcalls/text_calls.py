@@ -1,0 +1,181 @@
+"""Tool calling in plain text, for models and endpoints that have no other way.
+
+The tools stand in the system message, calls in the answer's text, results in a user message. What
+was once sent stays byte for byte the same: the tools are described once a toolset, and an answer
+goes back as the model wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hermes_nb.core.messages import Message, Part, Text, ToolCall
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.memo import Memo
+from hermes_nb.models.toolcalls.strategies import RAW, PlainReader, Reader
+from hermes_nb.models.toolcalls.text_formats import FORMATS, Format
+from hermes_nb.models.toolcalls.text_reader import CallReader
+
+RESULT = "[Tool Result: "
+"""What a result begins with; also where the model must stop, or it would make one up."""
+
+_INTRODUCTION = """\
+# Tools
+You can act by calling tools. Write a call as one block of exactly this form:
+
+<tool_call>{"name": "tool_name", "arguments": {"parameter": "value"}}</tool_call>
+
+The block holds valid JSON on one line or several. Several blocks may follow one another; end your \
+message behind the last one. The results come in the next message, each behind \
+[Tool Result: tool_name]; never write a result yourself. When you need no tool, answer without a \
+block. The tools, with `?` behind optional parameters:
+"""
+
+
+class TextCalls:
+    """Calls in the text, in any of `formats`; results as a user message.
+
+    The results of a batch make one user message, and a user message right behind them joins it:
+    many chat templates insist that user and assistant take turns. No request ends between the two.
+    """
+
+    def __init__(self, formats: Sequence[Format] = FORMATS) -> None:
+        self._formats = formats
+        self._described: tuple[Toolset, str] | None = None
+        self._names: frozenset[str] = frozenset()
+        self._systems: Memo[Message] = Memo()
+        self._answers: Memo[Message] = Memo()
+        self._results: Memo[Message] = Memo()
+        self._alone: dict[str, Message] = {}
+
+    def messages(self, request: Request) -> Sequence[Message]:
+        """Return the conversation as text alone."""
+        self._names = frozenset(tool.name for tool in request.tools)
+        tools = self._description(request.tools)
+        return list(self._told(request.messages, tools))
+
+    def fields(self, request: Request) -> Mapping[str, Any]:
+        """Return a stop mark: where the model would invent a result, its answer is over."""
+        return {"stop": [RESULT]} if len(request.tools) else {}
+
+    def reader(self) -> Reader:
+        """Return a reader for the tools of the last request; without any, all is text."""
+        return CallReader(self._names, self._formats) if self._names else PlainReader()
+
+    def _description(self, tools: Toolset) -> str:
+        if not len(tools):
+            return ""
+        if self._described is None or self._described[0] is not tools:
+            lines = "\n".join(describe(tool) for tool in tools)
+            self._described = tools, f"{_INTRODUCTION}\n{lines}"
+        return self._described[1]
+
+    def _told(self, messages: Sequence[Message], tools: str) -> Iterator[Message]:
+        if tools and not (messages and messages[0].role == "system"):
+            yield self._alone.setdefault(tools, Message.system(tools))
+        batch: list[Message] = []
+        for position, message in enumerate(messages):
+            if message.role == "tool" or (batch and message.role == "user"):
+                batch.append(message)
+                continue
+            if batch:
+                yield self._merged(batch)
+                batch = []
+            if message.role == "system" and position == 0 and tools:
+                yield self._with_tools(message, tools)
+            elif message.role == "assistant" and message.calls:
+                yield self._answer(message)
+            else:
+                yield message
+        if batch:
+            yield self._merged(batch)
+
+    def _with_tools(self, message: Message, tools: str) -> Message:
+        return self._systems.get(
+            message, lambda: Message.system(f"{message.text}\n\n{tools}"), tools
+        )
+
+    def _merged(self, batch: Sequence[Message]) -> Message:
+        batch = tuple(batch)
+        key = tuple(map(id, batch))
+        return self._results.get(batch[-1], lambda: _results(batch), key)
+
+    def _answer(self, message: Message) -> Message:
+        return self._answers.get(message, lambda: self._written(message))
+
+    def _written(self, message: Message) -> Message:
+        """Return an answer with its calls in its text: as it was written, if that is known."""
+        raw = message.echo.get(RAW)
+        if isinstance(raw, str) and raw and self._says(raw, message):
+            text = raw
+        else:
+            blocks = [render(call) for call in message.calls]
+            text = "\n".join([message.text, *blocks] if message.text else blocks)
+        return Message.assistant(text, reasoning=message.reasoning, interrupted=message.interrupted)
+
+    def _says(self, raw: str, message: Message) -> bool:
+        """Say whether `raw` still is the message: compression may have shortened its calls."""
+        reader = CallReader(frozenset(call.name for call in message.calls), self._formats)
+        reader.feed(raw)
+        _, reading = reader.finish()
+        read = [(call.name, dict(call.arguments)) for call in reading.calls]
+        return read == [(call.name, dict(call.arguments)) for call in message.calls]
+
+
+def render(call: ToolCall) -> str:
+    """Return a call as the tools' description asks for it."""
+    name = call.name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'<tool_call>{{"name": "{name}", "arguments": {call.arguments_json()}}}</tool_call>'
+
+
+def describe(tool: Tool) -> str:
+    """Return a tool as a signature, what it does, and what its parameters mean."""
+    schema = tool.parameters
+    required = schema.get("required", ())
+    properties = schema.get("properties", {})
+    signature = ", ".join(
+        f"{name}{'' if name in required else '?'}: {_type(value)}"
+        for name, value in properties.items()
+    )
+    lines = [f"- {tool.name}({signature}): {' '.join(tool.description.split())}"]
+    for name, value in properties.items():
+        if isinstance(value, Mapping) and value.get("description"):
+            lines.append(f"    {name}: {' '.join(str(value['description']).split())}")
+    return "\n".join(lines)
+
+
+def _type(schema: object) -> str:
+    """Return a parameter's type in a few characters."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if isinstance(schema.get("enum"), list):
+        return "|".join(f'"{value}"' for value in schema["enum"])
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        return "|".join(map(_type, options))
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return "|".join(map(str, kind))
+    if kind == "array":
+        return f"[{_type(schema.get('items'))}]"
+    return str(kind)
+
+
+def _results(batch: Sequence[Message]) -> Message:
+    """Return the user message that carries a batch's results and what the user said behind them."""
+    parts: list[Part] = []
+    texts: list[str] = []
+    for message in batch:
+        said = message.text
+        if message.role == "tool":
+            said = f"{RESULT}{message.name}] {said or '(no output)'}"
+        if said:
+            texts.append(said)
+        if message.images:
+            parts.extend((Text("\n\n".join(texts)), *message.images) if texts else message.images)
+            texts = []
+    if texts:
+        parts.append(Text("\n\n".join(texts)))
+    return Message(role="user", parts=tuple(parts))

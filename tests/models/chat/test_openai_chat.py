@@ -1,0 +1,509 @@
+"""The adapter against a real server on the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import subprocess
+import sys
+import threading
+from contextlib import aclosing
+
+import pytest
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.events import RequestRetried, TextDelta
+from hermes_nb.core.messages import Image, Message, Reply, ToolCall
+from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.chat.openai_chat import OpenAIChat
+from hermes_nb.models.chat.wire import to_wire
+from hermes_nb.models.failures import Retrying
+from hermes_nb.models.profiles import profile_for
+from hermes_nb.models.toolcalls.strategies import function_schema
+
+from tests.loopback import (
+    DONE,
+    Loopback,
+    chunk,
+    disconnect,
+    document,
+    event,
+    failure,
+    stall,
+    stream,
+    text_chunks,
+    tool_chunks,
+    usage_chunk,
+)
+from tests.loopback import Reply as ServerReply
+from tests.patience import SOON
+
+KEY = "opaque;key-0815"
+HELLO = stream(text_chunks("hello world"))
+TOOLS = Toolset(
+    Tool(
+        name=name,
+        description="Read a file.",
+        parameters={"type": "object", "properties": {"path": {"type": "string"}}},
+        run=lambda *_: "",
+    )
+    for name in ("read_file", "write_file")
+)
+
+
+def request(*messages, tools=TOOLS, **options):
+    return Request(messages=messages or (Message.user("hi"),), tools=tools, **options)
+
+
+async def collect(model, *requests, close=True):
+    out = []
+    try:
+        for each in requests or (request(),):
+            async with aclosing(model.stream(each)) as items:
+                out += [item async for item in items]
+    finally:
+        if close:
+            await model.aclose()
+    return out
+
+
+def ask(server, *requests, **options):
+    """Return everything a fresh model yields."""
+    options = {"idle": 5.0, "api_key": KEY} | options
+    return asyncio.run(collect(OpenAIChat("gpt-4o", base_url=server.url, **options), *requests))
+
+
+def fail(*replies, **options) -> ModelError:
+    with Loopback(*replies) as server, pytest.raises(ModelError) as caught:
+        ask(server, **options)
+    return caught.value
+
+
+def test_a_streamed_answer():
+    with Loopback(HELLO) as server:
+        *deltas, reply = ask(server)
+    assert "".join(delta.text for delta in deltas) == "hello world" == reply.message.text
+    assert reply.usage.input == 10
+    assert server.exchanges[0].path == "/v1/chat/completions"
+    assert server.exchanges[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_streamed_calls():
+    with Loopback(stream(tool_chunks(("read_file", {"path": "a"}), ("write_file", {})))) as server:
+        (reply,) = ask(server)
+    assert [(c.name, dict(c.arguments)) for c in reply.message.calls] == [
+        ("read_file", {"path": "a"}),
+        ("write_file", {}),
+    ]
+
+
+CALL = ToolCall(id="call_1", name="read_file", arguments={"path": "ä"}, text='{"path": "ä"}')
+CONVERSATION = (
+    Message.system("You are “Hermes”."),
+    Message.user("look", images=[Image("QUJD")]),
+    Message.assistant("", calls=[CALL]),
+    Message.tool(CALL, 'text "quoted" \\ \n\t €😀'),
+    Message.assistant("half", interrupted=True),
+    Message.user("go on"),
+)
+
+
+def test_the_wire_carries_what_the_sdk_would_send():
+    """The body is prepared here; its meaning equals that of `chat.completions.create`."""
+    import openai
+
+    async def by_sdk(url):
+        async with openai.AsyncOpenAI(api_key=KEY, base_url=url) as client:
+            answer = await client.chat.completions.create(
+                model="gpt-4o",
+                messages=[to_wire(m, profile_for("gpt-4o")) for m in CONVERSATION],
+                tools=[function_schema(tool) for tool in TOOLS],
+                tool_choice="none",
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+            async for _ in answer:
+                pass
+
+    with Loopback(HELLO) as server:
+        ask(server, request(*CONVERSATION, tool_choice="none"))
+        asyncio.run(by_sdk(server.url))
+        ours, theirs = server.exchanges
+    assert ours.json == theirs.json
+    for header in ("authorization", "content-type", "accept", "user-agent"):
+        assert ours.headers[header] == theirs.headers[header]
+
+
+def test_the_body_is_the_same_bytes_every_time():
+    with Loopback(HELLO) as server:
+        ask(server, request(*CONVERSATION), request(*CONVERSATION))
+        ask(server, request(*CONVERSATION))
+        assert len({exchange.body for exchange in server.exchanges}) == 1
+        longer = OpenAIChat("gpt-4o").body(request(*CONVERSATION, Message.assistant("x")))
+    prefix = server.exchanges[0].body.split(b'],"tools"')[0]
+    assert longer.startswith(prefix)
+
+
+def test_options_become_fields():
+    with Loopback(HELLO) as server:
+        ask(server, options={"temperature": 0.5}, headers={"X-Title": "t"})
+    assert server.bodies[0]["temperature"] == 0.5
+    assert server.exchanges[0].headers["x-title"] == "t"
+    at_openai = OpenAIChat("gpt-5", options={"max_tokens": 5})
+    assert json.loads(at_openai.body(request()))["max_completion_tokens"] == 5
+
+
+def test_one_connection_serves_many_requests():
+    with Loopback(HELLO) as server:
+        ask(server, *[request()] * 5)
+    assert server.connections == 1
+
+
+def test_each_event_loop_has_a_client_of_its_own():
+    """A kernel's loop, a script's `asyncio.run` and a background thread share one model."""
+    with Loopback(HELLO) as server:
+        model = OpenAIChat("m", base_url=server.url)
+        for _ in range(2):
+            asyncio.run(collect(model, close=False))
+        out = []
+        thread = threading.Thread(
+            target=lambda: out.extend(asyncio.run(collect(model, close=False)))
+        )
+        thread.start()
+        thread.join()
+    assert out[-1].message.text == "hello world"
+    assert server.connections == 3
+
+
+def test_importing_the_adapter_imports_no_sdk():
+    code = (
+        "import sys, hermes_nb.models.chat.openai_chat, hermes_nb.models.failures\n"
+        "heavy = {'openai', 'httpx', 'httpx2', 'json_repair', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_it_is_a_chat_model():
+    assert isinstance(OpenAIChat("m"), ChatModel)
+    assert OpenAIChat("gpt-4o").window == 128_000
+    assert OpenAIChat("gpt-4o", window=5).window == 5
+
+
+# --- keys and hosts ---------------------------------------------------------------------------
+
+
+def test_a_server_without_key_gets_a_dummy(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    with Loopback(HELLO) as server:
+        ask(server, api_key=None)
+    assert server.exchanges[0].headers["authorization"] == "Bearer none"
+
+
+def test_the_environment_names_the_server(monkeypatch):
+    with Loopback(HELLO) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "from-env\n")
+        asyncio.run(collect(OpenAIChat("m")))
+    assert server.exchanges[0].headers["authorization"] == "Bearer from-env"
+
+
+def test_openai_without_a_key_is_not_even_asked():
+    with pytest.raises(ModelError, match="OPENAI_API_KEY") as caught:
+        asyncio.run(collect(OpenAIChat("gpt-4o")))
+    assert caught.value.kind is FailureKind.AUTH
+
+
+def test_no_redirect_is_followed():
+    with (
+        Loopback(HELLO) as elsewhere,
+        Loopback(failure(307, Location=f"{elsewhere.url}/chat/completions")) as server,
+    ):
+        with pytest.raises(ModelError, match="redirect") as caught:
+            ask(server)
+        assert caught.value.kind is FailureKind.BAD_REQUEST
+        assert elsewhere.exchanges == []
+
+
+def test_no_error_shows_the_key():
+    error = fail(failure(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}))
+    assert error.kind is FailureKind.AUTH
+    assert KEY not in str(error)
+    assert error.__cause__ is None and error.__suppress_context__
+
+
+def test_a_key_that_no_header_can_carry_is_not_shown():
+    for key in ("bad\nkey-1234567", "schlüssel-1234567"):
+        error = fail(HELLO, api_key=key)
+        assert key not in str(error) and "1234567" not in str(error)
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def test_statuses_are_classified():
+    assert fail(failure(500)).kind is FailureKind.OVERLOADED
+    assert fail(failure(429, Retry_After="7")).retry_after == 7
+    assert fail(failure(403)).kind is FailureKind.AUTH
+    assert (
+        fail(failure(502, b"<html><title>Bad Gateway</title></html>")).kind
+        is FailureKind.OVERLOADED
+    )
+
+
+def test_nothing_is_retried_here():
+    with Loopback(failure(500)) as server:
+        with pytest.raises(ModelError):
+            ask(server)
+        assert len(server.exchanges) == 1
+
+
+def test_the_window_is_learnt_from_an_overflow():
+    text = "This model's maximum context length is 4096 tokens."
+    with Loopback(failure(400, {"error": {"message": text}})) as server:
+        model = OpenAIChat("unheard-of", base_url=server.url)
+        assert model.window is None
+        with pytest.raises(ModelError):
+            asyncio.run(collect(model))
+    assert model.window == 4096
+
+
+def test_a_closed_port_fails_fast():
+    with Loopback() as server:
+        url = server.url
+    model = OpenAIChat("m", base_url=url)
+    with pytest.raises(ModelError) as caught:
+        asyncio.run(collect(model))
+    assert caught.value.kind is FailureKind.NETWORK
+
+
+def test_a_host_that_does_not_exist_fails_fast():
+    model = OpenAIChat("m", base_url="http://does-not-exist.invalid/v1", connect=2.0)
+    with pytest.raises(ModelError) as caught:
+        asyncio.run(collect(model))
+    assert caught.value.kind is FailureKind.NETWORK
+
+
+def test_a_stalled_stream_times_out():
+    assert (
+        fail(ServerReply([event(chunk({"content": "a"})), stall]), idle=0.1).kind
+        is FailureKind.TIMEOUT
+    )
+    assert fail(ServerReply([stall]), idle=0.1).kind is FailureKind.TIMEOUT
+
+
+def test_a_disconnect_in_the_middle_is_a_network_failure():
+    assert (
+        fail(ServerReply([event(chunk({"content": "a"})), disconnect])).kind is FailureKind.NETWORK
+    )
+
+
+def test_a_retry_after_a_disconnect_doubles_nothing():
+    half = ServerReply([*map(event, tool_chunks(("read_file", {"path": "a"}))[:2]), disconnect])
+    whole = stream([*text_chunks("ok")[:-1], *tool_chunks(("read_file", {"path": "a"}))])
+    with Loopback(half, whole) as server:
+
+        async def no_sleep(_):
+            pass
+
+        model = Retrying(OpenAIChat("m", base_url=server.url), sleep=no_sleep)
+        items = asyncio.run(collect(model))
+    assert [type(item) for item in items].count(RequestRetried) == 1
+    after = items[[type(item) for item in items].index(RequestRetried) + 1 :]
+    assert "".join(i.text for i in after if isinstance(i, TextDelta)) == "ok"
+    (reply,) = [item for item in items if isinstance(item, Reply)]
+    assert len(reply.message.calls) == 1
+
+
+def test_a_web_page_is_named():
+    error = fail(document(b"<!DOCTYPE html><html>login</html>"))
+    assert error.kind is FailureKind.MALFORMED
+    assert "web page" in str(error) and "base_url" in str(error)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ServerReply([]),
+        ServerReply([DONE]),
+        ServerReply([b"data: nonsense\n\n", DONE]),
+        ServerReply([event(chunk()), b"data: {broken\n\n", DONE]),
+        document(b"garbage"),
+        document({"status": "ok"}),
+    ],
+)
+def test_nothing_usable_is_malformed(reply):
+    assert fail(reply).kind is FailureKind.MALFORMED
+
+
+# --- sloppy servers ---------------------------------------------------------------------------
+
+
+def test_bad_lines_comments_and_a_missing_end_are_tolerated():
+    first, *rest = map(event, text_chunks("hello world"))
+    steps = [b": hi\n\n", first, b"data: {oops\n\n", b"\n\n", *rest]
+    with Loopback(ServerReply(steps)) as server:
+        assert ask(server)[-1].message.text == "hello world"
+
+
+def test_a_json_document_in_place_of_a_stream():
+    body = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "model": "m"}
+    with Loopback(document(body)) as server:
+        assert ask(server)[-1].message.text == "hi"
+
+
+def test_an_error_inside_the_stream():
+    error = {"error": {"message": "rate limited", "code": 429}}
+    assert fail(stream([*text_chunks("a")[:2], error])).kind is FailureKind.RATE_LIMIT
+
+
+def test_an_endless_reply_is_cut():
+    big = event(chunk({"content": "x" * 10_000_000}))
+    with Loopback(ServerReply([big, stall])) as server:
+        delta, reply = ask(server)
+    assert len(delta.text) == 4_000_000 == len(reply.message.text)
+    assert reply.finish == "length"
+
+
+def test_much_in_little_leaves_room_for_others():
+    much = b"".join([event(chunk({"content": "x"}))] * 40_000) + event(chunk(finish="stop"))
+    bomb = ServerReply([gzip.compress(much + DONE)], headers={"Content-Encoding": "gzip"})
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    async def go(url):
+        nonlocal ticks
+        model = OpenAIChat("gpt-4o", base_url=url, idle=5.0, api_key=KEY)
+        ticking = asyncio.create_task(tick())
+        async with aclosing(model.stream(request())) as items:
+            await anext(items)
+            ticks = 0
+            *_, reply = [item async for item in items]
+        ticking.cancel()
+        await model.aclose()
+        return reply
+
+    with Loopback(bomb) as server:
+        reply = asyncio.run(go(server.url))
+        assert server.exchanges[0].headers["accept-encoding"] == "identity"
+    assert len(reply.message.text) == 40_000
+    assert ticks > 0.9 * (len(much) // 65_536)
+
+
+def test_an_empty_answer_is_the_loops_business():
+    with Loopback(stream([chunk({"content": None}), chunk(finish="stop")])) as server:
+        (reply,) = ask(server)
+    assert reply.message == Message.assistant()
+
+
+def test_usage_in_the_stream_is_not_asked_for_twice():
+    refusal = failure(400, {"error": {"message": "Unrecognized request argument: stream_options"}})
+    with Loopback(refusal, HELLO) as server:
+        items = ask(server, request(), request())
+    assert [item.message.text for item in items if isinstance(item, Reply)] == ["hello world"] * 2
+    assert ["stream_options" in body for body in server.bodies] == [True, False, False]
+
+
+def test_an_endpoint_without_tools_gets_them_as_text():
+    refusal = failure(400, {"error": {"message": "registry/x does not support tools"}})
+    said = '<tool_call>{"name": "read_file", "arguments": {"path": "a"}}</tool_call>'
+    with Loopback(refusal, stream(text_chunks(f"Reading.\n{said}"))) as server:
+        *deltas, reply = ask(server)
+    assert "tools" in server.bodies[0] and "tools" not in server.bodies[1]
+    assert "read_file" in server.bodies[1]["messages"][0]["content"]
+    assert "".join(delta.text for delta in deltas).strip() == "Reading."
+    assert [(c.name, dict(c.arguments)) for c in reply.message.calls] == [
+        ("read_file", {"path": "a"})
+    ]
+
+
+def test_keep_alive_survives_an_end_mark_and_what_follows_it():
+    tail = ServerReply([*HELLO.steps, b": bye\n\n"])
+    with Loopback(tail) as server:
+        ask(server, request(), request())
+    assert server.connections == 1
+
+
+# --- stopping ---------------------------------------------------------------------------------
+
+
+def left_by(scenario):
+    """Run a scenario against a stalling stream and say whether the server saw the client leave."""
+    reply = ServerReply([event(chunk({"content": "a"})), stall])
+    with Loopback(reply) as server:
+        asyncio.run(scenario(OpenAIChat("m", base_url=server.url), server))
+        assert server.exchanges[0].finished.wait(SOON)
+        return server.exchanges[0].left.is_set()
+
+
+def test_closing_the_stream_closes_the_connection():
+    async def scenario(model, server):
+        async with aclosing(model.stream(request())) as items:
+            async for _ in items:
+                break
+        left = await asyncio.to_thread(server.exchanges[0].left.wait, SOON)
+        assert left
+
+    assert left_by(scenario)
+
+
+def test_cancelling_closes_the_connection():
+    async def scenario(model, server):
+        started = asyncio.Event()
+
+        async def consume():
+            async with aclosing(model.stream(request())) as items:
+                async for _ in items:
+                    started.set()
+
+        task = asyncio.create_task(consume())
+        await started.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, SOON)
+        assert await asyncio.to_thread(server.exchanges[0].left.wait, SOON)
+
+    assert left_by(scenario)
+
+
+def test_cancelling_before_the_first_byte_closes_the_connection():
+    async def scenario(model, server):
+        task = asyncio.create_task(collect(model, close=False))
+        while not server.exchanges:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(server.exchanges[0].left.wait, SOON)
+        await model.aclose()
+
+    with Loopback(ServerReply([stall])) as server:
+        asyncio.run(scenario(OpenAIChat("m", base_url=server.url), server))
+
+
+def test_a_model_works_again_after_it_was_closed():
+    with Loopback(HELLO) as server:
+        model = OpenAIChat("m", base_url=server.url)
+        for _ in range(2):
+            assert asyncio.run(collect(model))[-1].message.text == "hello world"
+
+
+def test_the_conversation_is_not_walked_twice():
+    """Each message is serialised once, however many requests carry it."""
+    model = OpenAIChat("m", base_url="http://127.0.0.1:1/v1")
+    messages = [Message.user(f"message {n}") for n in range(50)]
+    first = model._conversation.items(messages)
+    again = model._conversation.items([*messages, Message.user("new")])
+    assert all(a is b for a, b in zip(first, again, strict=False))
+    assert json.loads(model.body(request(*messages)))["messages"][49] == {
+        "role": "user",
+        "content": "message 49",
+    }
+    assert usage_chunk()["choices"] == []
