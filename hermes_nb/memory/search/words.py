@@ -134,6 +134,8 @@ class _Forms(dict[str, str]):
         else:
             whole, parts = _read(piece)
             form = " ".join(whole) + (f"{_FENCE}{' '.join(parts)}{_FENCE}" if parts else "")
+        if form == piece:
+            form = piece  # one object less to fetch from memory, which is what a look-up takes
         self[piece] = form
         return form
 
