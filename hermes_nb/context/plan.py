@@ -20,6 +20,7 @@ from hermes_nb.context.gauge import Aim, Gauge
 from hermes_nb.context.pruning import Pruner, WayBack
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Compression
+from hermes_nb.core.text import estimate_tokens
 
 _HEAD_SHARE = 4
 """The head's first exchange is protected as long as it takes less than this part of all."""
@@ -93,7 +94,8 @@ def make_plan(
 ) -> Plan:
     """Return how a conversation is to be compressed."""
     groups = grouped(messages)
-    aim = gauge.aim(size(groups))
+    # The prompt that was counted also had what no group has, such as a result without its call.
+    aim = gauge.aim(max(estimate_tokens(messages), size(groups)))
     located = archive.locate(flat(groups)) if archive is not None else {}
     head = min(head_end(groups, messages=gauge.limits.protect_first), max(len(groups) - 1, 0))
     tail = tail_start(

@@ -12,7 +12,7 @@ from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.gauge import Limits
 from hermes_nb.context.lossless import Lossless
 from hermes_nb.core.errors import FailureKind, ModelError
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import example, given, settings
@@ -21,6 +21,7 @@ from tests.context.conversations import check_valid, conversations, last_words, 
 
 SUMMARY = "## Goal\nGo on.\n## Critical values\n- x = 17"
 WINDOW = 16_000
+LARGE_ORPHAN = Message.tool(ToolCall(id="orphan", name="ghost"), "giant line\n" * 6_000)
 LIMITS = {"threshold": 0.5, "protect_last_n": 4}
 
 
@@ -56,6 +57,7 @@ def compress(engine, messages, focus=""):
 @pytest.mark.parametrize("make", ENGINES)
 @given(messages=conversations(16))
 @example(messages=[Message.user("giant line\n" * 3_000), Message.user("\r")])
+@example(messages=[Message.user("go"), Message.assistant("the run\n" * 60), LARGE_ORPHAN])
 @settings(max_examples=25)
 def test_a_compressed_conversation_is_valid_and_fits(make, messages):
     engine = make(messages)

