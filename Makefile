@@ -56,8 +56,8 @@ test: check weights system  ## all checks, all tests, all notebooks
 	@$(MAKE) --no-print-directory -j 2 notebooks release-check
 
 quick: $(STAMP)  ## the tests that need no kernel, no model and little time
-	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e --hypothesis-profile=quick \
-	  -m 'not embedded and not kernel and not slow'
+	@$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore=tests/,e2e faults docs examples) \
+	  --hypothesis-profile=quick -m 'not embedded and not kernel and not slow'
 
 notebooks: $(STAMP)  ## replay the example notebooks and compare what they show (no model, no network)
 	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval --hermes-replay \

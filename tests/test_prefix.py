@@ -17,6 +17,8 @@ from hermes_nb.models.scripted import ScriptedModel
 
 from tests.prefix import Prefixes
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 FIRST = (Message.system("be"), Message.user("one"))
 SECOND = (*FIRST, Message.assistant("1"), Message.user("two"))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import hermes_nb
+import pytest
 
 PACKAGE = Path(hermes_nb.__file__).parent
 HEAVY = ("openai", "IPython", "ipywidgets", "httpx", "pandas", "numpy", "yaml", "sqlite3")
@@ -41,6 +42,7 @@ def test_loading_the_extension_loads_no_sdk_and_writes_nothing(tmp_path, home):
     assert not home.exists()
 
 
+@pytest.mark.slow
 def test_every_module_says_what_it_is_for():
     silent = [
         str(path.relative_to(PACKAGE))
@@ -50,6 +52,7 @@ def test_every_module_says_what_it_is_for():
     assert silent == []
 
 
+@pytest.mark.slow
 def test_sizes_are_reported(record_property, capsys):
     """Long modules and functions ask a question; this one prints them, and bounds the worst."""
     modules, functions = {}, {}

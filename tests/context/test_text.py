@@ -6,6 +6,7 @@ import gc
 import json
 import time
 
+import pytest
 from hermes_nb.context.boundaries import flat, group_of, grouped
 from hermes_nb.context.facts import Fact, find_facts
 from hermes_nb.context.ledger import ledger, read_ledger
@@ -129,6 +130,7 @@ def test_endings():
     assert ending(Message.tool(call, "no such file", failed=True)) == "failed: no such file"
 
 
+@pytest.mark.slow
 def test_cost_is_linear():
     """Ten times the messages take no more than about ten times the CPU."""
 

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from tests.patience import SOON, until
 from tests.tools.support import context_for, python, run, stopped
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shell(tmp_path):

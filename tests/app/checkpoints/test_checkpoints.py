@@ -37,6 +37,8 @@ from hypothesis import strategies as st
 from tests.patience import until
 from tests.tools.support import context_for, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 S = "20261121-aaaa"
 

@@ -34,6 +34,8 @@ from hypothesis import strategies as st
 from tests.loopback import Loopback, failure, stall, stream, text_chunks
 from tests.patience import SOON, until
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-proj-" + "a1B2" * 8
 
 

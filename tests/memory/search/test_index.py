@@ -170,6 +170,7 @@ def test_what_another_process_adds_is_found(store, path):
     assert (mine, 0) in found(store, "walrus")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.0, 0.05, 0.2])
 def test_a_kill_at_any_moment_leaves_an_index_that_can_go_on(path, moment):
     lines = killed(run_python(APPENDER.replace("print", "#"), path, "s", 5_000, 0), moment)

@@ -14,6 +14,8 @@ from hermes_nb.memory.store.salvage import salvage
 
 from tests.faults.stores import filled, is_intact, killed, names, run_python, set_aside
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def broken(tmp_path):

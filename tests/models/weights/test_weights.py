@@ -25,6 +25,8 @@ from hermes_nb.models.weights.wheels import Part, Wheels, weight
 
 from tests.patience import SOON
 
+pytestmark = pytest.mark.slow
+
 DATA = random.Random(7).randbytes(600_000)
 SIZES = (400_000, 200_000)
 TINY = Weights(

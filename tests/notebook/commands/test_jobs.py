@@ -37,6 +37,8 @@ from tests.kernels import kernel
 from tests.loopback import Loopback, stream, text_chunks, tool_chunks
 from tests.patience import STOPS_WITHIN
 
+pytestmark = pytest.mark.slow
+
 CALL = ToolCall(id="1", name="delegate_task", arguments={"tasks": ["count", "sum"]})
 HOSTILE = "<img src=x onerror=alert(1)> `|` [a](javascript:x) \u202etxt sk-proj-" + "a1B2" * 8
 

@@ -34,6 +34,8 @@ from hermes_nb.notebook.resident import Resident
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<img src=x onerror=alert(1)> & </div> \u202etxt"
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 SKILL = "---\nname: {name}\ndescription: {about}\n---\n\n# {name}\n\nDo it step by step.\n"

@@ -19,6 +19,7 @@ from hermes_nb.notebook.running.kernel import execute
 from tests.patience import SOON
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.usefixtures("signals"),
     pytest.mark.filterwarnings("ignore:To exit"),  # IPython's, at each SystemExit
 ]

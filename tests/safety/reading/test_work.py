@@ -49,10 +49,12 @@ def dense(text, *, part=1):
     return [item for item in evidence(text, Work(len(text), part=part)) if item.category == DENSE]
 
 
+@pytest.mark.slow
 def test_honest_texts_need_less_than_a_third_of_the_work():
     assert [name for name, text in honest().items() if dense(text, part=SMALLER)] == []
 
 
+@pytest.mark.slow
 def test_so_do_the_texts_that_the_rules_were_made_with():
     path = DEVELOPMENT if DEVELOPMENT.is_file() else DEVELOPMENT / "security" / "texts_dev.jsonl"
     if not path.exists():
