@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.messages import Usage
+from hermes_nb.core.text import number_of
 
 ROUNDS_UP = 0.99995
 """999,950 tokens are 1.0M, not 1000.0k."""
@@ -21,7 +22,7 @@ def used(usage: Usage) -> list[str]:
     """Return what requests used, part by part; a price that is not known is left out."""
     if not usage.requests:
         return []
-    told = [f"{usage.requests} request{'s' if usage.requests != 1 else ''}"]
+    told = [number_of(usage.requests, "request")]
     if usage.input:
         share = f" ({round(100 * usage.cached / usage.input)} % cached)" if usage.cached else ""
         told += [f"{amount(usage.input)} in{share}", f"{amount(usage.output)} out"]

@@ -18,7 +18,7 @@ from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.notebook.display.wording import moment
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -86,7 +86,7 @@ def export(arguments: argparse.Namespace) -> int:
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
         raise ConfigError(message) from error
-    print(f"wrote {path} ({len(rows)} messages, without secrets)", file=sys.stderr)
+    print(f"wrote {path} ({number_of(len(rows), 'message')}, without secrets)", file=sys.stderr)
     return OK
 
 

@@ -39,6 +39,11 @@ def one_line(text: str, limit: int = 80) -> str:
     return line[: limit - 1].rstrip() + "…"
 
 
+def number_of(count: int, noun: str) -> str:
+    """Return how many there are of something, in English: `1 message`, `2 messages`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def estimate_tokens(messages: Iterable[Message]) -> int:
     """Return a rough count of the prompt tokens that messages cost."""
     total = 0.0

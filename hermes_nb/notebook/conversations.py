@@ -9,6 +9,7 @@ from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.session import Equipment, Identity, Session
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import SessionStore, StoredSession
+from hermes_nb.core.text import number_of
 
 LOOKED_AT = 500
 """So many of the latest sessions are searched for a title."""
@@ -103,7 +104,7 @@ class Conversations:
         if latest is None:
             return None
         self._note(
-            f"Resumed this notebook's session ({latest.messages} messages, "
+            f"Resumed this notebook's session ({number_of(latest.messages, 'message')}, "
             f"“{latest.title}”). `%hermes new` starts afresh."
         )
         return self._resumed(latest, equipment)

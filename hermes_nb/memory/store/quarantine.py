@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from hermes_nb.core.text import number_of
 from hermes_nb.memory.search import index
 from hermes_nb.memory.store.migrations import VERSION
 from hermes_nb.memory.store.opening import connect, lost_its_head, primary
@@ -117,9 +118,10 @@ def finish(path: Path) -> Path:
 
 def _told(path: Path, aside: Path, found: Salvaged) -> str:
     lost = f"; {found.unreadable} more could not be read" if found.unreadable else ""
+    saved = f"{number_of(found.messages, 'message')} of {number_of(found.sessions, 'session')}"
     return (
-        f"{path.name} was damaged: {found.messages} messages of {found.sessions} sessions were "
-        f"saved into a new one{lost}. The damaged file is kept as {aside.name}"
+        f"{path.name} was damaged: {saved} could be saved into a new one{lost}. "
+        f"The damaged file is kept as {aside.name}"
     )
 
 

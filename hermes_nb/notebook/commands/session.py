@@ -17,7 +17,7 @@ from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, number_of, one_line
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.display.showing import can_draw
 from hermes_nb.notebook.display.wording import ago, facts, grid, moment
@@ -108,7 +108,8 @@ def new(resident: Resident, _words: str) -> str:
 def resume(resident: Resident, words: str) -> str:
     """Go on with an earlier session."""
     session = resident.resume(words)
-    return f"Resumed session {code_span(session.id)} with {len(session.messages)} messages."
+    said = number_of(len(session.messages), "message")
+    return f"Resumed session {code_span(session.id)} with {said}."
 
 
 def sessions(resident: Resident, _words: str) -> str:
@@ -166,7 +167,7 @@ def export_(resident: Resident, words: str) -> str:
         why = error.strerror or str(error)
         message = f"{path} cannot be written ({why}); `%cd` to a folder that can"
         raise ConfigError(message) from error
-    return f"Wrote {code_span(path.name)} ({len(rows)} messages, without secrets)."
+    return f"Wrote {code_span(path.name)} ({number_of(len(rows), 'message')}, without secrets)."
 
 
 def tools(resident: Resident, words: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hermes_nb.core.events import ChildEvent, ChildFinished, ChildProgress, ChildStarted
 from hermes_nb.core.messages import Usage
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -48,7 +48,7 @@ class ChildView:
         parts = [] if not self.doing or self.status else [code_span(self.doing)]
         parts += [ENDS[self.status]] if self.status in ENDS else []
         if count := self.usage.requests:
-            parts.append(f"{count} request{'s' if count != 1 else ''}")
+            parts.append(number_of(count, "request"))
         parts.append(f"{seconds:.1f} s")
         return " · ".join([f"↳ {MARKS[self.status]} {escape(self.goal)}", *parts])
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hermes_nb.core.text import head_tail
+from hermes_nb.core.text import head_tail, number_of
 from hermes_nb.notebook.display.callview import CallView
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
@@ -52,7 +52,7 @@ def fold(steps: Sequence[Step]) -> str:
     calls = [call for step in steps for call in step.calls]
     if not calls:
         return ""
-    summary = f"{len(calls)} tool call{'s' if len(calls) != 1 else ''}{_troubled(calls)}"
+    summary = number_of(len(calls), "tool call") + _troubled(calls)
     kept, left_out = _latest(steps)
     if left_out:
         kept.insert(0, _Block(_counted(left_out)))

@@ -33,7 +33,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.notebook.display.callview import CallView, gist_of
 from hermes_nb.notebook.display.childview import take_in
 from hermes_nb.notebook.display.folding import Step, fold, thought
@@ -253,7 +253,7 @@ class Transcript:
         used = self.usage
         parts = [head, escape(self.model)]
         if used.requests:
-            parts.append(f"{used.requests} request{'s' if used.requests != 1 else ''}")
+            parts.append(number_of(used.requests, "request"))
         if used.input:
             share = f" ({round(100 * used.cached / used.input)} % cached)" if used.cached else ""
             parts.append(f"{amount(used.input)} in{share}")

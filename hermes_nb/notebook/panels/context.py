@@ -18,7 +18,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.text import estimate_tokens
+from hermes_nb.core.text import estimate_tokens, number_of
 from hermes_nb.notebook.display.transcript import PHASES
 from hermes_nb.notebook.happenings import Compressed
 from hermes_nb.notebook.panels.acting import QUERY
@@ -235,7 +235,7 @@ def _counts(event: ContextCompressed) -> str:
     """Return what a compression did, as HTML."""
     counts = []
     if event.shortened:
-        counts.append(f"{event.shortened} results shortened")
+        counts.append(f"{number_of(event.shortened, 'result')} shortened")
     if event.dropped:
-        counts.append(f"{event.dropped} messages summarised")
+        counts.append(f"{number_of(event.dropped, 'message')} summarised")
     return ", ".join(counts) or PHASES.get(event.phase, shown(event.phase))

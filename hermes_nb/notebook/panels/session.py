@@ -22,6 +22,7 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.core.protocols import Hit, StoredSession
+from hermes_nb.core.text import number_of
 from hermes_nb.learning.review import SOURCE
 from hermes_nb.notebook.display.wording import ago, moment
 from hermes_nb.notebook.panels.acting import QUERY, Pause
@@ -157,7 +158,7 @@ class SessionTab:
 
     def _draw(self) -> None:
         now = self._now
-        count = f"{now.messages} messages · about {amount(now.prompt)} tokens"
+        count = f"{number_of(now.messages, 'message')} · about {amount(now.prompt)} tokens"
         told = two("<b>This session</b>", f"<small>{shown(now.current)}</small>") + dim(count)
         write(self._head, told if now.current else dim("No session yet: the next turn starts one."))
         self._new.show(
@@ -194,7 +195,7 @@ class SessionTab:
             foot = " · ".join(filter(None, (when, where)))
         else:
             text = title
-            parts = [f"{stored.messages} messages", ago(stored.written)] if stored else []
+            parts = [number_of(stored.messages, "message"), ago(stored.written)] if stored else []
             foot = " · ".join([*parts, *([where] if where and not self._now.here else [])])
         mine = found.id == self._now.current
         act = Act(
@@ -212,7 +213,8 @@ class SessionTab:
         resident = self._place.resident
         await in_thread(lambda: resident.models.main)  # it may look for a local server
         session = resident.resume(session_id)
-        return f"Resumed with {len(session.messages)} messages; the next turn goes on there."
+        said = number_of(len(session.messages), "message")
+        return f"Resumed with {said}; the next turn goes on there."
 
     def _begin(self) -> str:
         self._place.resident.new()

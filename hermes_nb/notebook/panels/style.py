@@ -95,7 +95,7 @@ background:none;border-style:dashed;cursor:not-allowed}
 outline:2px solid var(--jp-brand-color1)!important;outline-offset:1px}
 .hermes-panel .widget-text,.hermes-panel .widget-textarea,.hermes-panel .widget-dropdown{
 width:auto;min-width:0;flex:1 1 120px;height:auto}
-.hermes-panel .widget-textarea{width:100%}
+.hermes-panel .widget-textarea{width:100%;flex:none}
 .hermes-panel :is(input,textarea,select){background:var(--jp-layout-color1)!important;
 color:var(--jp-ui-font-color1)!important;border:1px solid var(--jp-border-color1)!important;
 font-size:12px!important;min-width:0!important;box-sizing:border-box;
