@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 EVERY = 2.0
 """Seconds between two looks; each costs a message, or makes a page that came back draw the turn."""
+SURE = 2.0
+"""Seconds after which another page is looked at again before it is given the turn: the one that ran
+the cell may only be busy, and two pages that both change the notebook meet in a conflict."""
 SELDOM = 60.0
 """Seconds between two looks for a page that stays away."""
 AFTERWARDS = 30.0
@@ -119,7 +122,10 @@ class _Joining:
         """Show the turn to a page other than the one that ran it; say whether there is a page."""
         try:
             page = await self._frontend.look()
-            if page is None or page.client == self._client:
+            if self._is_another(page) and not self._came_back:
+                await asyncio.sleep(SURE)
+                page = await self._frontend.look()
+            if not self._is_another(page):
                 return page is not None
             self._came_back = True
             over = self._over
@@ -132,6 +138,9 @@ class _Joining:
         except ToolError as error:  # the page went again, or the cell did; nobody waits for this
             logger.info("the turn could not be shown in its page: %s", error)
         return True
+
+    def _is_another(self, page: Info | None) -> bool:
+        return page is not None and page.client != self._client
 
     def _final(self) -> dict[str, str]:
         """Return how the turn ended, a failure's text in it: no error of the cell follows here."""

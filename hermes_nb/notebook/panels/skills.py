@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.notebook.panels.acting import QUERY, Pause, Refused
 from hermes_nb.notebook.panels.parts import PAGE, Act, Line, Listing, Push, push, write
 from hermes_nb.notebook.panels.shelves import FROM, Shelves, look
@@ -179,17 +179,19 @@ class SkillsTab:
     async def _view(self, skill: Skill) -> str:
         view = await in_thread(lambda: self._known.library.view(skill.name, counted=False))
         self._open = skill
-        files = f"{len(view.files)} more files" if view.files else "no other files"
+        files = number_of(len(view.files), "more file") if view.files else "no other files"
         marks = "".join(caution(shown(mark, 300)) for mark in view.marks)
         place = shown("/".join(view.directory.parts[-3:]), 80)
         about = f"<small>…/{place} · {files}</small>"
         self._detail.show(f"{about}{marks}{document(view.text)}", skill)
+        self._draw()  # not only once the list has been read again, behind a search that may be slow
         return ""
 
     async def _review(self, skipped: Skipped) -> str:
         text, _ = decoded(await in_thread(lambda: read_regular(skipped.path)))
         self._open = skipped
         self._detail.ask(document(text), skipped, text)
+        self._draw()
         return ""
 
     def _taking_back(self, shown: str) -> Callable[[], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.panels import panel as panels
+from hermes_nb.notebook.panels import skills
 from hermes_nb.notebook.panels.charts import Part, gauge, legend, meter, spending
 from hermes_nb.notebook.panels.command import panel as panel_command
 from hermes_nb.notebook.panels.panel import Panel
@@ -33,6 +35,8 @@ from hermes_nb.notebook.panels.style import document, paragraphs, shown
 from hermes_nb.notebook.resident import Resident
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.patience import SOON
 
 pytestmark = pytest.mark.slow
 
@@ -195,6 +199,31 @@ async def test_a_late_click_is_about_the_skill_that_was_open(desk):
     left = [skill.name for skill in desk.resident.knowledge.library.list(all_of_them=True)]
     assert "plot" in left
     assert "clean" not in left
+
+
+@played
+async def test_a_skill_opens_before_the_list_is_read_again(desk):
+    desk.skill("clean")
+    await desk.open("skills")
+    go_on = threading.Event()
+    look, looked = skills.look, []
+
+    def slowly(*arguments):
+        go_on.wait(SOON)
+        looked.append(arguments)
+        return look(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(skills, "look", slowly)
+        desk.buttons("clean")[0].click()
+        try:
+            while not desk.buttons("Delete"):
+                await asyncio.sleep(0.01)
+            assert not looked
+        finally:
+            go_on.set()
+            await desk.panel.settled()
+    assert looked and desk.buttons("Delete")
 
 
 @played
