@@ -105,6 +105,16 @@ def test_a_turn_that_ends_while_its_page_loads_is_shown_when_it_is_there(open_no
     assert "running" not in texts(notebook, 1)[0]
 
 
+def test_a_turn_that_ends_just_after_its_page_came_back_is_shown_there(open_notebook, model):
+    notebook = open_notebook("%%hermes --approve all\ntell me")
+    gate = threading.Event()
+    begun(notebook, model, gate, stream(text_chunks("there was an end.")))
+    reload_in_a_turn(notebook)
+    gate.set()
+    notebook.until(lambda: "there was an end." in texts(notebook, 1)[0])
+    assert "running" not in texts(notebook, 1)[0]
+
+
 def test_a_second_page_leaves_the_first_one_alone(open_notebook, browser, server, model):
     notebook = open_notebook("%%hermes --approve all\ntell me")
     gate = threading.Event()

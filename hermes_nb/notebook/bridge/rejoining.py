@@ -80,7 +80,7 @@ class _Joining:
         self._more_code = _has_more_code(shell.kernel.get_parent())
         self._client = str((shell.kernel.get_parent().get("header") or {}).get("session", ""))
         self._pictures: list[Mapping[str, Any]] = []
-        self._over = self._came_back = False
+        self._over = self._came_back = self._others = False
         self._task: asyncio.Task[Any] | None = None
         shell.display_pub.register_hook(self._displayed)
 
@@ -89,8 +89,11 @@ class _Joining:
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def hear(self, page: Info) -> None:
-        """Show the turn, which is over, to a page that was loaded just now."""
-        if self._over and page.client != self._client:
+        """Note that another page is there; show it the turn if that is over."""
+        if not self._is_another(page):
+            return
+        self._others = True
+        if self._over:
             self._task = asyncio.get_running_loop().create_task(self._show())
 
     async def end(self) -> None:
@@ -99,7 +102,7 @@ class _Joining:
         self._over = True
         if self._task is not None:
             self._task.cancel()
-        if self._came_back:
+        if self._came_back or self._others:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await self._show()

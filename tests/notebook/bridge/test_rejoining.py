@@ -11,6 +11,8 @@ import uuid
 
 import pytest
 from hermes_nb.notebook.bridge.frontend import PROTOCOL
+from hermes_nb.notebook.bridge.rejoining import SURE
+from hermes_nb.notebook.bridge.rollcall import BUSY
 from hermes_nb.notebook.display.view import STILL_RUNNING
 
 from tests.kernels import kernel
@@ -23,7 +25,8 @@ class Page:
     """The front end's half: it runs a cell, says hello on comms and answers what is asked of it.
 
     `client` is its connection as it calls itself; a page that was reloaded has another one, and
-    knows nothing of the cell. `refuses` is the error that it answers `show` with.
+    knows nothing of the cell. `refuses` is the error that it answers `show` with. The pages
+    `beside` it hear what it hears.
     """
 
     def __init__(self, kernel):
@@ -32,6 +35,7 @@ class Page:
         self.name = "page.1"
         self.silent = False
         self.refuses = None
+        self.beside = []
         self.comms = []
         self.shown = []
         self.told = []
@@ -70,7 +74,13 @@ class Page:
             except queue.Empty:
                 continue
 
+    def listen(self, seconds):
+        end = time.monotonic() + seconds
+        self.until(lambda: time.monotonic() > end)
+
     def take(self, message):
+        for other in self.beside:
+            other.take(message)
         kind, content = message["msg_type"], message["content"]
         if kind == "status" and message["parent_header"].get("msg_id") == self.running:
             self.running = "" if content["execution_state"] == "idle" else self.running
@@ -105,7 +115,8 @@ class Scene:
     """A kernel, its page, and a model whose first reply waits for `gate`."""
 
     def __init__(self, kernel, server):
-        self.page, self.server, self.gate = Page(kernel), server, threading.Event()
+        self.kernel, self.page = kernel, Page(kernel)
+        self.server, self.gate = server, threading.Event()
         kernel.run("%load_ext hermes_nb")
 
     def begin(self, code="%%hermes\ntell me"):
@@ -114,6 +125,12 @@ class Scene:
         self.server.replies[:] = [server_reply]
         self.page.run(code)
         self.page.until(lambda: "Once upon" in json.dumps(self.page.told))
+
+    def until_another_page_is_taken_for_it(self):
+        """Wait until a call has waited for the page that ran the cell; it is not yet sure."""
+        called = len(self.page.comms)
+        self.page.until(lambda: len(self.page.comms) > called)
+        self.page.listen(BUSY + SURE / 2)
 
     def wait(self, exchange):
         while not self.gate.wait(0.05) and not exchange.gone():
@@ -158,6 +175,29 @@ def test_a_page_that_came_back_gets_the_turn_and_its_end(scene):
     (last,) = scene.page.over
     assert "Once upon a time." in scene.page.text and "✓" in scene.page.text
     assert len(last["outputs"]) == 1 and isinstance(last["execution_count"], int)
+
+
+def test_a_turn_that_ends_just_after_its_page_came_back_is_shown_there(scene):
+    scene.begin()
+    scene.page.reload()
+    scene.until_another_page_is_taken_for_it()
+    assert scene.page.shown == []
+    scene.end()
+    assert scene.page.over and "Once upon a time." in scene.page.text
+
+
+def test_a_page_that_is_only_busy_keeps_its_turn(scene):
+    page, other = scene.page, Page(scene.kernel)
+    other.client, other.name = uuid.uuid4().hex, "page.2"
+    page.beside.append(other)
+    scene.begin()
+    page.silent = True
+    scene.until_another_page_is_taken_for_it()
+    page.silent = False
+    page.hello(page.comms[-1])
+    page.listen(5)
+    scene.end()
+    assert other.shown == page.shown == []
 
 
 def test_other_code_of_the_cell_is_said_to_be_missing(scene):
