@@ -2,12 +2,13 @@
 
 Run with `python bench/view.py`. A real kernel asks a real server on 127.0.0.1 that says 200 tokens
 a second for 20 seconds, once into a notebook cell and once with nothing shown but the end
-(`--quiet`); the difference is what the view costs. The limits: 10 updates a second, and 10 % of one
-core.
+(`--quiet`); the difference is what the view costs. Then turns of 500 calls of several kinds become
+what the notebook saves of them. The limits: 10 updates a second, 10 % of one core, 200 KB.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -16,17 +17,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from hermes_nb.notebook.display.view import bundle
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.kernels import Kernel
 from tests.kernels import kernel as running_kernel
 from tests.loopback import Exchange, Loopback, Reply, Step, chunk, event, stream, text_chunks
+from tests.notebook.display.test_transcript import LONG_TEXT, SHAPES, of_calls
 
 RATE = 200
 SECONDS = 20
 MOST_SHARE = 0.10
 MOST_UPDATES = 10.0
+CALLS = 500
+MOST_SAVED = 200_000
 PARAGRAPH = (
     "The **median** of `bill_length` is 44.5 mm, $\\\\bar{x} = 43.9$, see [the plot](plot.png). "
 )
@@ -70,6 +75,17 @@ def measure(kernel: Kernel, server: Loopback, line: str) -> tuple[float, float, 
     return spent, time.monotonic() - began, result.messages
 
 
+def saved() -> int:
+    """Return the bytes of what is saved of a turn of `CALLS` calls, of the largest kind."""
+    answer = "Word $1 <b> $2. " * 4_000
+    return max(
+        len(json.dumps(bundle(turn, running=False), ensure_ascii=False).encode())
+        for arguments in SHAPES.values()
+        for said in ("", LONG_TEXT)
+        for turn in (of_calls(CALLS, arguments, said=said, answer=answer),)
+    )
+
+
 def main() -> None:
     with Loopback(stream(text_chunks("ok"))) as server, tempfile.TemporaryDirectory() as folder:
         env = os.environ | {
@@ -86,7 +102,9 @@ def main() -> None:
     share, rate = (shown - bare) / seconds, messages / seconds
     print(f"{len(tokens())} tokens in {seconds:.1f} s: {shown:.2f} s of CPU, {bare:.2f} s without")
     print(f"the view: {share:.1%} of one core (limit 10 %), {rate:.1f} updates/s (limit 10)")
-    if share > MOST_SHARE or rate > MOST_UPDATES:
+    size = saved()
+    print(f"a turn of {CALLS} calls is saved in {size / 1000:.0f} KB at most (limit 200)")
+    if share > MOST_SHARE or rate > MOST_UPDATES or size > MOST_SAVED:
         sys.exit("over the limit")
 
 
