@@ -6,6 +6,7 @@ Jupyter's. In the frames of the agent it is not: those would be left half done.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import types
@@ -49,11 +50,12 @@ class NestedCell:
         """
         pid = os.getpid()
         figures = UserFigures()
+        ipython = self._ipython()
         result = None
         try:
             self._open = True
             signals.raise_pending()
-            result = await _in_this_process(self._ipython(), pid)
+            result = await _in_this_process(ipython, pid)
             self._open = False
             with figures.hidden():
                 self._open = True
@@ -65,6 +67,8 @@ class NestedCell:
             self._open = False
             if os.getpid() != pid:
                 _leave_child(result)
+            if inspect.getcoroutinestate(ipython) == inspect.CORO_CREATED:
+                ipython.close()  # a signal came before its first step
             figures.put_back()
         return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import json
 import os
@@ -437,6 +438,26 @@ def test_a_stop_at_any_moment_leaves_the_shell_whole(shell, wait):
     assert not vars(shell).keys() & {"_showtraceback", "ask_exit"}
     assert shell.display_trap._nested_level == shell.builtin_trap._nested_level == 0
     assert asyncio.run(execute(shell, "2")).outputs[0]["data"]["text/plain"] == "2"
+
+
+def test_a_stop_before_the_first_step_leaves_nothing_that_was_never_awaited(shell, monkeypatch):
+    ipython = shell.run_cell_async
+
+    def pressed(*args, **kwargs):
+        coroutine = ipython(*args, **kwargs)
+        os.kill(os.getpid(), signal.SIGINT)
+        return coroutine
+
+    async def main():
+        with stoppable():
+            return await execute(shell, "never = 1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shell, "run_cell_async", pressed)
+        done = asyncio.run(main())
+    gc.collect()  # a coroutine that was never awaited would be reported here
+    assert done is None or done.interrupted
+    assert "never" not in shell.user_ns
 
 
 def test_a_foreign_cancellation_stops_the_code_and_passes_through(shell):
