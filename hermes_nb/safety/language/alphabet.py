@@ -6,6 +6,7 @@ set of them is a number.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from hermes_nb.safety.language import artefacts
@@ -66,14 +67,28 @@ def _by_bit() -> dict[int, str]:
     return found
 
 
+def with_phrases(row: str) -> str:
+    """Return a row of tags with those of a phrase's two words replaced by what it means."""
+    candidates, meant = _phrases()
+    pieces: list[str] = []
+    done = 0
+    for candidate in candidates.finditer(row):
+        at = candidate.start()
+        phrase = meant.get(row[at : at + 2])
+        if phrase is not None and at >= done:
+            pieces += row[done:at], phrase
+            done = at + 2
+    return "".join([*pieces, row[done:]]) if pieces else row
+
+
 @cache
-def phrases() -> dict[str, list[tuple[str, str]]]:
-    """Return the tags of phrases' two words, each with what takes their place, by the first tag."""
+def _phrases() -> tuple[re.Pattern[str], dict[str, str]]:
+    """Return a pattern of tags that may begin a phrase, and what takes the place of its two."""
     words, tag = lexicon(), alphabet()
-    found: dict[str, list[tuple[str, str]]] = {}
-    for first, seconds in words.pairs.items():
-        one = tag[words.own_classes(first)]
-        for second, classes in seconds.items():
-            pair = one + tag[words.own_classes(second)]
-            found.setdefault(one, []).append((pair, tag[classes] + CONTINUED))
-    return found
+    found = {
+        tag[words.own_classes(first)] + tag[words.own_classes(second)]: tag[classes] + CONTINUED
+        for first, seconds in words.pairs.items()
+        for second, classes in seconds.items()
+    }
+    first, second = ("".join(sorted({pair[at] for pair in found})) for at in (0, 1))
+    return re.compile(f"[{first}](?=[{second}])"), found

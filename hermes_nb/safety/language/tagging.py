@@ -15,7 +15,7 @@ from hermes_nb.safety.language.alphabet import (
     PARAGRAPH,
     SENTENCE,
     masks,
-    phrases,
+    with_phrases,
 )
 from hermes_nb.safety.language.artefacts import kinds, suspects, with_parts
 from hermes_nb.safety.language.chunks import AROUND, PATH, Part, parts, stops, things
@@ -37,16 +37,9 @@ class Tagged:
         work = work or Work(len(text))
         tags, self._skimmed = _tags(self._vocabulary.distinct, work)
         self._pieces = [PARAGRAPH, *map(tags.__getitem__, self._vocabulary.chunks)]
-        row = "".join(self._pieces)
-        here = set(row)
-        for first in sorted(phrases().keys() & here):
-            for words, phrase in phrases()[first]:
-                if words[-1] in here and words in row:
-                    row = row.replace(words, phrase)
-                    here.update(phrase)
-        self.tags = row
+        self.tags = with_phrases("".join(self._pieces))
         self._present = 0
-        for tag in set(row):
+        for tag in set(self.tags):
             self._present |= masks().get(tag, 0)
         self._places: tuple[list[int], list[int]] | None = None
         if self._skimmed:
