@@ -68,17 +68,24 @@ def _by_bit() -> dict[int, str]:
 
 
 def with_phrases(row: str) -> str:
-    """Return a row of tags with those of a phrase's two words replaced by what it means."""
+    """Return a row of tags with those of a phrase's two words replaced by what it means.
+
+    A word that would end one phrase and begin another belongs to the one whose first tag comes
+    first: neither from the left nor from the right is right in all languages.
+    """
     candidates, meant = _phrases()
+    places = [match.start() for match in candidates.finditer(row)]
+    found = [at for at in places if row[at : at + 2] in meant]
+    taken: set[int] = set()
+    for at in sorted(found, key=row.__getitem__):
+        if taken.isdisjoint((at - 1, at + 1)):
+            taken.add(at)
     pieces: list[str] = []
     done = 0
-    for candidate in candidates.finditer(row):
-        at = candidate.start()
-        phrase = meant.get(row[at : at + 2])
-        if phrase is not None and at >= done:
-            pieces += row[done:at], phrase
-            done = at + 2
-    return "".join([*pieces, row[done:]]) if pieces else row
+    for at in sorted(taken):
+        pieces += row[done:at], meant[row[at : at + 2]]
+        done = at + 2
+    return "".join([*pieces, row[done:]])
 
 
 @cache

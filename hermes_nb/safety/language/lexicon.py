@@ -88,7 +88,8 @@ class Lexicon:
             if len(word) >= _SHORTEST_MISSPELT:
                 for size in range(len(word) - 1, len(word) + 2):
                     self.similar.setdefault((word[0], word[-1], size), []).append(word)
-        self._ends = {first + last for first, last, _ in self.similar}
+        self.ends = {first + last for first, last, _ in self.similar}
+        """First and last letters of these."""
         ciphers: dict[str, int] = {}
         for disguise, word in _ciphers(self.telling()):
             if disguise not in ciphers:
@@ -141,7 +142,7 @@ class Lexicon:
         It is `unknown` written out: to call it for each word takes twice as long.
         """
         starts, listed, pairs = self._starts, self.listed, self.in_pairs
-        similar, ends = self.similar, self._ends
+        similar, ends = self.similar, self.ends
         return {
             word
             for word in some

@@ -22,16 +22,17 @@ from hermes_nb.safety.language.chunks import (
 )
 from hermes_nb.safety.language.lexicon import LONGEST_WORD, Classes, lexicon
 from hermes_nb.safety.reading.lookalikes import CYRILLIC, LOOKALIKES, SIGNS_FOR_LETTERS
-from hermes_nb.safety.reading.vocabulary import SCRIPT
+from hermes_nb.safety.reading.vocabulary import SCRIPT, UNSPACED
 
 
 def skim(some: Sequence[str]) -> dict[str, str]:
     """Return the tags of chunks, taken for words: what `parts` says when not looking closely."""
     found: dict[str, str] = {}
-    alone = [chunk for chunk in some if chunk.isascii() or not SCRIPT.match(chunk)]
+    alone = [chunk for chunk in some if chunk < UNSPACED or not SCRIPT.match(chunk)]
     words = {chunk: chunk for chunk in alone if chunk.isalpha()}
+    dressed = [chunk for chunk in alone if chunk not in words]
     others: dict[str, str] = {}
-    for chunk in [chunk for chunk in alone if not chunk.isalpha()]:
+    for chunk in dressed:
         bare = chunk.strip(AROUND)
         if bare.isalpha():
             words[chunk] = bare
@@ -55,7 +56,7 @@ def skim(some: Sequence[str]) -> dict[str, str]:
                 bare: meant[form] for bare, form in zip(single, guise, strict=True) if form in meant
             }
         found |= {chunk: whole[bare] for chunk, bare in others.items() if bare in whole}
-    for chunk in found:
+    for chunk in dressed:
         if chunk[-1] in ENDING and stops(chunk):
             found[chunk] += SENTENCE
     runs = [chunk for chunk in some if chunk not in found] if len(alone) < len(some) else []
@@ -69,9 +70,16 @@ _SINGLE = re.compile(r"^(?![0-9]+$)[^<>/=()\[\]{}\n]+$", re.MULTILINE)
 
 def _words(known: set[str], meant: dict[str, str]) -> dict[str, str]:
     """Return the tags of words, and of a line's end."""
+    pairs = _in_pairs()
+    own = {word: pairs[word] for word in known & pairs.keys()}
+    return {word: meant[word] for word in known & meant.keys()} | own | {"\n": "\n"}
+
+
+@cache
+def _in_pairs() -> dict[str, str]:
+    """Return the tags of words that belong to a phrase."""
     words, tag = lexicon(), alphabet()
-    pairs = {word: tag[words.own_classes(word)] for word in known.intersection(words.in_pairs)}
-    return {word: meant[word] for word in known.intersection(meant)} | pairs | {"\n": "\n"}
+    return {word: tag[words.own_classes(word)] for word in words.in_pairs}
 
 
 _HEAD = 3
@@ -80,12 +88,16 @@ _HEAD = 3
 def _meanings(some: set[str]) -> dict[str, str]:
     """Return the tags of words that mean something, some of them in disguise.
 
-    They are rewritten all at once by every table of disguises. Only those that then are a word that
-    is known, or begin and end like one that is often misspelt, are looked at one by one.
+    Those that are not listed are rewritten all at once by every table of disguises. Only those that
+    then are a word that is known, or begin and end like one that is often misspelt, are looked at
+    one by one.
     """
     some.discard("")
-    plain = {word for word in some if word.isascii()}
-    odd = list(some - plain)
+    listed = _listed()
+    known = {word: listed[word] for word in some & listed.keys()}
+    unlisted = some - listed.keys()
+    plain = {word for word in unlisted if word.isascii()}
+    odd = list(unlisted - plain)
     likely = _promising(plain, misspelt=True)
     signs = {word: word for word in _with_signs(plain - likely)}
     arabic: list[str] = []
@@ -103,9 +115,8 @@ def _meanings(some: set[str]) -> dict[str, str]:
     for table in SIGNS_FOR_LETTERS:
         rewritten = _rewritten(list(signs.values()), table)
         promising = _promising(set(rewritten))
-        for word, two in zip(signs, rewritten, strict=True):
-            if two not in promising:
-                continue
+        pairs = zip(signs, rewritten, strict=True)
+        for word, two in [pair for pair in pairs if pair[1] in promising]:
             if word != signs[word]:
                 likely.add(word)  # which of its disguises comes first is for `meaning` to say
             elif len(word) <= LONGEST_WORD:
@@ -115,7 +126,14 @@ def _meanings(some: set[str]) -> dict[str, str]:
     likely.update(word for word, two in zip(odd, mixed, strict=True) if two in promising)
     found |= {word: meaning(word) for word in likely} | {word: classes(word) for word in arabic}
     tag = alphabet()
-    return {word: tag[each] for word, each in found.items() if each}
+    return known | {word: tag[each] for word, each in found.items() if each}
+
+
+@cache
+def _listed() -> dict[str, str]:
+    """Return the tags of all words that are listed as they are written."""
+    words, tag = lexicon(), alphabet()
+    return {word: tag[words.classes(word)] for word in words.listed}
 
 
 def _promising(some: set[str], *, misspelt: bool = False) -> set[str]:
@@ -123,19 +141,20 @@ def _promising(some: set[str], *, misspelt: bool = False) -> set[str]:
 
     With `misspelt` also those that have the shape of a word that is often misspelt.
     """
-    known, stems, shapes = _beginnings()
+    known, stems, shapes, ends = _beginnings()
     found = some & known
     rest = some - known
-    found.update(
-        word for word in rest if word[:_HEAD] in stems and word.startswith(stems[word[:_HEAD]])
-    )
+    begun = [word for word in rest if word[:_HEAD] in stems]
+    found.update([word for word in begun if word.startswith(stems[word[:_HEAD]])])
     if misspelt:
-        found.update(word for word in rest if (word[0], word[-1], len(word)) in shapes)
+        shaped = [word for word in rest if word[0] + word[-1] in ends]
+        found.update([word for word in shaped if (word[0], word[-1], len(word)) in shapes])
     return found
 
 
-_LEET = re.compile("[" + re.escape("".join(map(chr, SIGNS_FOR_LETTERS[0]))) + "]")
-_LEET_LINE = re.compile(rf"^(?=.*[a-z]).*{_LEET.pattern}.*$", re.MULTILINE)
+_SIGNS = re.escape("".join(map(chr, SIGNS_FOR_LETTERS[0])))
+_LEET = re.compile(f"[{_SIGNS}]")
+_LEET_LINE = re.compile(rf"^(?=[^a-z\n]*+[a-z])[^{_SIGNS}\n]*+[{_SIGNS}].*$", re.MULTILINE)
 
 
 def _with_signs(some: Iterable[str]) -> list[str]:
@@ -164,17 +183,19 @@ Shape = tuple[str, str, int]
 
 
 @cache
-def _beginnings() -> tuple[frozenset[str], dict[str, tuple[str, ...]], frozenset[Shape]]:
+def _beginnings() -> tuple[
+    frozenset[str], dict[str, tuple[str, ...]], frozenset[Shape], frozenset[str]
+]:
     """Return the words that are known, stems by how they begin, and the shapes of misspelt words.
 
-    A shape is first letter, last letter and length.
+    A shape is first letter, last letter and length; the last of what is returned are their ends.
     """
     words = lexicon()
     stems: dict[str, list[str]] = {}
     for stem in words.stems:
         stems.setdefault(stem[:_HEAD], []).append(stem)
     heads = {head: tuple(found) for head, found in stems.items()}
-    return frozenset(words.listed), heads, frozenset(words.similar)
+    return frozenset(words.listed), heads, frozenset(words.similar), frozenset(words.ends)
 
 
 def _unspaced(runs: list[str]) -> dict[str, str]:

@@ -21,6 +21,8 @@ _EMPTY_LINE = re.compile(r"\n[ \t]*\n\s*")
 _PIECE = re.compile(f"{_EMPTY_LINE.pattern}|{_CHUNK.pattern}")
 SCRIPT = re.compile(f"[{_UNSPACED}]")
 """A letter of the scripts that are written without spaces."""
+UNSPACED = "\u0e00"
+"""The first of these letters."""
 EMPTY = "\n"
 """The chunk that empty lines are."""
 
