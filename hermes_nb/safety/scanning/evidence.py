@@ -49,6 +49,8 @@ _TELLING = 2
 """How many words of an injection have to appear in a cipher for it to be undone."""
 _DECIPHERED = 12_000
 """Characters of each cipher that are undone; lines beyond are a finding as they are."""
+_LAST_LINE = 200
+"""Characters of a last line that is read by itself where the rest is not."""
 _RUN, _READ = 60, 8
 """Units of work for what is decoded, and characters of it for each further one."""
 _STRONG, _WEAK = 2.0, 0.5
@@ -75,7 +77,7 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
     """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
     readable = bounded(text, work)
     if (unread := work.skipped()) is not None:
-        yield _dense(place, unread, len(text))
+        yield _dense(place, unread, text)
     view = normalise(readable)
     lower = _lower(view.text)
     words = Tagged(lower, work)
@@ -91,7 +93,7 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
         yield Evidence(sign.category, sign.name, score, start, end)
     runs = _decoded(view.text, standing, work)
     if (unread := work.skipped()) is not None:
-        yield _dense(place, view.span(unread, unread + 1)[0], len(text))
+        yield _dense(place, view.span(unread, unread + 1)[0], text)
     runs += () if depth else _exchanged(view.text, words)
     spans = [place(*view.span(run.start, run.end)) for run in runs]
     for run, span in zip(runs, spans, strict=True):
@@ -118,8 +120,14 @@ def _decoded(text: str, standing: Standing, work: Work) -> list[Decoded]:
     return runs
 
 
-def _dense(place: Place, start: int, end: int) -> Evidence:
-    """Return that a layer is not read closely any more from `start` on."""
+def _dense(place: Place, start: int, text: str) -> Evidence:
+    """Return that a layer is not read closely any more from `start` on.
+
+    A short last line is read by itself: it may say how a command ended.
+    """
+    end = text.rfind("\n")
+    if end <= start or len(text) - end > _LAST_LINE or evidence(text[end:]):
+        end = len(text)
     return Evidence(DENSE, "unread", MARKS, place(start, start + 1)[0], place(end - 1, end)[1])
 
 

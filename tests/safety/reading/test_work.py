@@ -132,6 +132,18 @@ def test_what_is_not_read_is_withheld_and_explained():
     assert result.text.startswith("Some notes.")
 
 
+def test_a_short_last_line_is_read_by_itself():
+    text = flood("words with signs that never repeat", work.CHUNK)
+    assert scan(f"{text}\n[exit 0, 0.1 s]").text.endswith(
+        "[passage withheld: too_dense]\n[exit 0, 0.1 s]"
+    )
+    for last in (ORDER, "fine " * 100):
+        result = scan(f"{text}\n{last}")
+        assert result.verdict != "clean"
+        assert last not in result.text
+        assert max(finding.end for finding in result.findings) == len(text) + 1 + len(last)
+
+
 def test_a_verdict_does_not_depend_on_what_was_scanned_before():
     text = flood("words with signs that never repeat", work.CHUNK, 5)
     first = scan(text)
