@@ -1,25 +1,30 @@
 """A map where it runs: a bar while it does, a table when it is over.
 
-As with a turn, a cell is updated at most every `INTERVAL` seconds, and where nobody is there
-(nbclient, nbval, papermill) there is one display at the end.
+As with a turn, a cell is updated at most every `INTERVAL` seconds, a terminal that can draw has the
+bar on its last lines until the table takes its place, and where nobody is there (nbclient, nbval,
+papermill) there is one display at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_nb.app.amounts import used
 from hermes_nb.app.maps.fanout import Fanout
 from hermes_nb.app.maps.items import Item
 from hermes_nb.app.maps.table import rows_of, table_markdown
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.display.showing import show
+from hermes_nb.notebook.display.showing import can_draw, show
 from hermes_nb.notebook.display.transcript import plain_text
 from hermes_nb.notebook.display.view import INTERVAL, STILL_RUNNING, TICK, can_ask, has_kernel
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.visible import visible
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 WIDTH = 24
 """Cells of the bar."""
@@ -34,7 +39,8 @@ class MapView:
 
     def __init__(self, shell: Any, fanout: Fanout) -> None:  # noqa: ANN401 - IPython's shell
         self._fanout = fanout
-        self._live = has_kernel(shell) and can_ask(shell)
+        self._cell = has_kernel(shell) and can_ask(shell)
+        self._screen = None if has_kernel(shell) or not can_draw(sys.stdout) else _screen()
         self._began = time.monotonic()
         self._shown = 0.0
         self._handle: Any = None
@@ -44,7 +50,7 @@ class MapView:
 
     def moved(self) -> None:
         """See to it that a change is shown soon."""
-        if not self._live or self._closed or self._due:
+        if self._closed or self._due or not (self._cell or self._screen):
             return
         self._due = True
         self._wait(max(self._shown + INTERVAL - time.monotonic(), 0.0))
@@ -54,12 +60,18 @@ class MapView:
         if not self._closed:
             self._closed = True
             self._wait(None)
+            if self._screen is not None:
+                self._screen.stop()
             self._display(finished(self._fanout, time.monotonic() - self._began))
 
     def _tick(self) -> None:
         self._due = False
         self._shown = time.monotonic()
-        self._display(running(self._fanout, self._shown - self._began), over=False)
+        shown = running(self._fanout, self._shown - self._began)
+        if self._screen is None:
+            self._display(shown, over=False)
+        else:
+            _draw(self._screen, shown)
         self._wait(TICK)  # so that its clock runs
 
     def _wait(self, seconds: float | None) -> None:
@@ -74,11 +86,31 @@ class MapView:
         plain = plain_text(markdown) if over else STILL_RUNNING
         data = {"text/markdown": markdown, "text/plain": plain}
         if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True) if self._live else None
-            if not self._live:
+            self._handle = display(data, raw=True, display_id=True) if self._cell else None
+            if not self._cell:
                 show(data)
         else:
             self._handle.update(data, raw=True)
+
+
+def _screen() -> Live:
+    """Return the last lines of the terminal, to be drawn on; they are gone once it stops."""
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(
+        console=Console(highlight=False, force_terminal=True), auto_refresh=False, transient=True
+    )
+
+
+def _draw(screen: Live, markdown: str) -> None:
+    """Draw the state of a map, a line of the terminal for each of its own."""
+    from rich.text import Text
+
+    lines = filter(None, plain_text(markdown).split("\n"))
+    screen.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+    screen.start()
+    screen.refresh()
 
 
 def running(fanout: Fanout, seconds: float) -> str:

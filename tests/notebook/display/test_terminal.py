@@ -296,6 +296,41 @@ def test_commands_are_drawn_too(terminal, tmp_path):
     assert "\x1b[1mask" in shown.bytes
 
 
+def notes(folder):
+    for n in range(4):
+        (folder / f"n{n}.md").write_text(f"note {n}")
+
+
+def test_a_map_has_its_bar_below_until_it_is_over(terminal, tmp_path):
+    notes(tmp_path)
+    yes = text_chunks("A number.")
+    shown = terminal(*[Reply([pause(0.7), *stream(yes).steps])] * 4)
+    shown.send('%hermes map --parallel 1 "What is in it?" *.md')
+    bars = set()
+    for lines in shown.frames("In [3]:"):
+        bars |= set(re.findall("[▰▱]{24} ([0-4] of 4)", "\n".join(lines)))
+        assert sum("▱" in line for line in lines) <= 1
+    assert {"1 of 4", "2 of 4", "3 of 4"} <= bars
+    answer = "\n".join(shown.answer())
+    assert answer.count("A number.") == 4
+    assert "✓ 4 done" in answer
+    assert "▰" not in answer
+
+
+def test_a_stopped_map_leaves_its_table(terminal, tmp_path):
+    notes(tmp_path)
+    yes = stream(text_chunks("A number."))
+    shown = terminal(yes, yes, Reply([b": begun\n\n", stall]))
+    shown.send('%hermes map --parallel 1 "What is in it?" *.md')
+    shown.until("2 of 4")
+    shown.child.sendintr()
+    shown.until("In [3]:")
+    answer = "\n".join(shown.answer())
+    assert "2 done, 2 stopped" in answer
+    assert answer.endswith("\nstopped")
+    assert "▰" not in answer
+
+
 def test_output_that_is_no_terminal_gets_plain_text(tmp_path):
     with Loopback(slowly("The **end**.")) as server:
         env = {
