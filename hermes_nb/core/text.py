@@ -39,6 +39,18 @@ def one_line(text: str, limit: int = 80) -> str:
     return line[: limit - 1].rstrip() + "…"
 
 
+def both_ends(text: str, limit: int) -> str:
+    """Return `text` on one line of at most `limit` characters, cut in its middle.
+
+    File names are told apart by how they end.
+    """
+    line = one_line(text, len(text) + 1)
+    if len(line) <= limit:
+        return line
+    tail = limit // 2
+    return f"{line[: limit - 1 - tail].rstrip()}…{line[len(line) - tail :].lstrip()}"
+
+
 def number_of(count: int, noun: str) -> str:
     """Return how many there are of something, in English: `1 message`, `2 messages`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

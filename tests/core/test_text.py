@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_nb.core.messages import Image, Message, ToolCall
-from hermes_nb.core.text import canonical_json, estimate_tokens, head_tail, one_line
+from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, head_tail, one_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +27,26 @@ def test_one_line_is_one_line(text, limit):
     line = one_line(text, limit)
     assert len(line) <= limit
     assert len(line.splitlines()) <= 1
+
+
+@given(st.text(max_size=300), st.integers(1, 40))
+def test_a_line_cut_in_its_middle_has_both_ends(text, limit):
+    line, whole = both_ends(text, limit), " ".join(text.split())
+    assert len(line) <= limit
+    if len(whole) <= limit:
+        assert line == whole
+        return
+    head, tail = line.split("…", 1) if "…" not in whole else (line[:1], line[-1:])
+    assert whole.startswith(head) or limit == 1
+    assert whole.endswith(tail) or limit == 1
+
+
+def test_names_that_differ_at_their_ends_stay_different():
+    names = [f"a long name about penguins and other birds {n}.md" for n in (1, 2)]
+    assert [both_ends(name, 24) for name in names] == [
+        "a long name…r birds 1.md",
+        "a long name…r birds 2.md",
+    ]
 
 
 def test_estimates_grow_with_everything_that_is_sent():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes_nb.app.maps.items import Item
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import both_ends, one_line
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -56,12 +56,9 @@ def table_markdown(rows: Sequence[dict[str, Any]]) -> str:
     lines = ["| input | status | answer |", "|---|---|---|"]
     for row in rows[:SHOWN]:
         said = row["answer"] if row["status"] == "done" else row["error"]
-        told = (_cell(row["input"], NAME), row["status"], _cell(said or "", ANSWER))
-        lines.append(f"| {' | '.join(told)} |")
+        name = escape(visible(both_ends(redact(row["input"]), NAME)))
+        answer = escape(visible(one_line(redact(said or ""), ANSWER)))
+        lines.append(f"| {name} | {row['status']} | {answer} |")
     if len(rows) > SHOWN:
         lines.append(f"| … {len(rows) - SHOWN:,} more | | |")
     return "\n".join(lines)
-
-
-def _cell(text: str, limit: int) -> str:
-    return escape(visible(one_line(redact(text), limit)))

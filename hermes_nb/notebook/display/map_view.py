@@ -16,7 +16,7 @@ from hermes_nb.app.amounts import used
 from hermes_nb.app.maps.fanout import Fanout
 from hermes_nb.app.maps.items import Item
 from hermes_nb.app.maps.table import rows_of, table_markdown
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import both_ends
 from hermes_nb.notebook.display.showing import can_draw, show
 from hermes_nb.notebook.display.transcript import plain_text
 from hermes_nb.notebook.display.view import INTERVAL, STILL_RUNNING, TICK, can_ask, has_kernel
@@ -119,7 +119,7 @@ def running(fanout: Fanout, seconds: float) -> str:
     over = sum(item.status in ENDS for item in items)
     filled = WIDTH * over // len(items)
     names = [item.name for item in items if item.status == "running"]
-    shown = [escape(visible(one_line(name, 40))) for name in names[:NAMED]]
+    shown = [escape(visible(both_ends(name, 40))) for name in names[:NAMED]]
     shown += [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     bar = "▰" * filled + "▱" * (WIDTH - filled)
     work = f"> {', '.join(shown)}\n\n" if shown else ""
