@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+
+Started = tuple[KernelManager, BlockingKernelClient]
 
 
 @dataclass
@@ -40,11 +43,9 @@ class Result:
 class Kernel:
     """A running kernel and its client."""
 
-    def __init__(self, manager: KernelManager) -> None:
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient | None = None) -> None:
         self.manager = manager
-        self.client = manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client = client or connected(manager)
 
     def run(
         self,
@@ -141,14 +142,41 @@ def _text(output: dict[str, Any]) -> str:
 @contextmanager
 def kernel(env: dict[str, str], *, cwd: str, name: str = "python3") -> Iterator[Kernel]:
     """Start a kernel with that environment and end it."""
-    manager = KernelManager(kernel_name=name)
-    manager.start_kernel(env=env, cwd=cwd)
-    running = None
+    running = Kernel(*started(env=env, cwd=cwd, kernel_name=name))
     try:
-        running = Kernel(manager)
         yield running
     finally:
-        if running is not None:
-            running.client.stop_channels()
-        manager.shutdown_kernel(now=True)
-        manager.cleanup_resources()
+        running.client.stop_channels()
+        running.manager.shutdown_kernel(now=True)
+        running.manager.cleanup_resources()
+
+
+def started(*, kernel_name: str = "python3", **options: Any) -> Started:
+    """Return the manager of a new kernel, and its client when that is ready.
+
+    Ports are looked for before the kernel opens them: another process may have one by then, with
+    which the kernel dies. So one that dies is started a second time.
+    """
+    for last in (False, True):
+        manager = KernelManager(kernel_name=kernel_name)
+        manager.start_kernel(**options)
+        try:
+            return manager, connected(manager)
+        except BaseException as error:
+            manager.shutdown_kernel(now=True)
+            manager.cleanup_resources()
+            if last or not isinstance(error, RuntimeError):
+                raise
+    raise AssertionError
+
+
+def connected(manager: KernelManager) -> BlockingKernelClient:
+    """Return a client of a kernel that answers."""
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+    except BaseException:
+        client.stop_channels()
+        raise
+    return client

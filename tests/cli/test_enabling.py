@@ -11,10 +11,10 @@ import pexpect
 import pytest
 from hermes_nb.cli.enabling import CONFIGS, FRESH, STARTUP
 from hermes_nb.cli.main import main
-from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.kernels import started
 from tests.loopback import Loopback, stream, text_chunks
 from tests.patience import ended
 
@@ -153,7 +153,7 @@ def test_lines_are_awaited_too(profile, tmp_path, monkeypatch, line):
 @pytest.mark.kernel
 def test_help_and_completion_come_before_any_call(profile):
     main(["enable"])
-    manager, client = start_new_kernel(kernel_name="python3")
+    manager, client = started()
     try:
         reply = client.execute_interactive("%hermes?", timeout=60, output_hook=lambda _: None)
         assert "--max-requests" in reply["content"]["payload"][0]["data"]["text/plain"]

@@ -96,12 +96,12 @@ class Kernel:
     """A kernel process, driven as a front end drives it."""
 
     def __init__(self) -> None:
-        from jupyter_client.manager import start_new_kernel
+        from tests.kernels import started
 
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         # With it set, ipykernel does not watch descriptors 1 and 2, as it does for users.
         env.pop("PYTEST_CURRENT_TEST", None)
-        self.manager, self.client = start_new_kernel(env=env)
+        self.manager, self.client = started(env=env)
         assert not self.run(
             "import asyncio, time, sys, os\n"
             "from hermes_nb.notebook.running.kernel import execute\n"

@@ -123,7 +123,7 @@ def running(fanout: Fanout, seconds: float) -> str:
     shown += [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     bar = "▰" * filled + "▱" * (WIDTH - filled)
     work = f"> {', '.join(shown)}\n\n" if shown else ""
-    parts = [_counted(items), *used(fanout.usage), f"{seconds:.0f} s"]
+    parts = [*([_counted(items)] if over else ()), *used(fanout.usage), f"{seconds:.0f} s"]
     return f"{bar} {over} of {len(items)}\n\n{work}<sub>◌ {' · '.join(parts)}</sub>"
 
 
