@@ -6,7 +6,6 @@ set of them is a number.
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from hermes_nb.safety.language import artefacts
@@ -73,8 +72,8 @@ def with_phrases(row: str) -> str:
     A word that would end one phrase and begin another belongs to the one whose first tag comes
     first: neither from the left nor from the right is right in all languages.
     """
-    candidates, meant = _phrases()
-    places = [match.start() for match in candidates.finditer(row)]
+    firsts, meant = _phrases()
+    places = [at for at, tag in enumerate(row) if tag in firsts]
     found = [at for at in places if row[at : at + 2] in meant]
     taken: set[int] = set()
     for at in sorted(found, key=row.__getitem__):
@@ -89,13 +88,19 @@ def with_phrases(row: str) -> str:
 
 
 @cache
-def _phrases() -> tuple[re.Pattern[str], dict[str, str]]:
-    """Return a pattern of tags that may begin a phrase, and what takes the place of its two."""
+def in_pairs() -> dict[str, str]:
+    """Return the tags of the words that belong to a phrase."""
     words, tag = lexicon(), alphabet()
+    return {word: tag[words.own_classes(word)] for word in words.in_pairs}
+
+
+@cache
+def _phrases() -> tuple[frozenset[str], dict[str, str]]:
+    """Return the tags that begin a phrase, and what takes the place of the two of each phrase."""
+    tag, own = alphabet(), in_pairs()
     found = {
-        tag[words.own_classes(first)] + tag[words.own_classes(second)]: tag[classes] + CONTINUED
-        for first, seconds in words.pairs.items()
+        own[first] + own[second]: tag[classes] + CONTINUED
+        for first, seconds in lexicon().pairs.items()
         for second, classes in seconds.items()
     }
-    first, second = ("".join(sorted({pair[at] for pair in found})) for at in (0, 1))
-    return re.compile(f"[{first}](?=[{second}])"), found
+    return frozenset(pair[0] for pair in found), found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from operator import ne
 from pathlib import Path
@@ -108,6 +108,11 @@ class Lexicon:
     def sets(self) -> set[Classes]:
         """Return every set of classes that a word can have."""
         return {*self._sets, *map(self.own_classes, self.in_pairs)}
+
+    def in_terms_of(self, tags: Mapping[Classes, str]) -> dict[str, str]:
+        """Return the tag of every listed word: of its classes, by a tag for each set of them."""
+        by_number = [tags[classes] for classes in self._sets]
+        return {word: by_number[number] for word, number in self.listed.items()}
 
     def classes(self, word: str) -> Classes:
         """Return the classes of a plain lower-case word."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from hermes_nb.safety.language.alphabet import OTHER, PARAGRAPH, SENTENCE, alphabet
+from hermes_nb.safety.language.alphabet import OTHER, PARAGRAPH, SENTENCE, alphabet, in_pairs
 from hermes_nb.safety.language.chunks import (
     AROUND,
     ENDING,
@@ -70,16 +70,9 @@ _SINGLE = re.compile(r"^(?![0-9]+$)[^<>/=()\[\]{}\n]+$", re.MULTILINE)
 
 def _words(known: set[str], meant: dict[str, str]) -> dict[str, str]:
     """Return the tags of words, and of a line's end."""
-    pairs = _in_pairs()
+    pairs = in_pairs()
     own = {word: pairs[word] for word in known & pairs.keys()}
     return {word: meant[word] for word in known & meant.keys()} | own | {"\n": "\n"}
-
-
-@cache
-def _in_pairs() -> dict[str, str]:
-    """Return the tags of words that belong to a phrase."""
-    words, tag = lexicon(), alphabet()
-    return {word: tag[words.own_classes(word)] for word in words.in_pairs}
 
 
 _HEAD = 3
@@ -132,8 +125,7 @@ def _meanings(some: set[str]) -> dict[str, str]:
 @cache
 def _listed() -> dict[str, str]:
     """Return the tags of all words that are listed as they are written."""
-    words, tag = lexicon(), alphabet()
-    return {word: tag[words.classes(word)] for word in words.listed}
+    return lexicon().in_terms_of(alphabet())
 
 
 def _promising(some: set[str], *, misspelt: bool = False) -> set[str]:
