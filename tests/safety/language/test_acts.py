@@ -92,13 +92,17 @@ def test_what_stands_before_takes_nothing_away(text, between):
     ],
 )
 def test_any_number_of_acts_takes_linear_time(unit):
-    def seconds(size):
-        text = (unit * (size // len(unit) + 1))[:size]
+    def seconds(size, turn):
+        text = f"{turn} {unit * (size // len(unit) + 1)}"[:size]  # no text is read a second time
         started = time.process_time()
         found(text)
         return time.process_time() - started
 
-    seconds(2_000)
-    once, thrice = seconds(65_536), seconds(3 * 65_536)
-    assert once < 0.6
-    assert thrice < max(6 * once, 0.3)
+    seconds(2_000, 0)
+    once, thrice = [], []
+    for turn in range(5):  # a machine that is busy with more may be slow for one of them
+        once.append(seconds(65_536, turn))
+        thrice.append(seconds(3 * 65_536, turn))
+        if min(once) < 0.6 and min(thrice) < max(6 * min(once), 0.3):
+            return
+    pytest.fail(f"{min(once):.3f} s, and {min(thrice):.3f} s for three times the text")
