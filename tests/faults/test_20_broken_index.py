@@ -10,7 +10,7 @@ from hermes_nb.memory.sessions import SqliteStore
 
 from tests.faults.stores import filled, is_intact, set_aside
 
-TABLES = ("search_text_data", "search_text_idx", "search_text_config", "search_grams_data")
+TABLES = ("search_text_data", "search_text_idx", "search_text_config")
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET {} = x'00'", "DELETE FROM {}"])

@@ -97,6 +97,28 @@ def test_21_what_a_session_counts_outlives_every_step(tmp_path, version, damaged
     assert is_intact(path)
 
 
+def test_21_the_trigrams_of_words_are_dropped(tmp_path):
+    path = tmp_path / "n.db"
+    ids = filled(path)
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE VIRTUAL TABLE search_grams USING fts5(word, tokenize='trigram')")
+    connection.execute("INSERT INTO search_grams (rowid, word) SELECT id, word FROM search_words")
+    connection.execute("PRAGMA user_version = 5")
+    connection.commit()
+    connection.close()
+    store = SqliteStore(path)
+    before = store.search("walrus", limit=500)
+    assert {hit.session_id for hit in before} <= set(ids)
+    assert store.search("alru", limit=500)
+    store.close()
+    connection = sqlite3.connect(path)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    connection.close()
+    assert "search_words" in tables
+    assert not [name for name in tables if name.startswith("search_grams")]
+    assert is_intact(path)
+
+
 @pytest.mark.slow
 def test_21_older_and_killed_on_the_way(tmp_path):
     path = tmp_path / "n.db"

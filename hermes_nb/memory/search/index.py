@@ -17,10 +17,9 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain, islice
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from hermes_nb.memory.search import addresses
 from hermes_nb.memory.search.documents import Document, document
@@ -48,14 +47,11 @@ index's own random name and the last message in it; without that row there is no
 _FULL_TEXT = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS search_text USING fts5("
     "terms, content='', columnsize=0, tokenize='ascii')",
-    # Words, not messages, by their trigrams: a part of a word finds the words, they the messages.
-    "CREATE VIRTUAL TABLE IF NOT EXISTS search_grams USING fts5("
-    "word, content='', columnsize=0, detail='none', tokenize='trigram')",
     # Eight segments become one in place of four: a tenth of what indexing costs, and searches cost
     # 2 to 5 % more.
     "INSERT INTO search_text (search_text, rank) VALUES ('automerge', 8)",
 )
-_TABLES = ("search_text", "search_grams", "search_words", "search_blocks", "search_state")
+_TABLES = ("search_text", "search_words", "search_blocks", "search_state")
 
 TOGETHER = 128
 """Messages that are indexed together. A search may find so many that are not yet: 128 of a
@@ -67,8 +63,35 @@ _PREPARED = 4
 
 Source = tuple[str, float, float | None]
 """All that a document is made of: what is stored of a message, when, and when its session began."""
-Prepared = Mapping[Source, Document]
-NOTHING: Prepared = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A message's row: its place, the block of the index if there is one, what it says."""
+
+    id: int
+    session: str
+    position: int
+    block: int | None
+    source: Source
+
+
+Batch = Sequence[tuple[_Row, Document]]
+"""Messages that are indexed together, in the order of their rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The first batches to index, as they were when the file was in a `state` (`_state`)."""
+
+    state: tuple[object, ...] = ()
+    batches: tuple[Batch, ...] = ()
+
+
+NOTHING = Prepared()
+
+Blocks = dict[tuple[str, int], int]
+"""Blocks of the index by session and number, as one transaction makes them."""
 
 
 def is_time(row_id: int, *, size: int) -> bool:
@@ -105,8 +128,15 @@ def name(connection: sqlite3.Connection) -> str:
 
 def prepare(connection: sqlite3.Connection) -> Prepared:
     """Return documents that `catch_up` will want, as far as can be told without a transaction."""
-    batches = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
-    return {row.source: _document(row.source) for row in chain.from_iterable(batches)}
+    state = _state(connection)
+    found = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
+    return Prepared(state, tuple(_with_documents(rows) for rows in found))
+
+
+def _state(connection: sqlite3.Connection) -> tuple[object, ...]:
+    """Return what stays the same as long as nobody, this connection included, writes the file."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return connection, connection.total_changes, version
 
 
 def catch_up(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
@@ -135,11 +165,12 @@ def is_missing(error: sqlite3.OperationalError) -> bool:
 def remove(connection: sqlite3.Connection, session_id: str) -> None:
     """Take a session's messages out of the index, before their rows are deleted."""
     catch_up(connection)  # what was never put in cannot be taken out
+    blocks: Blocks = {}
     try:
         for rows in _rows(connection, _OF_A_SESSION, session_id=session_id):
             connection.executemany(
                 "INSERT INTO search_text (search_text, rowid, terms) VALUES ('delete', ?, ?)",
-                _in_order(_numbered(connection, rows, NOTHING)),
+                _in_order(_numbered(connection, _with_documents(rows), blocks)),
             )
     except sqlite3.OperationalError as error:
         if not is_missing(error):
@@ -157,7 +188,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
 def rebuild(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
     """Drop the index and make it again from the messages; without FTS5 there is none."""
     for table in _TABLES:
-        _drop(connection, table)
+        drop(connection, table)
     for statement in SCHEMA.strip().split(";\n"):
         connection.execute(statement)
     try:
@@ -169,10 +200,10 @@ def rebuild(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> Non
         return
     name = secrets.token_hex(8)
     connection.execute("INSERT INTO search_state VALUES (?, 0)", (name,))
-    _add(connection, name, after=0, prepared=prepared)
+    _add(connection, name, after=0, prepared=replace(prepared, state=()))
 
 
-def _drop(connection: sqlite3.Connection, table: str) -> None:
+def drop(connection: sqlite3.Connection, table: str) -> None:
     """Drop a table; a virtual one too damaged for that goes by its parts."""
     try:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -187,29 +218,34 @@ def _drop(connection: sqlite3.Connection, table: str) -> None:
 def _add(connection: sqlite3.Connection, name: str, *, after: int, prepared: Prepared) -> None:
     """Index the messages whose rows come after a number, in the index of this name."""
     vocabulary = Vocabulary(connection, name)
-    for rows in _rows(connection, _BY_ROW, after=after):
-        numbered = _numbered(connection, rows, prepared)
+    blocks: Blocks = {}
+    for batch in _batches(connection, after, prepared):
+        numbered = _numbered(connection, batch, blocks)
         connection.executemany(
             "INSERT INTO search_text (rowid, terms) VALUES (?, ?)", _in_order(numbered)
         )
-        vocabulary.add(set(chain.from_iterable(one.forms for _, one in numbered)))
-        connection.execute("UPDATE search_state SET indexed = ?", (rows[-1].id,))
+        vocabulary.add(set().union(*(one.forms for _, one in numbered)))
+        connection.execute("UPDATE search_state SET indexed = ?", (batch[-1][0].id,))
 
 
-def _in_order(numbered: Collection[tuple[int, Document]]) -> list[tuple[int, str]]:
+def _batches(connection: sqlite3.Connection, after: int, prepared: Prepared) -> Iterator[Batch]:
+    """Yield the messages whose rows come after a number.
+
+    What was prepared is taken as it is if the file is, or else for its documents.
+    """
+    made: dict[Source, Document] = {}
+    if prepared.state == _state(connection):
+        yield from prepared.batches
+        after = prepared.batches[-1][-1][0].id if prepared.batches else after
+    else:
+        made = {row.source: one for batch in prepared.batches for row, one in batch}
+    for rows in _rows(connection, _BY_ROW, after=after):
+        yield _with_documents(rows, made)
+
+
+def _in_order(numbered: Iterable[tuple[int, Document]]) -> list[tuple[int, str]]:
     """Return documents as FTS5 takes them; a lesser number than the last one costs a segment."""
     return sorted((number, one.terms) for number, one in numbered)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A message's row: its place, the block of the index if there is one, what it says."""
-
-    id: int
-    session: str
-    position: int
-    block: int | None
-    source: Source
 
 
 _SELECT = (
@@ -248,18 +284,23 @@ def _rows(
         values |= {"after": rows[-1].id, "position": rows[-1].position + 1}
 
 
+def _with_documents(rows: Iterable[_Row], made: Mapping[Source, Document] | None = None) -> Batch:
+    """Return rows with their documents, of which some may be made already."""
+    known = made or {}
+    return [(row, known.get(row.source) or _document(row.source)) for row in rows]
+
+
 def _document(source: Source) -> Document:
     body, at, began = source
     return document(body, at=at, began=began)
 
 
 def _numbered(
-    connection: sqlite3.Connection, rows: Collection[_Row], prepared: Prepared
+    connection: sqlite3.Connection, batch: Batch, made: Blocks
 ) -> list[tuple[int, Document]]:
-    """Return the documents of rows by number, making the blocks of the index that they need."""
-    made: dict[tuple[str, int], int] = {}
+    """Return documents by number; blocks of the index that they need and lack are `made`."""
     found = []
-    for row in rows:
+    for row, one in batch:
         block = row.block
         if block is None:
             key = (row.session, row.position // addresses.BLOCK)
@@ -267,6 +308,5 @@ def _numbered(
                 query = "INSERT INTO search_blocks (session, number) VALUES (?, ?)"
                 made[key] = connection.execute(query, key).lastrowid or 0
             block = made[key]
-        one = prepared.get(row.source) or _document(row.source)
         found.append((one.number(block, row.position), one))
     return found

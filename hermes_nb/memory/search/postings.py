@@ -15,16 +15,16 @@ from functools import lru_cache
 from typing import Any
 
 from hermes_nb.core.messages import Role
-from hermes_nb.memory.search import addresses, dates, documents, vocabulary
+from hermes_nb.memory.search import addresses, dates, documents
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.memory.search.stems import stem
+from hermes_nb.memory.search.wordlist import GRAM, grams, word_list
 
 MOST_WORDS = 60
 """Words that a prefix or a part of a word stands for."""
-_GRAM = 3
-"""Characters that a part of a word must have to be looked for."""
 _RECOGNISED = 3
 """Trigrams that a word must have to be told from others when it is misspelt."""
+_MOST_ALIKE = 20
 _STALE = 1.1
 """How much an index may have grown since a word was counted."""
 _MOST_COMMON = 1_000
@@ -159,38 +159,15 @@ class Postings:
                 (text, MOST_WORDS),
             )
             return [row[0] for row in rows]
-        if len(text) < _GRAM:
+        if len(text) < GRAM:
             return []
-        rows = self._connection.execute(
-            "SELECT w.word FROM search_grams g JOIN search_words w ON w.id = g.rowid"
-            " WHERE search_grams MATCH ?1 AND instr(w.word, ?2) LIMIT ?3",
-            (" AND ".join(f'"{gram}"' for gram in sorted(_grams(text))), text, MOST_WORDS),
-        )
-        return [row[0] for row in rows] + [word for word in self._latest() if text in word]
+        return word_list(self._connection, self._name).containing(text, most=MOST_WORDS)
 
     def words_near(self, text: str) -> list[tuple[str, int]]:
         """Return words that share most trigrams with a text, and how many: a misspelt word's."""
-        wanted = _grams(text)
-        if len(wanted) < _RECOGNISED:
+        if len(grams(text)) < _RECOGNISED:
             return []
-        rows = self._connection.execute(
-            "SELECT w.word, count(*) AS shared FROM json_each(?) AS gram"
-            " JOIN search_grams g ON search_grams MATCH gram.value"
-            " JOIN search_words w ON w.id = g.rowid GROUP BY w.id"
-            " ORDER BY shared DESC, abs(length(w.word) - ?) LIMIT 20",
-            (json.dumps([f'"{gram}"' for gram in sorted(wanted)]), len(text)),
-        )
-        latest = ((word, len(wanted & _grams(word))) for word in self._latest())
-        return [(row[0], row[1]) for row in rows] + [found for found in latest if found[1]]
-
-    def _latest(self) -> list[str]:
-        """Return the words whose trigrams are not indexed yet."""
-        rows = self._connection.execute(
-            "SELECT word FROM search_words"
-            " WHERE id > (SELECT max(id) FROM search_words) / ?1 * ?1 AND substr(word, 1, 1) <> ?2",
-            (vocabulary.TOGETHER, documents.MARK),
-        )
-        return [row[0] for row in rows]
+        return word_list(self._connection, self._name).alike(text, most=_MOST_ALIKE)
 
     def _restrict(self, only: Filter) -> None:
         """Write the filter as SQL and, for days, as marks."""
@@ -252,10 +229,6 @@ def _common(name: str) -> dict[str, tuple[int, int]]:  # noqa: ARG001 - the key
 
 def _numbers(found: str | None) -> list[int]:
     return list(map(int, found.split(","))) if found else []
-
-
-def _grams(text: str) -> set[str]:
-    return {text[n : n + _GRAM] for n in range(len(text) - _GRAM + 1)}
 
 
 def _among(what: str, operator: str, name: str) -> str:

@@ -1,7 +1,7 @@
-"""The list of an index's words, and the trigrams by which a part of a word finds the words.
+"""The list of an index's words.
 
 Only words that a process meets for the first time are looked up: asking costs more than indexing
-does. The trigrams are indexed many words at a time; `Postings` reads the last words itself.
+does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from functools import lru_cache
 from hermes_nb.memory.search import words
 from hermes_nb.memory.search.documents import MARK
 
-TOGETHER = 1024
-"""Words whose trigrams are indexed together."""
 _MOST_KNOWN = 50_000
 
 
@@ -32,26 +30,29 @@ class Vocabulary:
         """Put the words among the terms of some forms into the list."""
         terms = {form: words.of_form(form) for form in forms - self._known.forms}
         new = {term for found in terms.values() for term in found if _is_word(term)}
-        rows = self._insert(new - self._known.unproven) if new else []
-        if rows:
-            self._known.unproven |= {word for _, word in rows}
-            self._known.witness = max(rows)
-            _index_parts(self._connection, min(rows)[0], max(rows)[0])
+        new -= self._known.unproven
+        if new and (last := self._insert(new)):
+            self._known.unproven |= new
+            self._known.witness = last
         if len(self._known.forms) < _MOST_KNOWN:
             unproven = self._known.unproven
             self._known.forms.update(
                 form for form, found in terms.items() if unproven.isdisjoint(found)
             )
 
-    def _insert(self, new: Collection[str]) -> list[tuple[int, str]]:
-        """Add words that may be there already; return the number and the word of each new one."""
-        cursor = self._connection.cursor()
-        cursor.row_factory = None
-        return cursor.execute(
-            "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)"
-            " RETURNING id, word",
+    def _insert(self, new: Collection[str]) -> tuple[int, str] | None:
+        """Add words that may be there already; return the number and the word of the last new one.
+
+        None if all were there.
+        """
+        added = self._connection.execute(
+            "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
             (json.dumps(sorted(new)),),
-        ).fetchall()
+        ).rowcount
+        if not added:
+            return None
+        query = "SELECT id, word FROM search_words ORDER BY id DESC LIMIT 1"
+        return tuple(self._connection.execute(query).fetchone())
 
     def _prove(self) -> None:
         """Take the words that the last transaction has added for known, if they are there."""
@@ -82,17 +83,6 @@ class _Known:
 @lru_cache(maxsize=4)
 def _known(name: str) -> _Known:  # noqa: ARG001 - the key
     return _Known()
-
-
-def _index_parts(connection: sqlite3.Connection, first: int, last: int) -> None:
-    """Index the trigrams of each full batch of words that the words `first` to `last` complete."""
-    begin, end = ((first - 1) // TOGETHER * TOGETHER, last // TOGETHER * TOGETHER)
-    if begin < end:
-        connection.execute(
-            "INSERT INTO search_grams (rowid, word) SELECT id, word FROM search_words"
-            " WHERE id > ? AND id <= ? AND substr(word, 1, 1) <> ?",
-            (begin, end, MARK),
-        )
 
 
 def _is_word(term: str) -> bool:

@@ -136,7 +136,15 @@ def _to_5(connection: sqlite3.Connection) -> None:
     _run(connection, _FIFTH)
 
 
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_to_1, _to_2, _to_3, _to_4, _to_5)
+def _to_6(connection: sqlite3.Connection) -> None:
+    """Drop the trigrams of words: all words can be looked at in the same time."""
+    index.drop(connection, "search_grams")
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    *(_to_1, _to_2, _to_3),
+    *(_to_4, _to_5, _to_6),
+)
 """The n-th step takes the schema from version n to n + 1."""
 VERSION = len(STEPS)
 """The version of the schema that this code writes."""

@@ -100,17 +100,46 @@ def refused(connection):
     return False
 
 
-def test_what_was_prepared_may_be_outdated(store):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_was_prepared_may_be_outdated(store, path, elsewhere):
     gone, kept = store.start(), store.start()
-    store.append(gone, Message.user("a walrus"))
     store.append(kept, Message.user("a heron"))
+    store.append(gone, Message.user("a walrus"))
     prepared = store.database.read(index.prepare)
-    store.delete(gone)
-    store.append(gone, Message.user("a stork"))
+    other = SqliteStore(path) if elsewhere else store
+    other.delete(gone)
+    other.append(other.start(session_id=gone), Message.user("a stork"))
+    if elsewhere:
+        other.close()
     store.database.write(lambda c: index.catch_up(c, prepared))
     assert found(store, "walrus") == set()
     assert found(store, "heron") == {(kept, 0)}
     assert found(store, "stork") == {(gone, 0)}
+
+
+def test_an_index_that_was_made_anew_meanwhile_gets_blocks_of_its_own(store):
+    first, second = store.start(), store.start()
+    for n in range(3):
+        store.append(first, Message.user(f"{n} walrus"))
+    store.search("walrus")
+    store.append(second, Message.user("a heron"))
+    prepared = store.database.read(index.prepare)
+    store.database.write(lambda c: index.rebuild(c, prepared))
+    assert found(store, "walrus") == {(first, 0), (first, 1), (first, 2)}
+    assert found(store, "heron") == {(second, 0)}
+
+
+def test_batches_prepared_together_share_their_blocks(store, monkeypatch):
+    monkeypatch.setattr(index, "is_time", lambda *_, **__: False)
+    monkeypatch.setattr(index, "TOGETHER", 2)
+    session = store.start()
+    for n in range(7):
+        store.append(session, Message.user(f"{n} walrus"))
+    prepared = store.database.read(index.prepare)
+    assert len(prepared.batches) == 4
+    store.database.write(lambda c: index.catch_up(c, prepared))
+    assert found(store, "walrus") == {(session, n) for n in range(7)}
+    assert store.database.read(index.is_current)
 
 
 def test_an_append_is_safe_whatever_becomes_of_the_index(store, path, monkeypatch):

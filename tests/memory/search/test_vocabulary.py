@@ -6,7 +6,6 @@ import sqlite3
 
 import pytest
 from hermes_nb.memory.search import index, vocabulary
-from hermes_nb.memory.search.postings import Filter, Postings
 from hermes_nb.memory.store import migrations
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,15 +51,3 @@ def test_compounds_are_taken_apart():
     connection = connected()
     vocabulary.Vocabulary(connection, "n").add({"keyerror\x1fkei error\x1f", "two words"})
     assert listed(connection) == {"keyerror", "error", "words"}
-
-
-def test_words_are_found_by_a_part_before_and_after_their_batch_is_full():
-    connection = connected()
-    adding = vocabulary.Vocabulary(connection, "n")
-    names = [
-        f"word{chr(97 + n // 676)}{chr(97 + n // 26 % 26)}{chr(97 + n % 26)}" for n in range(1500)
-    ]
-    adding.add(set(names))
-    postings = Postings(connection, Filter())
-    for name in (names[0], names[vocabulary.TOGETHER - 1], names[-1]):
-        assert name in postings.words_like(name[3:])

@@ -1,0 +1,84 @@
+"""All words of an index are looked at at once, those of other processes too."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from hermes_nb.core.messages import Message
+from hermes_nb.memory.search import index, wordlist
+from hermes_nb.memory.search.documents import written_on
+from hermes_nb.memory.search.postings import Filter, Postings
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.memory.store import migrations
+from hypothesis import given
+from hypothesis import strategies as st
+
+WORDS = st.text("abcd", min_size=4, max_size=9)
+
+
+@pytest.fixture(autouse=True)
+def forgetful():
+    wordlist._list.cache_clear()
+
+
+def connected(*batches):
+    """Return an index that has words, added some at a time, and a mark."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrations.migrate(connection)
+    index.rebuild(connection)
+    for words in ([written_on("20261121")], *batches):
+        connection.executemany(
+            "INSERT OR IGNORE INTO search_words (word) VALUES (?)", [(word,) for word in words]
+        )
+        wordlist.word_list(connection, index.name(connection))
+    return connection
+
+
+@given(st.lists(st.lists(WORDS, max_size=8), max_size=3), st.text("abcd", min_size=1, max_size=5))
+def test_a_part_finds_the_words_that_contain_it(batches, part):
+    connection = connected(*batches)
+    known = wordlist.word_list(connection, index.name(connection))
+    expected = {word for words in batches for word in words if part in word}
+    assert sorted(known.containing(part, most=100)) == sorted(expected)
+    assert len(known.containing(part, most=2)) == min(2, len(expected))
+
+
+@given(st.lists(WORDS, max_size=20), WORDS, st.integers(1, 5))
+def test_a_misspelt_word_finds_those_with_most_of_its_trigrams(words, word, most):
+    connection = connected(words)
+    found = wordlist.word_list(connection, index.name(connection)).alike(word, most=most)
+    shared = {
+        each: len(wordlist.grams(each) & wordlist.grams(word))
+        for each in words
+        if wordlist.grams(each) & wordlist.grams(word)
+    }
+    best = sorted(shared.items(), key=lambda one: (-one[1], abs(len(one[0]) - len(word)), one[0]))
+    assert found == best[:most]
+
+
+def test_marks_are_no_words():
+    connection = connected(["walrus"])
+    known = wordlist.word_list(connection, index.name(connection))
+    assert known.containing("2026", most=9) == []
+    assert known.alike("20261121", most=9) == []
+
+
+def test_words_of_another_process_are_read_too(tmp_path):
+    path = tmp_path / "n.db"
+    mine, other = SqliteStore(path), SqliteStore(path)
+    session = mine.start()
+    mine.append(session, Message.user("the hippopotamus"))
+    assert [hit.position for hit in mine.search("potam")] == [0]
+    other.append(session, Message.user("a bathysphere"))
+    assert other.search("bathysphere")
+    assert [hit.position for hit in mine.search("thysph")] == [1]
+    mine.close()
+    other.close()
+
+
+def test_an_index_that_is_made_anew_has_its_own_list():
+    connection = connected(["walrus"])
+    index.rebuild(connection)
+    postings = Postings(connection, Filter(), name=index.name(connection))
+    assert postings.words_like("alru") == []
