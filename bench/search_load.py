@@ -34,7 +34,7 @@ SESSION = 50
 STARTED = 1_600_000_000.0
 SECONDS = 120
 """Between two messages."""
-QUERIES = 200
+QUERIES = 240
 
 
 class Language:
@@ -104,7 +104,7 @@ def queries(language: Language, connection: sqlite3.Connection) -> list[tuple[st
     found: list[tuple[str, str, dict]] = []
     (last,) = connection.execute("SELECT max(at) FROM messages").fetchone()
     sessions = [row[0] for row in connection.execute("SELECT id FROM sessions LIMIT 40")]
-    for turn in range(QUERIES // 10):
+    for turn in range(QUERIES // 12):
         rare, middle, frequent, top = (
             language.word(common=rank) for rank in (20_000, 2_000, 300, 60)
         )
@@ -114,6 +114,8 @@ def queries(language: Language, connection: sqlite3.Connection) -> list[tuple[st
             ("common words", f"{frequent} {top} {language.word(common=60)}", {}),
             ("one common word", top, {}),
             ("all of them", f"{top} AND {frequent}", {}),
+            ("part of a word", f"{middle[1:-1]} {frequent}", {}),
+            ("misspelt word", f"{middle[:3]}{middle[4:]} {frequent}", {}),
             ("phrase", f'"{top} {language.word(common=60)}"', {}),
             ("prefix", f"{top[:3]}*", {}),
             ("stop words", "what is it that they had", {}),
