@@ -7,7 +7,8 @@ Passages that forbid or describe an attack do not count (`standing`). The rest a
 `rules.MARKS` on a text is suspicious, from `rules.BLOCKS` on it is blocked.
 
 All of the text is looked at, in time linear in its length. What is dear to read is counted
-(`work`): a text that has more of it than any honest one is suspicious from there on.
+(`work`): a text that has more of it than any honest one is suspicious from there on. A text that is
+one attack after the other is blocked before all have been found.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Literal
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.language.rules import BLOCKS, MARKS
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.scanning.evidence import DENSE, Evidence, evidence
+from hermes_nb.safety.scanning.evidence import DENSE, Evidence, evidence, total
 from hermes_nb.safety.visible import visible
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]
@@ -34,8 +35,8 @@ _TOLD = 24
 that are at most `_FLOOD` characters from each other are one."""
 _FLOOD = 2_000
 _SAMPLE = 80
-_TOO_DENSE = "more to decipher than any honest text has, so not all was read from here on: {}"
-"""What is said of a text that uses up the work there is for it; `{}` is where it did."""
+_TOO_DENSE = "more to judge than any honest text has, so not all was read from here on: {}"
+"""What is said of a text that is not read to its end (`evidence.DENSE`); `{}` is from where on."""
 _SENTENCE = 240
 """How far around a passage its sentence is looked for."""
 
@@ -83,29 +84,6 @@ def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
     if score >= BLOCKS or strict:
         return ScanResult(verdict="blocked", findings=findings, text=_blocked(name, findings))
     return ScanResult(verdict="suspicious", findings=findings, text=neutralised(text, findings))
-
-
-def total(found: Iterable[Evidence]) -> float:
-    """Return how much pieces of evidence count together: each sign once, at its strongest.
-
-    Signs of a category that stand on the same words say the same thing, so they count as one.
-    """
-    strongest: dict[tuple[str, str], Evidence] = {}
-    for item in found:
-        known = strongest.get((item.category, item.sign))
-        if known is None or item.score > known.score:
-            strongest[item.category, item.sign] = item
-    counted = 0.0
-    reached: dict[str, tuple[int, float]] = {}
-    for item in sorted(strongest.values(), key=lambda each: each.start):
-        end, score = reached.get(item.category, (-1, 0.0))
-        if item.start < end:
-            counted += max(0.0, item.score - score)
-            reached[item.category] = max(end, item.end), max(score, item.score)
-        else:
-            counted += item.score
-            reached[item.category] = item.end, item.score
-    return counted
 
 
 def _merged(found: Iterable[Evidence]) -> list[Evidence]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 
 from hermes_nb.safety.language.acts import acts
-from hermes_nb.safety.language.rules import MARKS, charset, mask, signs
+from hermes_nb.safety.language.rules import BLOCKS, MARKS, charset, mask, signs
 from hermes_nb.safety.language.standing import Standing
 from hermes_nb.safety.language.tagging import Tagged
 from hermes_nb.safety.reading.characters import characters, lowered, ranges
@@ -36,7 +36,11 @@ class Evidence:
 
 
 DENSE = "too_dense"
-"""The category of what was not read closely, because a text has too much that is dear to read."""
+"""The category of what was not read closely, because a text has too much that is dear to read, or
+is nothing but attacks."""
+_ATTACKS, _APART = 40, 1_500
+"""Signs from which on a text is nothing but attacks if they add up to a blocked one, and characters
+for each of them; of 285 honest texts none has more than three."""
 _DEEPEST = 4
 """How often what was decoded is decoded again; more layers than that are a finding themselves."""
 _ASSESSED = 60
@@ -73,6 +77,29 @@ def evidence(text: str, work: Work | None = None) -> list[Evidence]:
     return found
 
 
+def total(found: Iterable[Evidence]) -> float:
+    """Return how much pieces of evidence count together: each sign once, at its strongest.
+
+    Signs of a category that stand on the same words say the same thing, so they count as one.
+    """
+    strongest: dict[tuple[str, str], Evidence] = {}
+    for item in found:
+        known = strongest.get((item.category, item.sign))
+        if known is None or item.score > known.score:
+            strongest[item.category, item.sign] = item
+    counted = 0.0
+    reached: dict[str, tuple[int, float]] = {}
+    for item in sorted(strongest.values(), key=lambda each: each.start):
+        end, score = reached.get(item.category, (-1, 0.0))
+        if item.start < end:
+            counted += max(0.0, item.score - score)
+            reached[item.category] = max(end, item.end), max(score, item.score)
+        else:
+            counted += item.score
+            reached[item.category] = item.end, item.score
+    return counted
+
+
 def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence]:
     """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
     readable = bounded(text, work)
@@ -83,6 +110,7 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
     words = Tagged(lower, work)
     standing = Standing(lower, words)
     hidden = sorted(concealed(lower))
+    found: list[Evidence] = []
     for sign in _meant(view.text, lower, words, standing):
         start, end = place(*view.span(sign.start, sign.end))
         score = sign.score
@@ -90,7 +118,11 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
         if index >= 0 and sign.start < hidden[index][1]:
             yield Evidence("hidden_html", "order", 0.5, start, end)
             score += _DISGUISE
-        yield Evidence(sign.category, sign.name, score, start, end)
+        found.append(Evidence(sign.category, sign.name, score, start, end))
+        yield found[-1]
+        if len(found) % max(_ATTACKS, len(text) // _APART) == 0 and total(found) >= BLOCKS:
+            yield _dense(place, 0, text)
+            return
     runs = _decoded(view.text, standing, work)
     if (unread := work.skipped()) is not None:
         yield _dense(place, view.span(unread, unread + 1)[0], text)
