@@ -141,23 +141,26 @@ class Lexicon:
             and word not in self.in_pairs
         )
 
-    def perhaps(self, some: Iterable[str]) -> set[str]:
+    def perhaps(self, some: set[str]) -> set[str]:
         """Return those of some words that are not certain to mean nothing, or not plain ASCII.
 
         It is `unknown` written out: to call it for each word takes twice as long.
         """
-        starts, listed, pairs = self._starts, self.listed, self.in_pairs
-        similar, ends = self.similar, self.ends
-        return {
-            word
-            for word in some
-            if word[:_SHORTEST_STEM] in starts
-            or word in listed
-            or len(word) >= _SHORTEST_GLUED
-            or word in pairs
-            or not word.isascii()
-            or (word[0] + word[-1] in ends and (word[0], word[-1], len(word)) in similar)
-        }
+        starts, similar, ends = self._starts, self.similar, self.ends
+        sure = (some & self.listed.keys()) | (some & self.in_pairs)
+        return sure.union(
+            [
+                word
+                for word in some - sure
+                if (len(word) >= _SHORTEST_STEM or not word.isascii())
+                and (
+                    word[:_SHORTEST_STEM] in starts
+                    or len(word) >= _SHORTEST_GLUED
+                    or not word.isascii()
+                    or (word[0] + word[-1] in ends and (word[0], word[-1], len(word)) in similar)
+                )
+            ]
+        )
 
     def own_classes(self, word: str) -> Classes:
         """Return the classes of a word that may belong to a phrase, and one of its own."""

@@ -78,17 +78,17 @@ def _words(known: set[str], meant: dict[str, str]) -> dict[str, str]:
 _HEAD = 3
 
 
-def _meanings(some: set[str]) -> dict[str, str]:
+def _meanings(words: set[str]) -> dict[str, str]:
     """Return the tags of words that mean something, some of them in disguise.
 
     Those that are not listed are rewritten all at once by every table of disguises. Only those that
     then are a word that is known, or begin and end like one that is often misspelt, are looked at
     one by one.
     """
-    some.discard("")
+    words.discard("")
     listed = _listed()
-    known = {word: listed[word] for word in some & listed.keys()}
-    unlisted = some - listed.keys()
+    known = {word: listed[word] for word in words & listed.keys()}
+    unlisted = words - listed.keys()
     plain = {word for word in unlisted if word.isascii()}
     odd = list(unlisted - plain)
     likely = _promising(plain, misspelt=True)
@@ -105,10 +105,11 @@ def _meanings(some: set[str]) -> dict[str, str]:
             arabic.append(word)
     classes = lexicon().classes
     found: dict[str, Classes] = {}
-    for table in SIGNS_FOR_LETTERS:
-        rewritten = _rewritten(list(signs.values()), table)
+    strokes = {word: one for word, one in signs.items() if "1" in one or "|" in one}
+    for some, table in zip((signs, strokes), SIGNS_FOR_LETTERS, strict=True):
+        rewritten = _rewritten(list(some.values()), table)
         promising = _promising(set(rewritten))
-        pairs = zip(signs, rewritten, strict=True)
+        pairs = zip(some, rewritten, strict=True)
         for word, two in [pair for pair in pairs if pair[1] in promising]:
             if word != signs[word]:
                 likely.add(word)  # which of its disguises comes first is for `meaning` to say

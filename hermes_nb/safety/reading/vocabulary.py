@@ -46,6 +46,7 @@ class Vocabulary:
         """What stands between spaces, cut where the script changes or where it is very long."""
         self.distinct = dict.fromkeys(chunks)
         """The chunks, each once, in order."""
+        self._asked: dict[str, bool] = {}
 
     @cached_property
     def places(self) -> list[int]:
@@ -69,7 +70,11 @@ class Vocabulary:
 
     def has(self, part: str) -> bool:
         """Say whether something is in the text, as `in` does; it has no line's end."""
-        return part in self._together or (" " in part and part in self._text)
+        known = self._asked.get(part)
+        if known is None:
+            known = part in self._together or (" " in part and part in self._text)
+            self._asked[part] = known
+        return known
 
 
 vocabulary = lru_cache(maxsize=4)(Vocabulary)

@@ -54,6 +54,8 @@ class Work:
 WORK: ContextVar[Work | None] = ContextVar("WORK", default=None)
 """What the scan in progress has left; without one nothing is counted."""
 _BLOCK = 1_024
+_FEW = 100
+"""Characters that are replaced one by one; of more, a look at each place is faster."""
 
 
 def bounded(text: str, work: Work) -> str:
@@ -69,16 +71,25 @@ def bounded(text: str, work: Work) -> str:
     known: set[str] = set()
     letters, ideographs = work.letters, work.ideographs
     for start in range(0, len(text), _BLOCK):
-        for sign in dict.fromkeys(text[start : start + _BLOCK]):
-            if sign in known:
-                continue
+        block = text[start : start + _BLOCK]
+        new = set(block) - known
+        for sign in filter(new.__contains__, dict.fromkeys(block)) if new else ():
             if ideograph(sign):
                 ideographs -= 1
             elif sign > "\x7f":
                 letters -= 1
             if letters < 0 or ideographs < 0:
                 work.skip(text.index(sign, start))
-                rest = "".join([c if c in known or c < "\x80" else " " for c in text[start:]])
-                return text[:start] + rest
+                return text[:start] + _blanked(text[start:], known)
             known.add(sign)
+    return text
+
+
+def _blanked(text: str, known: set[str]) -> str:
+    """Return a text with a blank for each character that is neither ASCII nor a known one."""
+    others = {sign for sign in set(text) - known if sign > "\x7f"}
+    if len(others) > _FEW:
+        return "".join([c if c in known or c < "\x80" else " " for c in text])
+    for sign in others:
+        text = text.replace(sign, " ")
     return text

@@ -38,9 +38,11 @@ class Evidence:
 DENSE = "too_dense"
 """The category of what was not read closely, because a text has too much that is dear to read, or
 is nothing but attacks."""
-_ATTACKS, _APART = 40, 1_500
-"""Signs from which on a text is nothing but attacks if they add up to a blocked one, and characters
-for each of them; of 285 honest texts none has more than three."""
+_ATTACKS, _SPARSE = 24, 2_700
+"""Places with signs from which on a text is nothing but attacks if they add up to a blocked one,
+and characters for each of them; of 285 honest texts none has more than three."""
+_PLACE = 100
+"""Characters within which signs count as one place: an order has several."""
 _DEEPEST = 4
 """How often what was decoded is decoded again; more layers than that are a finding themselves."""
 _ASSESSED = 60
@@ -100,6 +102,25 @@ def total(found: Iterable[Evidence]) -> float:
     return counted
 
 
+class _Tally:
+    """What was found in a text so far, until it is an attack beyond doubt."""
+
+    def __init__(self, size: int) -> None:
+        """Take the number of characters of the text."""
+        self._full = max(_ATTACKS, size // _SPARSE)
+        self._found: list[Evidence] = []
+        self._places: set[int] = set()
+
+    def settles(self, start: int, item: Evidence) -> bool:
+        """Add evidence that stands at a place of the text; say whether that is enough."""
+        self._found.append(item)
+        self._places.add(start // _PLACE)
+        if len(self._places) < self._full:
+            return False
+        self._full += self._full  # what does not add up now is asked about seldom
+        return total(self._found) >= BLOCKS
+
+
 def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence]:
     """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
     readable = bounded(text, work)
@@ -110,7 +131,7 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
     words = Tagged(lower, work)
     standing = Standing(lower, words)
     hidden = sorted(concealed(lower))
-    found: list[Evidence] = []
+    tally = _Tally(len(text))
     for sign in _meant(view.text, lower, words, standing):
         start, end = place(*view.span(sign.start, sign.end))
         score = sign.score
@@ -118,9 +139,9 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
         if index >= 0 and sign.start < hidden[index][1]:
             yield Evidence("hidden_html", "order", 0.5, start, end)
             score += _DISGUISE
-        found.append(Evidence(sign.category, sign.name, score, start, end))
-        yield found[-1]
-        if len(found) % max(_ATTACKS, len(text) // _APART) == 0 and total(found) >= BLOCKS:
+        item = Evidence(sign.category, sign.name, score, start, end)
+        yield item
+        if tally.settles(sign.start, item):
             yield _dense(place, 0, text)
             return
     runs = _decoded(view.text, standing, work)
