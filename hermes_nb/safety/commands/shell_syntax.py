@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from hermes_nb.safety.commands.shell_script import Redirect, Script, Simple, output_of
+from hermes_nb.safety.commands.shell_source import Source
 from hermes_nb.safety.commands.shell_words import HOME, UNKNOWN, Expansion, Scope, Word
 from hermes_nb.safety.commands.vital import absolute
 
@@ -50,9 +51,10 @@ class TooLongError(Exception):
 
 def read(source: str, *, deadline: float, scope: Scope | None = None) -> Script:
     """Read a script; raise TooLongError past `deadline` (monotonic), ImportError without parser."""
-    tree = _parser().parse(source.encode("utf-8", "replace"))
-    reader = _Reader(scope or Scope(), deadline)
-    if tree.root_node.has_error:
+    script = Source(source)
+    tree = _parser().parse(script.plain)
+    reader = _Reader(script, scope or Scope(), deadline)
+    if tree.root_node.has_error or script.ambiguous:
         reader.script.unsure.append("it could not be parsed")
     reader.statement(tree.root_node, None)
     return reader.script
@@ -69,8 +71,9 @@ def _parser() -> Parser:
 class _Reader:
     """Walks a syntax tree in the order of execution."""
 
-    def __init__(self, scope: Scope, deadline: float) -> None:
+    def __init__(self, source: Source, scope: Scope, deadline: float) -> None:
         self.script = Script()
+        self._source = source
         self._scope = scope
         self._deadline = deadline
 
@@ -124,7 +127,7 @@ class _Reader:
     def _assign(self, node: Node, command: Simple) -> None:
         target = node.child_by_field_name("name")
         value = node.child_by_field_name("value")
-        name = (target.text or b"").decode("utf-8", "replace") if target else ""
+        name = self._source.text(target) if target else ""
         if target is None or target.type != "variable_name":
             self._unsure(f"it sets {name[:40]!r}")
         if value is not None and value.type == "array":
@@ -180,7 +183,7 @@ class _Reader:
         """Read a heredoc, and what the grammar hangs below it: the rest of that line."""
         for child in node.children:
             if child.type == "heredoc_body":
-                body = (child.text or b"").decode("utf-8", "replace")
+                body = self._source.text(child)
                 dynamic = any(grandchild.type != "heredoc_content" for grandchild in child.children)
                 command.given = None if dynamic else body
                 self._words_within(child)
@@ -227,7 +230,7 @@ class _Reader:
 
     def _loop(self, node: Node, _feed: Simple | None) -> Simple | None:
         variable = node.child_by_field_name("variable")
-        name = (variable.text or b"").decode() if variable else ""
+        name = self._source.text(variable) if variable else ""
         body = node.child_by_field_name("body")
         values = [w for c in node.children if c.type in _WORDS for w in self._words(c)]
         wild = Word(UNKNOWN, tame=all(word.tame for word in values))
@@ -245,13 +248,25 @@ class _Reader:
         body = node.child_by_field_name("body")
         if name is None or body is None:
             return
-        calls, parallel = _calls(body, name.text or b"")
+        calls, parallel = self._calls(body, self._source.text(name))
         if calls and parallel:
-            self.script.bombs.append((name.text or b"").decode("utf-8", "replace"))
+            self.script.bombs.append(self._source.text(name))
         self.statement(body, None)
 
+    def _calls(self, node: Node, name: str) -> tuple[int, bool]:
+        """Return how often a function calls itself, and whether calls go on beside each other."""
+        calls, parallel = 0, False
+        pending = [node]
+        while pending:
+            each = pending.pop()
+            pending += each.children
+            if each.type == "command_name" and self._source.text(each) == name:
+                calls += 1
+            parallel |= each.type in ("&", "|")
+        return calls, parallel
+
     def _arithmetic(self, node: Node) -> None:
-        text = (node.text or b"").decode("utf-8", "replace")
+        text = self._source.text(node)
         if "[" in text or "$" in text or "`" in text:
             self._unsure("it computes with what may be code")
         self._words_within(node)
@@ -267,7 +282,7 @@ class _Reader:
         return self._expansion().words(node)
 
     def _expansion(self) -> Expansion:
-        return Expansion(self._scope, self._substitute, self.script.unsure)
+        return Expansion(self._source, self._scope, self._substitute, self.script.unsure)
 
     def _substitute(self, node: Node) -> str | None:
         before = len(self.script.commands)
@@ -286,16 +301,3 @@ def _directory(current: str | None, targets: list[Word]) -> str | None:
     if not targets[0].known or targets[0].glob:
         return None
     return absolute(targets[0].text, current)
-
-
-def _calls(node: Node, name: bytes) -> tuple[int, bool]:
-    """Return how often a function's body calls it, and whether calls go on beside each other."""
-    calls, parallel = 0, False
-    pending = [node]
-    while pending:
-        each = pending.pop()
-        pending += each.children
-        if each.type == "command_name" and each.text == name:
-            calls += 1
-        parallel |= each.type in ("&", "|")
-    return calls, parallel

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from hermes_nb.safety.commands.shell_source import Source
+
 if TYPE_CHECKING:
     from tree_sitter import Node
 
@@ -80,10 +82,12 @@ class Scope:
 class Expansion:
     """Expands words in a scope.
 
-    `substitute` reads a command substitution and returns its output if that can be known. `unusual`
-    collects what was met that this does not understand.
+    `source` is the script that the nodes are of. `substitute` reads a command substitution and
+    returns its output if that can be known. `unusual` collects what was met that this does not
+    understand.
     """
 
+    source: Source
     scope: Scope
     substitute: Callable[[Node], str | None]
     unusual: list[str] = field(default_factory=list)
@@ -118,11 +122,11 @@ class Expansion:
             case (
                 "word" | "number" | "test_operator" | "variable_name" | "extglob_pattern" | "regex"
             ):
-                yield from _bare(_text(node))
+                yield from _bare(self.source.text(node))
             case "raw_string":
-                yield from ((character, True) for character in _text(node)[1:-1])
+                yield from ((character, True) for character in self.source.text(node)[1:-1])
             case "ansi_c_string":
-                yield from ((character, True) for character in _ansi(_text(node)[2:-1]))
+                yield from ((character, True) for character in _ansi(self.source.text(node)[2:-1]))
             case "string" | "translated_string":
                 yield from self._string(node)
             case "concatenation" | "command_name":
@@ -133,21 +137,20 @@ class Expansion:
 
     def _string(self, node: Node) -> Iterator[Character]:
         """Yield a double-quoted string; what the parser leaves out between its parts is text."""
-        source = node.text or b""
-        begin = node.start_byte
-        done = begin + source.find(b'"') + 1
+        between = self.source.between
+        done = node.start_byte + between(node.start_byte, node.end_byte).find(b'"') + 1
         for child in node.children:
             if child.type in ('"', "string_content", "$"):
                 continue
-            yield from _literal(source[done - begin : child.start_byte - begin])
+            yield from _literal(between(done, child.start_byte))
             yield from self._expansion(child, quoted=True)
             done = child.end_byte
-        yield from _literal(source[done - begin : -1])
+        yield from _literal(between(done, node.end_byte - 1))
 
     def _expansion(self, node: Node, *, quoted: bool) -> Iterator[Character]:
         match node.type:
             case "simple_expansion":
-                value = self._variable(_text(node)[1:])
+                value = self._variable(self.source.text(node)[1:])
             case "expansion":
                 value = self._parameter(node)
             case "command_substitution":
@@ -173,10 +176,12 @@ class Expansion:
 
     def _parameter(self, node: Node) -> Word:
         """Return the value of `${...}`; a default counts as the value of what is not set."""
-        match = re.fullmatch(r"\$\{(\w+)(:?[-?][^{}$`]*)?\}", _text(node))
+        match = re.fullmatch(r"\$\{(\w+)(:?[-?][^{}$`]*)?\}", self.source.text(node))
         if match is None:
             self._look_into(node)
-            if not re.fullmatch(r"\$\{#?\w+(\[[@*\d]\])?([-+?#%/^,:][^$`!@]*)?\}", _text(node)):
+            if not re.fullmatch(
+                r"\$\{#?\w+(\[[@*\d]\])?([-+?#%/^,:][^$`!@]*)?\}", self.source.text(node)
+            ):
                 self._unusual(node)
             return Word(UNKNOWN)
         name, default = match[1], match[2] or ""
@@ -198,12 +203,8 @@ class Expansion:
             self._look_into(child)
 
     def _unusual(self, node: Node) -> None:
-        self.unusual.append(f"it uses {_text(node)[:40]!r}")
+        self.unusual.append(f"it uses {self.source.text(node)[:40]!r}")
         self._wild = True
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
 
 
 def _bare(text: str) -> Iterator[Character]:

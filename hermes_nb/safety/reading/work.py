@@ -54,42 +54,58 @@ class Work:
 WORK: ContextVar[Work | None] = ContextVar("WORK", default=None)
 """What the scan in progress has left; without one nothing is counted."""
 _BLOCK = 1_024
-_FEW = 100
-"""Characters that are replaced one by one; of more, a look at each place is faster."""
+_FEW, _SAMPLE = 100, 4_096
+"""Characters that are replaced one by one, and how much is looked at first for whether there are
+more of them."""
 
 
 def bounded(text: str, work: Work) -> str:
     """Return a text with blanks for what it has too many different characters of.
 
-    What is kept stays in its place.
+    What is kept stays in its place. Of a text that goes on with ever new characters, only ASCII is
+    kept from there on, its question marks as full stops.
     """
-    if text.isascii():
-        return text
-    letters, ideographs = counted(characters(text))
-    if letters <= work.letters and ideographs <= work.ideographs:
+    if text.isascii() or len(characters(text)) <= min(work.letters, work.ideographs):
         return text
     known: set[str] = set()
     letters, ideographs = work.letters, work.ideographs
     for start in range(0, len(text), _BLOCK):
         block = text[start : start + _BLOCK]
         new = set(block) - known
-        for sign in filter(new.__contains__, dict.fromkeys(block)) if new else ():
-            if ideograph(sign):
-                ideographs -= 1
-            elif sign > "\x7f":
-                letters -= 1
-            if letters < 0 or ideographs < 0:
-                work.skip(text.index(sign, start))
-                return text[:start] + _blanked(text[start:], known)
-            known.add(sign)
+        more = counted(new)
+        if more[0] > letters or more[1] > ideographs:
+            end = start + _within(block, known, letters, ideographs)
+            work.skip(end)
+            return text[:end] + _blanked(text[end:], known.union(block[: end - start]))
+        letters, ideographs = letters - more[0], ideographs - more[1]
+        known |= new
     return text
+
+
+def _within(block: str, known: set[str], letters: int, ideographs: int) -> int:
+    """Return where the first character stands that is one too many."""
+    seen = set(known)
+    for place, sign in enumerate(block):
+        if sign in seen:
+            continue
+        seen.add(sign)
+        if ideograph(sign):
+            ideographs -= 1
+        elif sign > "\x7f":
+            letters -= 1
+        if letters < 0 or ideographs < 0:
+            return place
+    return len(block)
 
 
 def _blanked(text: str, known: set[str]) -> str:
     """Return a text with a blank for each character that is neither ASCII nor a known one."""
-    others = {sign for sign in set(text) - known if sign > "\x7f"}
+    others = set(text[:_SAMPLE]) - known
+    if len(others) <= _FEW:
+        others = set(text) - known
     if len(others) > _FEW:
-        return "".join([c if c in known or c < "\x80" else " " for c in text])
+        plain = text.replace("?", ".").encode("ascii", "replace")
+        return plain.replace(b"?", b" ").decode("ascii")
     for sign in others:
-        text = text.replace(sign, " ")
+        text = text if sign < "\x80" else text.replace(sign, " ")
     return text

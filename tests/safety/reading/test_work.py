@@ -163,13 +163,31 @@ def test_no_more_characters_are_told_apart_than_allowed():
     assert bounded(ideographs, allowed) == ideographs[:-2] + "  "
 
 
-@given(st.text(max_size=200), st.integers(1, 600))
+@given(st.text(max_size=300), st.integers(1, 600))
+@example("\u00e9?" + "".join(map(chr, range(0x400, 0x500))) + "?\u00e9?", 5)
 def test_bounding_keeps_every_place(text, part):
     allowed = Work(len(text), part=part)
-    assert len(kept := bounded(text, allowed)) == len(text)
+    kept = bounded(text, allowed)
+    assert len(kept) == len(text)
     place = allowed.skipped()
     assert kept[:place] == text[:place]
-    assert all(after in (before, " ") for before, after in zip(text, kept, strict=True))
+    if place is None:
+        return
+    assert text[place] > "\x7f" and text[place] not in text[:place]
+    for before, after in zip(text[place:], kept[place:], strict=True):
+        if before == "?":
+            assert after in "?."
+        elif before < "\x80":
+            assert after == before
+        else:
+            assert after == " " or (after == before and before in text[:place])
+
+
+def test_a_text_of_ever_new_characters_is_read_as_ascii_from_there_on():
+    letters = "".join(map(chr, range(0xA1, 0xA1 + LETTERS + 200)))
+    text = f"{letters} is it {ORDER} \u00e9"
+    assert bounded(text, Work(1)).endswith(f" is it {ORDER}  ")
+    assert scan(text).verdict == "blocked"
 
 
 def test_work_is_taken_whole_or_not_at_all():
