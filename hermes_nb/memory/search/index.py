@@ -55,7 +55,7 @@ _TABLES = ("search_text", "search_words", "search_blocks", "search_state")
 
 TOGETHER = 128
 """Messages that are indexed together. A search may find so many that are not yet: 128 of a
-kilobyte take it some 30 ms."""
+kilobyte take it some 20 ms."""
 LARGE = 16_384
 """Characters of a stored message that does not wait for others: what it costs is its own text."""
 _PREPARED = 4

@@ -100,7 +100,10 @@ class Expansion:
         if characters[:1] == [("~", False)]:
             characters = _tilde(characters)
         words = []
-        for alternative in _braces(characters, [_ALTERNATIVES]):
+        alternatives, more = _braces(characters)
+        if more:
+            self.unusual.append("it stands for more words than are looked at")
+        for alternative in alternatives:
             for piece in _split(alternative):
                 text = "".join(character for character, _ in piece)
                 glob = any(character in _GLOB and not quoted for character, quoted in piece)
@@ -255,38 +258,39 @@ def _split(characters: list[Character]) -> Iterator[list[Character]]:
             piece = []
 
 
-def _braces(characters: list[Character], left: list[int]) -> Iterator[list[Character]]:
-    """Yield the alternatives of `a{b,c}`, as many as are left to yield."""
-    for start, item in enumerate(characters):
-        if item != ("{", False):
+def _braces(characters: list[Character]) -> tuple[list[list[Character]], bool]:
+    """Return the alternatives of `a{b,c}`, and whether there are more than these."""
+    found: list[list[Character]] = []
+    pending = [characters]
+    while pending:
+        each = pending.pop()
+        group = _group(each)
+        if group is None:
+            found.append(each)
             continue
-        commas, end = _group(characters, start)
-        if end is None or not commas:
-            continue
-        bounds = [start, *commas, end]
-        for one, two in pairwise(bounds):
-            inner = [*characters[:start], *characters[one + 1 : two], *characters[end + 1 :]]
-            yield from _braces(inner, left)
-        return
-    left[0] -= 1
-    if left[0] >= 0:
-        yield characters
+        room = _ALTERNATIVES - len(found) - len(pending)
+        bounds = list(pairwise(group))
+        inner = [
+            [*each[: group[0]], *each[one + 1 : two], *each[group[-1] + 1 :]]
+            for one, two in bounds[:room]
+        ]
+        if len(inner) < len(bounds):
+            return [*found, *inner, *reversed(pending)], True
+        pending += reversed(inner)
+    return found, False
 
 
-def _group(characters: list[Character], start: int) -> tuple[list[int], int | None]:
-    """Return where the commas and the end of the brace group at `start` are."""
-    depth = 0
-    commas: list[int] = []
-    for position in range(start, len(characters)):
-        match characters[position]:
-            case ("{", False):
-                depth += 1
-            case ("}", False):
-                depth -= 1
-                if depth == 0:
-                    return commas, position
-            case (",", False) if depth == 1:
-                commas.append(position)
-            case _:
-                pass
-    return commas, None
+def _group(characters: list[Character]) -> list[int] | None:
+    """Return the places of the first group's brace, of its commas, and of its other brace."""
+    first: list[int] | None = None
+    opened: list[list[int]] = []
+    for position, item in enumerate(characters):
+        if item == ("{", False):
+            opened.append([position])
+        elif opened and item == (",", False):
+            opened[-1].append(position)
+        elif opened and item == ("}", False):
+            group = [*opened.pop(), position]
+            if len(group) > len("{}") and (first is None or group[0] < first[0]):
+                first = group
+    return first
