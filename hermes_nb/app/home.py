@@ -12,7 +12,7 @@ from pathlib import Path
 from hermes_nb.core.errors import ConfigError
 
 _QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
-_COMMENT = re.compile(r"(?:^|\s+)#")
+_COMMENT = re.compile(r"(?:^|\s)#")
 
 
 def home_directory(explicit: str | Path | None = None) -> Path:
@@ -49,4 +49,4 @@ def _dotenv_value(text: str) -> str:
     """Return a value as Hermes Agent reads it: without quotes, and without a comment behind it."""
     if quoted := _QUOTED.fullmatch(text):
         return quoted[2]
-    return _COMMENT.split(text, maxsplit=1)[0]
+    return _COMMENT.split(text, maxsplit=1)[0].rstrip()

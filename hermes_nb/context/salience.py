@@ -42,7 +42,7 @@ _NUMBER = re.compile(
     r"\d\s?(?:%|[^\W\d_]{1,12}\b)"
 )
 _PATH = re.compile(
-    r"[a-z0-9]+://\w|[A-Za-z]:\\|[~.]{0,2}/[\w.~@-]+|\w/\w|"
+    r"(?<![a-z0-9])[a-z0-9]++://\w|[A-Za-z]:\\|[~.]{0,2}/[\w.~@-]+|\w/\w|"
     r"\w\.(?:py|ipynb|[ct]sv|jsonl?|ya?ml|toml|md|txt|parquet|db|sqlite|sql|log|cfg|ini|js|ts|"
     r"html|sh|png|pdf|pkl|h5|xlsx?|gz|zip|rs|go|cpp|java)\b"
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hermes_nb.app.config import load_settings
 from hermes_nb.app.home import read_dotenv
@@ -179,3 +181,14 @@ def test_a_value_of_the_dotenv_is_what_hermes_agent_reads(home, written, value):
     home.mkdir()
     (home / ".env").write_text(f"A_KEY={written}\nexport B=2\n", encoding="utf-8")
     assert read_dotenv(home) == {"A_KEY": value, "B": "2"}
+
+
+@pytest.mark.parametrize(
+    "value", [" " * 200_000 + "x", "'" * 200_000, "#" * 200_000, "' " * 99_999]
+)
+def test_a_dotenv_line_of_any_length_is_read_in_time(home, value):
+    home.mkdir()
+    (home / ".env").write_text(f"A_KEY={value}\nB=2\n", encoding="utf-8")
+    started = time.process_time()
+    assert read_dotenv(home)["B"] == "2"
+    assert time.process_time() - started < 2

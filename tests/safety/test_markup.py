@@ -238,6 +238,10 @@ def test_the_helpers_hold_anything(text):
         "``` ",
         "<b>",
         "$ ",
+        "!",
+        "!!a",
+        "\n",
+        " \n",
     ],
 )
 def test_time_is_linear(piece):

@@ -627,6 +627,14 @@ def test_hostile_input_is_judged_in_time(command, caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("pattern", ["[" * 15_000, "[a]" * 5_000, "*[" * 7_000, "?" * 15_000])
+def test_patterns_of_any_length_are_judged_in_time(pattern):
+    started = time.process_time()
+    assert assess(f"rm -r /{pattern}").decision != "allow"
+    assert assess(f"rm -r a/{pattern}").decision == "ask"
+    assert time.process_time() - started < 2
+
+
 WORDS = r"""rm -rf / ls $x " ' ` $( ) ( { } ; | & <<EOF EOF > < 2>&1 \ ~ * for do done in = [ ]
 bash -c python eval cd if then fi ${ @ ! # é"""
 PIECES = st.sampled_from([*WORDS.split(), "\n", " ", "\x00"])

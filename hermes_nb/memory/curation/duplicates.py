@@ -76,7 +76,7 @@ def duplicate_of(entry: str, entries: Iterable[str]) -> str | None:
 def core(entry: str) -> tuple[str, ...]:
     """Return the words of an entry that carry its meaning, as stems and in order."""
     text = unicodedata.normalize("NFKC", entry).translate(_APOSTROPHES)
-    text = re.sub(r"(?m)^\s*(?:[-*+•]|#{1,6})\s+", "", text)
+    text = re.sub(r"(?m)^[^\S\n]*+(?:[-*+•]|#{1,6})\s+", "", text)
     runs = text.split()
     if runs and len(runs[0]) == 1:
         runs[0] = runs[0].lower()  # an article; later on, a capital letter alone is a name

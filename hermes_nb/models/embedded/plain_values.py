@@ -10,7 +10,7 @@ import re
 
 _EMPTY = re.compile(r"(?:np\.float64\()?nan\)?|Empty DataFrame\n.*|Series\(\[\], .*", re.DOTALL)
 _SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
-_LONG = re.compile(r"-?\d+\.\d{5,}")
+_LONG = re.compile(r"(?<!\d)-?\d++\.\d{5,}")
 _FOOTER = re.compile(r"(?:Name: .*, |Length: \d+, )*dtype: \S+")
 _PAIR = re.compile(r"(\S+(?: \S+)*)\s{2,}(\S+)")
 

@@ -33,6 +33,8 @@ _DISK = re.compile(
     r"/dev/(r?disk\d|[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|md\d|dm-\d|mapper/|vg|k?mem$|port$)"
 )
 _GLOBBED = re.compile(r"[*?\[]")
+_LONGEST = 500
+"""Characters of a pattern that is looked at closely; a longer one may take anything."""
 
 
 def absolute(path: str, directory: str | None) -> str | None:
@@ -91,7 +93,10 @@ def is_disk(path: str) -> bool:
 
 def _sweeping(pattern: str) -> bool:
     """Say whether a pattern takes (nearly) everything in its directory."""
-    return not re.sub(r"[*?.]|\[.*?\]|!", "", pattern)
+    if len(pattern) > _LONGEST:
+        return True
+    sets, end, rest = pattern.rpartition("]")
+    return not re.sub(r"[*?.!]|\[.*?\]", "", sets + end) + re.sub("[*?.!]", "", rest)
 
 
 def _matched(parent: str, pattern: str) -> str:

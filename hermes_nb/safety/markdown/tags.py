@@ -17,7 +17,7 @@ _FOLD_LINE = re.compile(
     r"|(</details>))[ \t]*$",
     re.MULTILINE,
 )
-_FIRST = re.compile(r"^[\s>*+\-0-9.)]*<", re.MULTILINE)
+_FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
 
 
 def folds_close(text: str) -> bool:

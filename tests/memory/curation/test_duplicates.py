@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hermes_nb.memory.curation.duplicates import duplicate_of, same_fact
 from hypothesis import given
@@ -63,3 +65,11 @@ def test_two_numbers_are_two_facts(one, other):
 def test_the_first_twin_is_named():
     assert duplicate_of("likes tea", ["uses vim", "Likes tea.", "likes tea"]) == "Likes tea."
     assert duplicate_of("likes coffee", ["likes tea"]) is None
+
+
+@pytest.mark.parametrize("unit", ["\n", " ", "- ", "# ", "a-", "\n ", "'", "a'"])
+def test_an_entry_of_any_length_is_compared_in_time(unit):
+    entry = unit * (100_000 // len(unit))
+    started = time.process_time()
+    same_fact(entry, f"{entry}b")
+    assert time.process_time() - started < 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 
 import jsonschema
@@ -420,3 +421,10 @@ def test_ids_differ():
 )
 def test_values_are_put_plainly(shown, said):
     assert plain(shown) == said
+
+
+@pytest.mark.parametrize("unit", ["0", "0.", "-", "np.a(", "a ", "nan", "Name: ", "a  b\n"])
+def test_a_value_of_any_length_is_put_plainly_in_time(unit):
+    started = time.process_time()
+    plain(unit * (100_000 // len(unit)))
+    assert time.process_time() - started < 4
