@@ -38,5 +38,5 @@ def _alternatives(glob: str) -> list[str]:
             done.append(pattern)
             continue
         head, tail = pattern[: group.start()], pattern[group.end() :]
-        pending += [head + choice + tail for choice in group[1].split(",")]
+        pending += [head + one + tail for one in group[1].split(",")[:_ALTERNATIVES]]
     return done
