@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hermes_nb.core.messages import Role
 from hermes_nb.memory.search import addresses, words
 from hermes_nb.memory.search.documents import text_of
+from hermes_nb.memory.search.wordlist import GRAM
 
 SHOWN = 300
 """Characters of a snippet."""
@@ -99,7 +100,7 @@ def _occurrences(text: str, wanted: Collection[str]) -> Iterator[tuple[int, str]
     """Yield where words stand that have one of the terms, and the term.
 
     Words that begin as a term does are tried first, which saves stemming all of them; where there
-    are none the words were said in other forms ("went" for "go").
+    are none the words were said in other forms ("went" for "go"), or a term is only a part of them.
     """
     found = False
     for start, piece in words.places(text, beginning=wanted):
@@ -107,6 +108,14 @@ def _occurrences(text: str, wanted: Collection[str]) -> Iterator[tuple[int, str]
             if term in wanted:
                 found = True
                 yield start, term
+    if found:
+        return
+    parts: list[tuple[int, str]] = []
+    for start, piece in words.places(text[:_READ_WHOLE]):
+        for term in words.terms_of(piece):
+            if term in wanted:
+                found = True
+                yield start, term
+            parts += ((start, one) for one in wanted if len(one) >= GRAM and one in term)
     if not found:
-        for start, piece in words.places(text[:_READ_WHOLE]):
-            yield from ((start, term) for term in words.terms_of(piece) if term in wanted)
+        yield from parts

@@ -420,6 +420,11 @@ def test_snippets_show_what_matched(store):
     assert store.find("short")[0].snippet == "short text"
 
 
+def test_snippets_show_words_of_which_only_a_part_was_asked_for(store):
+    store.add("a", "nothing to see here " * 30 + "but a hippopotamus at the end")
+    assert "a hippopotamus at" in store.find("popotam")[0].snippet
+
+
 def test_bodies_stay_as_they_are(store):
     store.add("a", "needle")
     (body,) = store.connection.execute("SELECT body FROM messages").fetchone()
