@@ -23,7 +23,7 @@ from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.memory.sessions import SqliteStore
 
 SESSIONS, TURNS = 40, 25
-STRETCH = 1_000
+STRETCH = 1_024
 """Messages over which CPU time is averaged, before the median is taken."""
 CPU_MS, GROWTH = 0.5, 2.5
 VOCABULARY = 30_000
