@@ -26,8 +26,11 @@ class WordList:
         """The number of the last word, and all up to it."""
 
     def catch_up(self, connection: sqlite3.Connection) -> None:
-        """Read the words that were added since."""
+        """Read the words that were added since; all of them, if the file is an older one again."""
         last, text = self._read
+        (greatest,) = connection.execute("SELECT max(id) FROM search_words").fetchone()
+        if (greatest or 0) < last:
+            last, text = self._read = 0, "\n"
         newest, found = connection.execute(
             "SELECT max(id), group_concat(word, char(10)) FROM search_words WHERE id > ?", (last,)
         ).fetchone()

@@ -82,3 +82,15 @@ def test_an_index_that_is_made_anew_has_its_own_list():
     index.rebuild(connection)
     postings = Postings(connection, Filter(), name=index.name(connection))
     assert postings.words_like("alru") == []
+
+
+def test_a_file_put_back_from_a_copy_has_the_words_of_the_copy():
+    connection = connected(["walrus"])
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO search_words (word) VALUES (?)", [("heron",), ("stork",)])
+    name = index.name(connection)
+    assert wordlist.word_list(connection, name).containing("eron", most=9) == ["heron"]
+    connection.execute("ROLLBACK")
+    assert wordlist.word_list(connection, name).containing("eron", most=9) == []
+    connection.execute("INSERT INTO search_words (word) VALUES ('osprey')")
+    assert wordlist.word_list(connection, name).containing("spre", most=9) == ["osprey"]
