@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# What the first answer needs, and what the tests need beyond that.
+FIRST  := $(VENV)/.first
 STAMP  := $(VENV)/.installed
 # So many test files run side by side: one more than two cores have work for, since whoever tests a
 # kernel waits for it half of the time. Browsers do not wait.
@@ -14,43 +16,58 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint types imports quick notebooks recordings lab weights clean system \
-        lexicon docs wheel release-check wheels-check \
-        bench-loop bench-embedded bench-policy bench-scan bench-memory bench-recall bench-hints \
+.PHONY: help demo test test-systems check lint types imports quick notebooks recordings lab weights clean system \
+        everything house lexicon docs wheel release-check wheels-check \
+        bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
+        bench-harm bench-comfort \
         bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge \
-        bench-view bench-panel screenshots
+        bench-view bench-panel bench-replay bench-chaos bench-stops screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 EXTENSION := $(wildcard hermes_nb/notebook/labextension/*.json hermes_nb/notebook/labextension/static/*)
 
-$(STAMP): pyproject.toml constraints.txt $(EXTENSION)
+$(FIRST): pyproject.toml constraints.txt $(EXTENSION)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "hermes_nb needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); $(PYTHON) -m pip install -q --user virtualenv && $(PYTHON) -m virtualenv -q $(VENV); } \
 	  || { echo "no virtual environment could be made; install your system's python3-venv"; exit 1; }
 	@echo "setting up $(VENV) ..."
+	@$(PIP) install -c constraints.txt -e '.[local]' pandas
+	@touch $@
+
+$(STAMP): $(FIRST)
+	@echo "adding what the tests need ..."
 	@$(PIP) install -c constraints.txt -e '.[dev,local,docs]'
 	@touch $@
 
-weights: $(STAMP)  ## fetch the embedded model's weights once (491 MB, kept in the user's cache)
+weights: $(FIRST)  ## fetch the embedded model's weights once (491 MB, kept in the user's cache)
 	@HERMES_NB_FETCH_WEIGHTS=1 $(BIN)/python -m hermes_nb.models.weights
 
-demo: $(STAMP) weights  ## run notebooks/01_first_turn.ipynb on the embedded model
+demo: $(FIRST) weights  ## run notebooks/01_first_turn.ipynb on the embedded model
 	@$(BIN)/python notebooks/demo.py
 
-# What the tests need of the system: a browser for the front ends, ripgrep for the faster search.
+# What the tests need of the system: a browser for the front ends, ripgrep for the faster search,
+# bubblewrap for the sandbox.
 system:
-	@command -v chromium >/dev/null && command -v rg >/dev/null || { \
+	@command -v chromium >/dev/null && command -v rg >/dev/null && command -v bwrap >/dev/null || { \
 	  command -v apt-get >/dev/null \
-	    || { echo "install chromium and ripgrep to run the tests"; exit 1; }; \
+	    || { echo "install chromium, ripgrep and bubblewrap to run the tests"; exit 1; }; \
 	  SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
-	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium ripgrep >/dev/null; }
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium ripgrep bubblewrap >/dev/null; }
+
+# Bash says how long something took and what it cost, children and all.
+test: $(STAMP) weights system  ## all checks, all tests, all notebooks; how long that took
+	@bash -c 'TIMEFORMAT="make test: %0lR of time, %0lU + %0lS of CPU"; time $(MAKE) --no-print-directory everything'
+
+test-systems: $(STAMP) system  ## beside jupyter-collaboration and jupyter-server-documents, in environments of their own
+	@bash -c 'TIMEFORMAT="make test-systems: %0lR of time, %0lU + %0lS of CPU"; \
+	  time $(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) --timeout 600 tests/systems'
 
 # The documentation is built by tests/docs, with the options that `make docs` has.
-test: check weights system  ## all checks, all tests, all notebooks
+everything: check
 	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e
 	@$(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) tests/e2e --durations=10 --durations-min=5
 	@$(MAKE) --no-print-directory -j 2 notebooks release-check
@@ -59,9 +76,12 @@ quick: $(STAMP)  ## the tests that need no kernel, no model and little time
 	@$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore=tests/,e2e faults docs examples) \
 	  --hypothesis-profile=quick -m 'not embedded and not kernel and not slow'
 
-notebooks: $(STAMP)  ## replay the example notebooks and compare what they show (no model, no network)
-	@HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval --hermes-replay \
-	  -p no:cacheprovider -W ignore notebooks
+REPLAY = HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval --hermes-replay \
+  -p no:cacheprovider -W ignore
+
+notebooks: $(STAMP)  ## replay the examples, and those of earlier versions, and compare (no model, no network)
+	@$(REPLAY) notebooks
+	@$(REPLAY) tests/contract/data/notebooks --nbval-sanitize-with tests/contract/data/nbval.cfg
 
 recordings: $(STAMP) weights  ## record the example notebooks anew: outputs and cassettes
 	@$(BIN)/python notebooks/record.py $(NAMES)
@@ -81,8 +101,11 @@ types: $(STAMP)
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 
+house: $(STAMP)  ## count the package and walk through its turns, against the limits of a stage (STAGE=safe)
+	@$(BIN)/python bench/house.py $(if $(STAGE),--stage $(STAGE)) --walk
+
 lexicon: $(STAMP)  ## make the scan's table of words anew, after a change of its lists
-	@$(BIN)/python -m hermes_nb.safety.language.wordlists
+	@$(BIN)/python bench/lexicon.py
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks
@@ -109,11 +132,20 @@ bench-bridge: $(STAMP) system  ## how long calls to the open notebook take
 bench-embedded: $(STAMP) weights  ## how often the embedded model is right
 	@$(BIN)/python bench/embedded.py
 
-bench-policy: $(STAMP)  ## the command policy on labelled commands
-	@$(BIN)/python bench/policy.py
+bench-policy: $(STAMP) system  ## the command policy on labelled commands, and what came of generated ones
+	@$(BIN)/python bench/policy.py 50000
 
 bench-scan: $(STAMP)  ## the injection scan on attacks and real files
 	@$(BIN)/python bench/scan.py
+
+bench-harm: $(STAMP)  ## what planted text brings about, by mode
+	@$(BIN)/python bench/harm.py
+
+bench-comfort: $(STAMP)  ## how often honest work is interrupted by a question
+	@$(BIN)/python bench/comfort.py
+
+bench-sandbox: $(STAMP) system  ## what the sandbox costs, and whether anything gets out
+	@$(BIN)/python bench/sandbox.py
 
 bench-hints: $(STAMP)  ## what looking for a hint costs a tool call
 	@$(BIN)/python bench/hints.py
@@ -132,6 +164,15 @@ bench-view: $(STAMP)  ## what showing a turn costs while it streams
 
 bench-panel: $(STAMP) system  ## how soon the panel is there
 	@$(BIN)/python bench/panel.py
+
+bench-replay: $(STAMP)  ## whether recordings replay in other zones, with other hash seeds, under -OO
+	@$(BIN)/python bench/replay.py --notebooks
+
+bench-chaos: $(STAMP)  ## turns while server, disk and processes fail at random (MINUTES=30)
+	@$(BIN)/python bench/chaos.py --minutes $(or $(MINUTES),30)
+
+bench-stops: $(STAMP)  ## how soon a stop ends a turn or a command, and what is kept
+	@$(BIN)/python -m bench.stops
 
 screenshots: $(STAMP) system  ## take the guide's pictures again
 	@HERMES_NB_GUIDE_IMAGES=1 $(BIN)/python -m pytest -q tests/e2e/test_guide.py

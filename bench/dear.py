@@ -66,7 +66,8 @@ def triggers() -> list[str]:
     found = [*UNITS, *EVERYTHING, *(unit + end for unit, end in TOGETHER)]
     for name in ("surface.toml", "threats.toml"):
         for rows in tomllib.loads((folder / name).read_text(encoding="utf-8")).values():
-            found += [need for row in rows if isinstance(row, dict) for need in row["needs"]]
+            rules = (row for row in rows if isinstance(row, dict))
+            found += [need for row in rules for need in row.get("needs", ())]
     lexicon = tomllib.loads(
         (Path(language.__path__[0]) / "lexicon.toml").read_text(encoding="utf-8")
     )

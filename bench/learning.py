@@ -1,7 +1,8 @@
 """When the agent looks back, what that costs, and whether the next session is the wiser for it.
 
 Run with `make bench-learning`. A scripted user takes 30 turns; a scripted model answers them with a
-tool call every other turn and, in reviews, saves what it was told or corrected about. Tokens are
+tool call every other turn and, in reviews, saves what it was told or corrected about; what waits
+for the user is kept. Tokens are
 estimated; those that begin like an earlier request count as cached, as providers bill them.
 """
 
@@ -133,7 +134,13 @@ async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
             spent = model.log[start:]
             looked_back = _plus(looked_back, spent)
             total, uncached = _plus((0, 0), spent)
-            learned = "; ".join(reviews.learned()) or "nothing"
+            waiting = workshop.approvals.waiting()
+            kept = [
+                f"{each.gist} (asked)"
+                for each in waiting
+                if workshop.approvals.approve(each.number)
+            ]
+            learned = "; ".join([*reviews.learned(), *kept]) or "nothing"
             print(f"{turn:10}  {len(spent):8}  {total:8,}  {uncached:8,}  {learned}")
     reviews.close()
     _report(turns, looked_back, held_up)

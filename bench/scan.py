@@ -6,7 +6,8 @@ The patterns were written with the first in view, and with the benign ones of bo
 the attacks held out is what to expect of others. The costs are CPU time; the hostile inputs are
 those of `tests/safety/floods.py`, the honest documents made of files that every install has. What
 the same loop of additions takes is measured next to each (`bench/dear.py`), as a busy machine takes
-longer for both.
+longer for both. What must hold is said with it: of honest mail, tables and code in `injection/`, of
+real context files and of skills, which the guard of skills reads.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from hermes_nb.safety.language import tagging
-from hermes_nb.safety.language.chunks import parts
+from hermes_nb.safety.language.tagging import read
 from hermes_nb.safety.scan import scan
+from hermes_nb.skills.guard import examine
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -40,6 +41,9 @@ ROUNDS = 5
 """The best of these counts: a busy machine makes everything slower, never faster."""
 PARTLY_TUNED = ("skill", "direct")
 """Types of which three quarters were in view: half of them left out kinds that are common."""
+INVENTED = ("fp_trap", "SKILL.md(synthetic)")
+HONEST = {"email": 0.05, "table": 0.0, "code": 0.0}
+"""Honest texts in `injection/`, and the share of each that may be marked."""
 SCRIPTS = (
     ("Cyrillic", "\u0400", "\u04ff"),
     ("Arabic", "\u0600", "\u06ff"),
@@ -61,10 +65,45 @@ def main() -> int:
     path = root if root.is_file() else root / FILE
     if path.exists():
         lines = path.read_text(encoding="utf-8").splitlines()
-        report([json.loads(line) for line in lines])
+        rows = [json.loads(line) for line in lines]
+        report(rows)
+        context(rows)
     else:
         print(f"{path} is not there; recall and false alarms were not measured")
+    for name, most in HONEST.items():
+        source = root / "injection" / f"honest_{name}_train.jsonl"
+        if source.exists():
+            texts = map(honest, source.read_text(encoding="utf-8").splitlines())
+            held(f"honest {name}", [scan(text).verdict for text in texts], {"marked": most})
+        else:
+            print(f"{source} is not there; honest {name} was not measured")
     return costs()
+
+
+def context(rows: list[dict[str, str]]) -> None:
+    """Print what comes of real context files, and of skills when they are viewed."""
+    print()
+    real = [r["text"] for r in rows if r["kind"] == "benign" and r["type"] not in INVENTED]
+    held("context files", [scan(text).verdict for text in real], {"blocked": 0.005, "marked": 0.02})
+    for kind, bounds in (("benign", {"refused": 0.01}), ("attack", {})):
+        skills = [r["text"] for r in rows if r["kind"] == kind and "skill" in r["type"].lower()]
+        held(f"{kind} skills", [examine(text).level for text in skills], bounds)
+
+
+def honest(line: str) -> str:
+    """Return the text of a JSON line: a mail, a table, or code with its error and its context."""
+    row = json.loads(line)
+    parts = (row.get(name, "") for name in ("error", "code", "context"))
+    return "\n".join("\n".join(part) if isinstance(part, list) else part for part in parts)
+
+
+def held(title: str, verdicts: list[str], bounds: dict[str, float]) -> None:
+    """Print the shares of verdicts, and what must hold of them."""
+    bad = sum(verdict in ("blocked", "dangerous") for verdict in verdicts)
+    noted = sum(verdict != "clean" for verdict in verdicts)
+    words = " ".join(f"{name} <= {most:.1%}" for name, most in bounds.items())
+    shares = f"marked {noted / len(verdicts):5.1%}, blocked or refused {bad / len(verdicts):5.1%}"
+    print(f"{title:15} {len(verdicts):4}: {shares}{'; to hold: ' + words if words else ''}")
 
 
 def report(rows: list[dict[str, str]]) -> None:
@@ -129,7 +168,7 @@ def costs() -> int:
     )
     shown("hostile inputs", hostile, 20)
     worst = max(seconds for seconds, _ in hostile.values())
-    print(f"worst {worst * 1000:.0f} ms of CPU; to hold: 100 ms on an idle machine")
+    print(f"worst {worst * 1000:.0f} ms of CPU; to hold: 250 ms, and 100 for honest documents")
     return 0 if worst < 1.0 else 1
 
 
@@ -141,8 +180,7 @@ def best_of(texts: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[float, fl
     best: dict[str, tuple[float, float]] = {}
     for name, text, forgetting in texts:
         if forgetting:
-            tagging.forget()
-            parts.cache_clear()
+            read.cache_clear()
         before = additions()
         started = time.process_time()
         scan(text)

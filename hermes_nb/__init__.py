@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_nb.app.facade import Hermes, Turn
+    from hermes_nb.notebook.magics import last_turn, use_model, use_tools
 
 __version__ = "0.1.0"
-__all__ = ["Hermes", "Turn", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = [
+    "Hermes",
+    "Turn",
+    "last_turn",
+    "load_ipython_extension",
+    "unload_ipython_extension",
+    "use_model",
+    "use_tools",
+]
 
 # What went wrong is told in the turn; the log is for those who ask for it, and no output of cells.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -24,16 +33,20 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types a
         from hermes_nb.app import facade
 
         return getattr(facade, name)
+    if name in ("last_turn", "use_model", "use_tools"):
+        from hermes_nb.notebook import magics
+
+        return getattr(magics, name)
     message = f"module 'hermes_nb' has no attribute {name!r}"
     raise AttributeError(message)
 
 
 def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Add the magics; called by `%load_ext hermes_nb`, or by the first use of a lazy magic."""
-    from hermes_nb.notebook.lazy import settle_running_call
+    from hermes_nb.notebook.lazy import ours, settle_running_call
     from hermes_nb.notebook.magics import load
 
-    new = "HermesMagics" not in shell.magics_manager.registry
+    new = ours(shell) is None
     load(shell)
     if new:
         settle_running_call(shell)

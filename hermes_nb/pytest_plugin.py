@@ -69,13 +69,19 @@ def hermes_cassette(
 
     mode = mode_named(os.environ.get(MODE) or "replay")
     path = _path(request.path, request.node.nodeid.partition("::")[2])
+    _accept(request.config, path)
     monkeypatch.setenv(MODE, mode)
     monkeypatch.setenv(FILE, str(path))
     return TestCassette(path, mode)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--hermes-replay`."""
+    """Add `--hermes-replay` and `--hermes-accept`."""
+    parser.getgroup("hermes").addoption(
+        "--hermes-accept",
+        action="store_true",
+        help="let answers count that were edited in the cassettes of what runs",
+    )
     parser.getgroup("hermes").addoption(
         "--hermes-replay",
         action="store_true",
@@ -95,7 +101,9 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     with pytest.MonkeyPatch.context() as patch:
         if replay:
             patch.setenv(MODE, "replay")
+            patch.setenv("HERMES_NB_CEILING", "all")  # what cells choose was recorded with them
         cassette = item.path.with_name(f"{item.path.stem}.hermes.jsonl")
+        _accept(item.config, cassette)
         known = bool(os.environ.get(FILE)) and not replay
         if os.environ.get(MODE) and not known and cassette.exists():
             patch.setenv(FILE, str(cassette))
@@ -105,6 +113,13 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
         for pattern, instead in get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8")):
             patterns.setdefault(pattern, instead)
+
+
+def _accept(config: pytest.Config, cassette: Path) -> None:
+    if config.getoption("--hermes-accept"):
+        from hermes_nb.models.replay.tape import Tape
+
+        Tape(cassette).accept()
 
 
 def _path(file: Path, test: str) -> Path:

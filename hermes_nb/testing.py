@@ -89,8 +89,10 @@ def normalise(function: Normaliser) -> None:
     """
     from IPython.core.getipython import get_ipython
 
+    from hermes_nb.notebook.lazy import ours
+
     shell: Any = get_ipython()
-    magics = shell and shell.magics_manager.registry.get("HermesMagics")
+    magics = shell and ours(shell)
     if not magics:
         message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
         raise ConfigError(message)
@@ -115,7 +117,8 @@ def run_notebook(
     `nbval-ignore-output`, are left out. Any other mode writes the new outputs into the file.
     `normalise` are functions from text to text for what differs from run to run beyond times,
     addresses and paths. `home` is the Hermes home, by default an empty one, so that the model to
-    record is the environment's; `env` is added to the environment; `timeout` is in seconds a cell.
+    record is the environment's; `env` is added to the environment, in which cells may choose their
+    approval mode; `timeout` is in seconds a cell.
     Raises nbclient's `CellExecutionError` when a cell fails, a `CassetteMiss` in it among others.
     """
     import nbformat
@@ -130,6 +133,7 @@ def run_notebook(
         home = str(empty if home is None else home)
         extra = {
             "HERMES_HOME": home,
+            "HERMES_NB_CEILING": "all",
             "HERMES_NB_CASSETTE": wanted,
             "HERMES_NB_CASSETTE_FILE": str(tape),
         }

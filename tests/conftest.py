@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import tempfile
@@ -34,6 +35,9 @@ pytest_plugins = ("tests.prefix",)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As background jobs of a script are started: the tests of the stop button need to be heard.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# For kernels that tests start: their cells choose the approval mode; tests of that take it away.
+os.environ.setdefault("HERMES_NB_CEILING", "all")
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
 

@@ -26,6 +26,7 @@ class Result:
     error: dict[str, Any] | None = None
     messages: int = 0
     prompts: list[str] = field(default_factory=list)
+    hidden: list[bool] = field(default_factory=list)
     stop_seconds: float | None = None
 
     @property
@@ -99,6 +100,7 @@ class Kernel:
         except queue.Empty:
             return
         result.prompts.append(asked["content"]["prompt"])
+        result.hidden.append(asked["content"]["password"])
         self.client.input(waiting.pop(0))
 
     def killed_and_restarted(self) -> Kernel:

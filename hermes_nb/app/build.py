@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 
 from hermes_nb.app.config import Settings
 from hermes_nb.app.knowledge import Knowledge
@@ -98,8 +99,7 @@ def build_tools(place: Place, *, mark: bool = True) -> Toolset:
     if place.keeper is not None:
         tools = checkpointed(tools, place.keeper, place.root)
     tools = limited(asking(tools, place.guard, place.approver), spill=spill)
-    if mark:
-        tools = marked(tools, place.guard.taint)
+    tools = marked(tools, mark=mark)
     tools += place.ready
     return tools if place.hints is None else with_hints(tools, place.hints)
 
@@ -145,12 +145,12 @@ def build_engine(
     store: SessionStore,
     session_id: str,
     knowledge: Knowledge | None,
-    memory: Toolset,
+    memory: Callable[[Sequence[Message]], Toolset],
 ) -> ContextEngine:
     """Return the context engine that the settings name, for one session.
 
-    `memory` holds the memory tool for the look before anything is dropped. Without `knowledge`, no
-    external memory hears of what is. Raises `ConfigError`.
+    `memory(messages)` holds the memory tool for the look before these are dropped. Without
+    `knowledge`, no external memory hears of what is. Raises `ConfigError`.
     """
     from hermes_nb.context.engine import Setup, make_engine
     from hermes_nb.context.gauge import Limits
@@ -187,6 +187,15 @@ def build_engine(
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
     """Return the session store; nothing is created before something is stored.
 
-    `warn` hears of damage that was repaired, and of what could not be.
+    `warn` hears of damage that was repaired, and of what could not be; and, as this is done once,
+    of settings that nothing reads.
     """
-    return SqliteStore(settings.home / "notebook.db", warn=warn)
+    for line in settings.unknown:
+        warn(line)
+    store = SqliteStore(settings.home / "notebook.db", warn=warn)
+    if settings.keep_days and (settings.home / "notebook.db").exists():
+        from hermes_nb.app.forgetting import keep_days
+
+        arguments = store, settings.home, settings.keep_days
+        Thread(target=keep_days, args=arguments, name="hermes-forget", daemon=True).start()
+    return store

@@ -19,13 +19,16 @@ from hermes_nb.app.groups import (
     CompressionSettings,
     DelegationSettings,
     MemorySettings,
+    SandboxSettings,
     SkillSettings,
 )
 from hermes_nb.app.home import home_directory, read_dotenv
+from hermes_nb.app.modes import REDACTED, within
 from hermes_nb.app.sources import Picker, read_yaml
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
+from hermes_nb.core.protocols import MOST_WAITED, Effort
 from hermes_nb.models.addresses import is_loopback
 from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.models.modes import mode_named
@@ -42,20 +45,29 @@ class Endpoint:
     base_url: str = ""
     api_key: str = field(default="", repr=False)
 
+    @property
+    def named(self) -> bool:
+        """Whether anything says which model to ask."""
+        return bool(self.model or self.base_url or self.api_key)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a session runs with.
 
-    An empty endpoint means: look for a local server, else use the embedded model. `notebook` is the
-    path that the user named, where finding it out would fail. `cassette` is what is done with model
-    replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
+    An empty endpoint means: a local server that was accepted, else the embedded model. `notebook`
+    is the path that the user named, where finding it out would fail. `cassette` is what is done
+    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
     `auxiliary` is the model for work beside the conversation, None for the conversation's own.
     `system_message` joins every prompt.
     `enforce` tells models to call tools instead of announcing it, None decides by their family.
     `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `vision` says whether
-    the model takes pictures, None is what is known of its family. `sources` says for every setting
-    that is not a default where it came from, and `values` has them all by the user's names.
+    the model takes pictures, None is what is known of its family. `max_wait` is how many seconds of
+    a turn may be spent on waiting for providers, `keep_days` how long sessions are kept after their
+    last message, 0 for ever. `model_options` has further fields of requests, by a pattern of the
+    model's name; `redact_requests` keeps secrets out of what is sent. `unknown` has a line for each
+    key that nothing reads. `sources` says for every setting that is not a default where it came
+    from, and `values` has them all by the user's names.
     """
 
     home: Path
@@ -77,8 +89,14 @@ class Settings:
     skills: SkillSettings = field(default_factory=SkillSettings)
     compression: CompressionSettings = field(default_factory=CompressionSettings)
     delegation: DelegationSettings = field(default_factory=DelegationSettings)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     vision: bool | None = None
+    max_wait: int = MOST_WAITED
+    keep_days: int = 0
+    model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    redact_requests: bool = False
+    unknown: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -107,7 +125,7 @@ def load_settings(
         home=folder,
         endpoint=_endpoint(picked, env),
         fallbacks=_fallbacks(document, env),
-        approve=approve,
+        approve=within(approve),
         max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
         window=picked.number("window", ("model", "context_length"), None),
         local_servers=picked.flag("local_servers", default=True),
@@ -123,10 +141,18 @@ def load_settings(
         skills=_skills(picked),
         compression=_compression(picked),
         delegation=_delegation(picked),
+        sandbox=_sandbox(picked),
         budget=_budget(picked),
         vision=_on_or_off(picked("vision", default="auto")),
+        model_options=_model_options(picked),
+        redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
+        max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
+        keep_days=picked.whole("store", "keep_days", 0),
     )
-    return replace(settings, sources=dict(picked.sources), values=dict(picked.values))
+    unknown = picked.unknown()
+    return replace(
+        settings, unknown=unknown, sources=dict(picked.sources), values=dict(picked.values)
+    )
 
 
 def _foreign_mode(value: object, source: str) -> ApproveMode:
@@ -191,6 +217,19 @@ def _delegation(picked: Picker) -> DelegationSettings:
     )
 
 
+def _sandbox(picked: Picker) -> SandboxSettings:
+    required = picked.at("sandbox", "required", default="")
+    if required not in ("", "landlock", "bubblewrap"):
+        message = f"sandbox.required is {required!r}; use landlock or bubblewrap"
+        raise ConfigError(message)
+    use = picked.at("sandbox", "use", default="auto")
+    on = _on_or_off(use) is not False
+    if required and not on:
+        message = f"sandbox.required is {required!r} but sandbox.use is off; change one of them"
+        raise ConfigError(message)
+    return SandboxSettings(required=required, use="auto" if on else "off")
+
+
 def _budget(picked: Picker) -> BudgetSettings:
     def limits(prefix: str) -> Limits:
         tokens = picked.limit("budget", f"{prefix}tokens")
@@ -200,6 +239,26 @@ def _budget(picked: Picker) -> BudgetSettings:
         )
 
     return BudgetSettings(session=limits(""), notebook=limits("notebook_"))
+
+
+OURS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
+"""Fields of a request that are no options."""
+
+
+def _model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
+    given = picked("model_options", default={})
+    fine = isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values())
+    if not fine:
+        message = "model_options has a group of fields for each model: {gpt-5: {effort: low}}"
+        raise ConfigError(message)
+    for name, fields in given.items():
+        if wrong := sorted(OURS & {str(key) for key in fields}):
+            message = f"model_options for {name!r} cannot set {', '.join(wrong)}"
+            raise ConfigError(message)
+        if fields.get("effort", "low") not in get_args(Effort):
+            message = f"model_options for {name!r}: effort is low, medium or high"
+            raise ConfigError(message)
+    return {str(name): {str(k): v for k, v in each.items()} for name, each in given.items()}
 
 
 def _names(value: object) -> tuple[str, ...]:

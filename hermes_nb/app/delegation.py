@@ -35,11 +35,12 @@ from hermes_nb.core.events import (
     ToolStarted,
     UsageReported,
 )
-from hermes_nb.core.messages import Usage
+from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, ToolContext, Toolset
 from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.delegate import Assignment, Report
 
@@ -172,6 +173,7 @@ class Child:
         self._context = context
         self._assignment = assignment
         self._guard = ChildGuard.under(up.guard)
+        self._foreign = bool(outside(context.messages))
         self._usage = Usage()
         self._doing = ""
         self._files: dict[str, None] = {}
@@ -209,12 +211,15 @@ class Child:
         )
         events: list[Event] = []
         try:
-            turn = session.turn(_message(asked), sinks=[self], budgets=budgets)
+            foreign = bool(outside(self._context.messages))
+            task = Message.user(_message(asked), origin="outside" if foreign else "ours")
+            turn = session.turn(task, sinks=[self], budgets=budgets)
             async with aclosing(turn) as running:
                 async for event in running:
                     events.append(event)  # noqa: PERF401 - a stop keeps what came before it
         finally:
             session.end()
+        self._foreign = bool(outside(session.messages))
         report = self._report(turn_of(events))
         if (told := self._up.told) is not None:
             await in_thread(lambda: told(asked.goal, report.summary or report.error))
@@ -235,11 +240,10 @@ class Child:
                 pass
 
     def finish(self, report: Report) -> Report:
-        """Announce the end, pass a taint on, and return the report with what was used."""
-        if self._guard.tainted:
-            self._up.guard.taint(self._guard.tainted)
+        """Announce the end, and return the report with what was used."""
         report = replace(
             report,
+            outside=self._foreign,
             error=redact(report.error),
             requests=self._usage.requests,
             tokens=self._usage.input + self._usage.output,

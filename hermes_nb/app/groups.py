@@ -1,10 +1,10 @@
-"""Settings that belong together: memory, skills, compression, delegation, budgets."""
+"""Settings that belong together: memory, skills, compression, delegation, sandbox, budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from hermes_nb.core.budget import Limits
 
@@ -67,6 +67,17 @@ class DelegationSettings:
     side_by_side: int = 3
     max_requests: int = 15
     seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """The sandbox of commands: `required` is the least level that commands run in, "" for none.
+
+    `use` off runs nothing confined: what is not known to be harmless asks.
+    """
+
+    required: Literal["", "landlock", "bubblewrap"] = ""
+    use: Literal["auto", "off"] = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.app.config import Endpoint, Settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.addresses import is_address, is_loopback
 from hermes_nb.models.deck import Deck, Shelf, shelf_for
 from hermes_nb.safety.visible import visible
+
+if TYPE_CHECKING:
+    from hermes_nb.models.servers import Served
 
 Variables = Callable[[], Sequence[Variable]]
 EMBEDDED = "embedded"
 WINDOW_SECONDS = 2.0
 """How long a server is waited for that may say how long its model's context window is."""
 WAYS_OUT = (
-    "no model is set up. Ways out: set OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
-    "start a local server (Ollama, LM Studio, llama.cpp, vLLM); or use the built-in model: "
+    "no model is set up. Ways out: `%hermes key` and `%hermes model NAME` in a notebook, or set "
+    "OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
+    "start a local server (Ollama, LM Studio, llama.cpp, vLLM), which a notebook then offers, or "
+    "name its address in HERMES_NB_BASE_URL; or use the built-in model: "
     '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` fetches it once'
 )
+ACCEPT = "%hermes models accept asks about it; HERMES_NB_BASE_URL names it where nobody is there"
 
 
 def build_model(
@@ -74,24 +84,30 @@ def build_deck(
 def _model(settings: Settings, variables: Variables) -> ChatModel:
     """Return the model that the settings name, with retries, fallbacks and all.
 
-    Looks for a local server, over loopback, when nothing is named. Raises `ConfigError` when there
-    is no model to be had, with the ways out.
+    A local server answers when nothing is named and the user has accepted it. Raises `ConfigError`
+    when there is no model to be had, with the ways out.
     """
     from hermes_nb.models.failures import Fallback, Retrying
 
     chosen = settings.endpoint
     if chosen.model == EMBEDDED:
-        return _embedded(variables)
-    if not (chosen.model or chosen.base_url or chosen.api_key):
-        found = _local_server() if settings.local_servers else None
-        if found is None:
-            return _embedded(variables)
-        chosen = found
-    first = Retrying(_chat(chosen, settings))
+        return _embedded(variables, settings)
+    first: ChatModel | None = (
+        Retrying(_chat(chosen, settings), cap=settings.max_wait)
+        if chosen.named
+        else _accepted(settings)
+    )
+    if first is None:
+        return _embedded(variables, settings)
     if not settings.fallbacks:
         return first
     others = replace(settings, window=None)  # what is set is the window of the model named there
-    return Fallback([first, *(Retrying(_chat(end, others)) for end in settings.fallbacks)])
+    return Fallback(
+        [
+            first,
+            *(Retrying(_chat(end, others), cap=settings.max_wait) for end in settings.fallbacks),
+        ]
+    )
 
 
 def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatModel | None:
@@ -103,7 +119,7 @@ def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatMode
     end = settings.auxiliary
 
     def make() -> ChatModel:
-        return Retrying(_chat(end, replace(settings, window=None)))
+        return Retrying(_chat(end, replace(settings, window=None)), cap=settings.max_wait)
 
     return make() if deck is None else deck.wrap(make, name=end.model)
 
@@ -175,8 +191,16 @@ def _chat(end: Endpoint, settings: Settings) -> ChatModel:
         profile=profile,
         window=settings.window or _served_window(end, name, known=profile.window),
         cache_ttl=settings.cache_ttl,
+        options=options_for(name, settings.model_options),
+        redacted=settings.redact_requests,
     )
     return Priced(chat, base_url=address, ttl=settings.cache_ttl)
+
+
+def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:
+    """Return the fields that are set for a model; where several patterns fit, the longest wins."""
+    fits = sorted((p for p in options if fnmatchcase(name.lower(), p.lower())), key=len)
+    return {field: value for pattern in fits for field, value in options[pattern].items()}
 
 
 def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
@@ -193,33 +217,67 @@ def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None
 
 
 def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
-    """Return addresses and what is served there: the endpoint that is set, or local servers.
+    """Return addresses and what is served there: the endpoint that is set, or accepted servers.
 
     Asks them, so it may take seconds; one that does not answer offers nothing.
     """
-    from hermes_nb.models.servers import local_servers, models_at
+    from hermes_nb.models.servers import models_at
 
     end = settings.endpoint
     if end.base_url:
         return [(end.base_url, tuple(models_at(end.base_url, api_key=end.api_key, timeout=5.0)))]
-    if end.api_key or not settings.local_servers:
+    return [
+        (served.identity.base_url, served.models) for served in found_servers(settings, known=True)
+    ]
+
+
+def not_accepted(settings: Settings) -> list[str]:
+    """Return each local server that is found and not used, with its owner and how to accept it."""
+    found = found_servers(settings, known=False)
+    return [f"{told(served)}: found, not accepted. {ACCEPT}" for served in found]
+
+
+def told(served: Served) -> str:
+    """Return a local server in one line, with its owner."""
+    known, names = served.identity, served.models
+    more = f" and {len(names) - 1} more" if names[1:] else ""
+    shown = one_line(visible(names[0]), 60)
+    return f"{known.name} at {known.base_url} ({known.owner}; {shown}{more})"
+
+
+def found_servers(settings: Settings, *, known: bool) -> list[Served]:
+    """Return the servers of this machine that are accepted (`known`), or those that are not.
+
+    They are asked for a list of models, over loopback; with `known` only where one was accepted.
+    None where an endpoint or a key is set, or `local_servers` is off.
+    """
+    from hermes_nb.models.servers import LOCAL_SERVERS, accepted_in, local_servers
+
+    end = settings.endpoint
+    if end.base_url or end.api_key or not settings.local_servers:
         return []
-    return [(served.base_url, tuple(served.models)) for served in local_servers()]
+    accepted = accepted_in(settings.home)
+    asked = {(each.name, each.base_url) for each in accepted} if known else LOCAL_SERVERS.items()
+    found = local_servers(pair for pair in LOCAL_SERVERS.items() if pair in asked)
+    return [served for served in found if (served.identity in accepted) == known]
 
 
-def _local_server() -> Endpoint | None:
-    from hermes_nb.models.servers import local_servers
+def _accepted(settings: Settings) -> ChatModel | None:
+    from hermes_nb.models.failures import Retrying
+    from hermes_nb.models.servers import check_owner
 
-    for served in local_servers():
-        return Endpoint(model=served.models[0], base_url=served.base_url)
+    for served in found_servers(settings, known=True):
+        end = Endpoint(model=served.models[0], base_url=served.identity.base_url)
+        before = partial(check_owner, served.identity)
+        return Retrying(_chat(end, settings), before=before, cap=settings.max_wait)
     return None
 
 
-def _embedded(variables: Variables) -> ChatModel:
+def _embedded(variables: Variables, settings: Settings) -> ChatModel:
     import importlib.util
 
     if importlib.util.find_spec("xllamacpp") is None:
-        raise ConfigError(WAYS_OUT)
+        raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)]))
     from hermes_nb.models.embedded.model import EmbeddedModel
 
     return EmbeddedModel(variables=variables)

@@ -84,7 +84,11 @@ class Opening:
             settings,
             root=self._root or Path.cwd(),
             store=self._store,
-            guard=Guard(settings.approve),
+            guard=Guard(
+                settings.approve,
+                required=settings.sandbox.required,
+                sandboxed=settings.sandbox.use != "off",
+            ),
             approver=self._approver,
             session=lambda: self.current,
             own=self._own,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hermes_nb.app.session import Session
-from hermes_nb.app.workshop import Workshop
+from hermes_nb.app.workshop import Workshop, in_view
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import BackgroundEvent
 from hermes_nb.core.protocols import ChatModel, SessionStore
@@ -13,6 +13,8 @@ from hermes_nb.learning.nudges import Nudges, Subject
 from hermes_nb.learning.proposals import Proposal
 from hermes_nb.learning.review import SOURCE, Reviewer, Subjects
 
+NAMED = 8
+"""Numbers that a line names; more are "all"."""
 ModelMaker = Callable[[], tuple[ChatModel, bool]]
 """Returns a model for work in another thread, and whether it is to be closed afterwards."""
 
@@ -34,7 +36,6 @@ class Reviews:
         self._model = model
         self._reviewer = Reviewer(emit=emit)
         self._nudges: dict[str, Nudges] = {}
-        self._tainted: set[str] = set()
         self._told: set[str] = set()
 
     def watch(self, session: Session) -> None:
@@ -42,7 +43,7 @@ class Reviews:
 
         What waits for the user's approval and was not told yet is told.
         """
-        self._tell_what_waits()
+        self.tell_what_waits()
         if session.id not in self._nudges:
             settings = self._workshop.settings
             nudges = Nudges(
@@ -56,8 +57,6 @@ class Reviews:
 
     def after_turn(self, session: Session) -> bool:
         """Begin a review if one is due; return at once, and whether one was begun."""
-        if self._workshop.tainted:
-            self._tainted.add(session.id)
         nudges = self._nudges.get(session.id)
         subject = nudges.due() if nudges is not None else None
         if nudges is None or subject is None or not self.begin(session, subject):
@@ -71,16 +70,15 @@ class Reviews:
         seen = Subjects(
             session_id=session.id,
             model=self._model,
-            system=agent.system,
+            system=session.prompt.without("project", "memory provider").text,
             tools=agent.tools,
-            own=self._workshop.quiet_tools(
-                agent.model, session.id, tainted=lambda: session.id in self._tainted
-            ),
+            own=self._workshop.quiet_tools(agent.model, session.id, in_view(agent)),
             messages=agent.messages,
         )
         return self._reviewer.begin(seen, subject, session.store)
 
-    def _tell_what_waits(self) -> None:
+    def tell_what_waits(self) -> None:
+        """Say what waits for the user's approval, as far as that was not told yet."""
         try:
             waiting = self._workshop.approvals.waiting()
         except ConfigError as error:
@@ -116,11 +114,24 @@ class Reviews:
 
 
 def told_of(waiting: Sequence[Proposal]) -> str:
-    """Return one line on what waits, and the commands that show it, as Markdown."""
-    kinds = sorted({each.kind for each in waiting})
-    places = " and ".join(f"`%hermes {kind} pending`" for kind in kinds)
-    many = "1 thing waits" if len(waiting) == 1 else f"{len(waiting)} things wait"
-    return f"{many} for your approval: {places}"
+    """Return one line on what waits, and what to type to keep, see or drop it, as Markdown.
+
+    It names the numbers: what comes in later is not decided on with them.
+    """
+    lines = []
+    for kind, one, more in _KINDS:
+        numbers = [each.number for each in waiting if each.kind == kind]
+        if not numbers:
+            continue
+        many = f"1 {one} waits" if len(numbers) == 1 else f"{len(numbers)} {more} wait"
+        named = " ".join(map(str, numbers)) if len(numbers) <= NAMED else "all"
+        words = (("keep", f"approve {named}"), ("look", "pending"), ("drop", f"reject {named}"))
+        ways = " · ".join(f"{word} `%hermes {kind} {command}`" for word, command in words)
+        lines.append(f"{many}: {ways}")
+    return "; ".join(lines)
+
+
+_KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
 
 
 def _catch_up(nudges: Nudges, store: SessionStore, session_id: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hermes_nb.app.equipment import Equipment, Identity, compose
 from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.recorder import Recorder
-from hermes_nb.app.spending import standing_budgets
+from hermes_nb.app.spending import standing_budgets, together
 from hermes_nb.context.gauge import overdue
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.calls import in_thread
@@ -22,14 +22,14 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.loop import BUSY, Agent
-from hermes_nb.core.messages import Message, Text, Usage
-from hermes_nb.core.protocols import EventSink, SessionStore, StoredSession
+from hermes_nb.core.messages import Message, Origin, Text, Usage, least_trusted
+from hermes_nb.core.protocols import Effort, EventSink, SessionStore, StoredSession
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Prompt
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.safety.discretion import without_secrets
-from hermes_nb.safety.redact import redact
+from hermes_nb.safety.provenance import accepted, outside
+from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.context_tools import context_tools
 
 __all__ = ["PERSONAL", "Equipment", "Identity", "Session", "compose"]
@@ -40,9 +40,9 @@ PERSONAL = frozenset({"identity", "memory provider", "system message", "memory",
 class Session:
     """A conversation that outlives the kernel.
 
-    Make one with `start` or `resume`. `usage` sums what this process sent; the store holds what
-    the session used in all. `prompt` is the system prompt with its layers, `hints` what it has been
-    told about subdirectories.
+    Make one with `start` or `resume`. `usage` sums what this process sent, `by_job` by what for and
+    by model; the store holds what the session used in all. `prompt` is the system prompt with its
+    layers, `hints` what it has been told about subdirectories.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Session:
         session_id: str,
         agent: Agent,
         store: SessionStore,
+        recorder: Recorder,
         prompt: Prompt,
         identity: Identity,
         equipment: Equipment,
@@ -59,7 +60,9 @@ class Session:
         self.agent = agent
         self.store = store
         self.prompt = prompt
+        agent.background = _foreign(prompt)
         self.usage = Usage()
+        self.by_job: dict[tuple[str, str], Usage] = {}
         self.compressions: list[ContextCompressed] = []
         self.hints = equipment.tracker(_hinted(agent.messages)) if equipment.tracker else None
         self._identity = identity
@@ -67,7 +70,9 @@ class Session:
         self._budgets: tuple[Budget, ...] = ()
         self._resumed = bool(agent.messages)
         self._taking = False
+        agent.sinks[:0] = [recorder]
         agent.sinks.append(self._fold)
+        recorder.moved = self._moved
         agent.rebuild = self._rebuilt
         self._engage()
 
@@ -96,13 +101,13 @@ class Session:
             equipment.model,
             equipment.tools,
             system=prompt.text,
-            sinks=[recorder],
             max_requests=equipment.max_requests,
         )
         return cls(
             session_id=session_id,
             agent=agent,
             store=store,
+            recorder=recorder,
             prompt=prompt,
             identity=identity,
             equipment=equipment,
@@ -122,14 +127,14 @@ class Session:
         What a killed process left open at the end is closed, and the closing rows are stored too,
         so that every later resume sends the same bytes.
         """
+        store.follow(stored.id)
         rows = store.messages(stored.id)
-        recorder = Recorder(store, stored.id, warn)
+        recorder = Recorder(store, stored.id, warn, held=rows)
         agent = Agent(
             equipment.model,
             equipment.tools,
             system=stored.system_prompt,
             messages=rows,
-            sinks=[recorder],
             max_requests=equipment.max_requests,
         )
         if agent.messages[: len(rows)] == rows:
@@ -141,6 +146,7 @@ class Session:
             session_id=stored.id,
             agent=agent,
             store=store,
+            recorder=recorder,
             prompt=Prompt.recognised(stored.system_prompt, now),
             identity=identity,
             equipment=equipment,
@@ -153,6 +159,7 @@ class Session:
         sinks: Iterable[EventSink] = (),
         max_requests: int | None = None,
         budgets: Iterable[Budget] = (),
+        effort: Effort = "",
     ) -> AsyncGenerator[Event, None]:
         """Take a turn; `sinks` see its events after the session's own.
 
@@ -169,6 +176,7 @@ class Session:
             self._budgets = (*budgets, *await in_thread(self.standing))
             await self._clear_up()
             message = await self._with_recall(prompt)
+            self.agent.effort = effort
             run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
             async with aclosing(run) as events:
                 async for event in events:
@@ -231,6 +239,7 @@ class Session:
         self.check_idle()
         self.prompt = compose(self._equipment, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
+        self.agent.background = _foreign(self.prompt)
         try:
             stored = [without_secrets(message) for message in self.agent.messages]
             self.store.replace(self.id, stored, system_prompt=redact(self.prompt.text))
@@ -253,9 +262,19 @@ class Session:
             raise ConfigError(message)
         return self.agent.restore(messages)
 
-    def spend(self, usage: Usage) -> None:
+    def accept_outside(self) -> str:
+        """Count text from outside as the workspace's from now on; return where it stood, or "".
+
+        Raises `SessionBusy`.
+        """
+        where = outside(self.messages)
+        if where:
+            self.agent.restore(accepted(self.messages))
+        return where
+
+    def spend(self, usage: Usage, model: str = "") -> None:
         """Count tokens that were used beside the conversation."""
-        self.usage += usage
+        self._count(usage, "recall and maps", model)
         for budget in self._budgets:
             budget.spend(usage)
         with suppress(StoreError):  # a counter is not worth a word
@@ -293,6 +312,13 @@ class Session:
             known=self.usage,
         )
 
+    def _moved(self, session_id: str) -> None:
+        """Go on under the id of a copy, with an engine that reads and writes there."""
+        self.id = session_id
+        if self.agent.engine is not None:
+            self.agent.engine.session_ended()
+        self._engage()
+
     def _engage(self) -> None:
         """Give the agent its context engine, and the engine's tools."""
         self.agent.engine = self._equipment.engine(self.store, self.id)
@@ -317,20 +343,38 @@ class Session:
             return message
         said = message.parts[0] if message.parts else Text("")
         text = await in_thread(lambda: recalled(said.text if isinstance(said, Text) else ""))
-        return replace(message, parts=(*message.parts, Text(text))) if text else message
+        return replace(message, parts=(*message.parts, Text(text, "outside"))) if text else message
 
     def _rebuilt(self, note: str) -> str:
         """Return the prompt that follows a compression, made of what is known now."""
         self.prompt = compose(self._equipment, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)
+        self.agent.background = _foreign(self.prompt)
         return self.prompt.text
 
+    def _count(self, usage: Usage, job: str, model: str = "") -> None:
+        self.usage += usage
+        key = (job or "answers", model or "several models")
+        self.by_job[key] = together([self.by_job.get(key, Usage()), usage])
+
     def _fold(self, event: Event) -> None:
-        if isinstance(event, UsageReported | ChildFinished):
-            self.usage += event.usage
+        if isinstance(event, UsageReported):
+            self._count(event.usage, event.purpose, event.model)
+        elif isinstance(event, ChildFinished):
+            self._count(event.usage, "child agents")
         elif isinstance(event, ContextCompressed):
             self.compressions.append(event)
+
+
+def _foreign(prompt: Prompt) -> tuple[Text, ...]:
+    """Return the texts of the prompt that neither the user nor we have written."""
+    origins: dict[str, Origin] = {"project": "workspace", "memory provider": "outside"}
+    found = (
+        (layer.text, [origins[name] for name in layer.name.split(", ") if name in origins])
+        for layer in prompt.layers
+    )
+    return tuple(Text(text, least_trusted(each)) for text, each in found if each)
 
 
 def _hinted(messages: Iterable[Message]) -> list[str]:

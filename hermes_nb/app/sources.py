@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.text import one_line
 
 MOST = 1e12
 """No setting that is a number means more than this."""
@@ -106,9 +108,29 @@ class Picker:
         """Return a setting that is on or off."""
         return _on(self(name, default=default))
 
+    def unknown(self) -> tuple[str, ...]:
+        """Return a line for each key below `hermes_nb:` that was never asked for; call it last."""
+        return tuple(_unknown(key, self.values) for key in self._unread())
+
+    def _unread(self) -> Iterator[str]:
+        groups = {name.partition(".")[0] for name in self.values if "." in name}
+        for key, value in self._own.items():
+            if key in groups and isinstance(value, Mapping):
+                # What is a group in a group belongs to a memory provider.
+                names = (f"{key}.{name}" for name in value if not isinstance(value[name], Mapping))
+                yield from (name for name in names if name not in self.values)
+            elif key not in self.values:
+                yield str(key)
+
     def _refuse(self, key: str, value: object, wanted: str) -> NoReturn:
         message = f"{key} is {value!r} ({self.sources.get(key)}); use {wanted}"
         raise ConfigError(message)
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else "`%hermes config` lists the settings"
+    return f"config.yaml: nothing reads `{one_line(key, 60)}` below `hermes_nb:`; {hint}"
 
 
 def _on(value: object) -> bool:

@@ -13,7 +13,7 @@ from hermes_nb.app.groups import BudgetSettings
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Usage
-from hermes_nb.core.protocols import SessionStore
+from hermes_nb.core.protocols import SessionStore, StoredSession
 
 MOST_SESSIONS = 10_000
 """Of a notebook, that are summed."""
@@ -26,18 +26,33 @@ def together(usages: Iterable[Usage]) -> Usage:
     return replace(sum(found, Usage()), cost=sum(costs) if costs else None)
 
 
-def session_usage(store: SessionStore, session_id: str) -> Usage:
-    """Return what a session and all that was made from it have used; raise `StoreError`."""
+def session_usage(store: SessionStore, session_id: str, *, source: str = "") -> Usage:
+    """Return what a session and all that was made from it have used; raise `StoreError`.
+
+    With a `source`, what those of that source have, such as reviews.
+    """
     rows = (store.get(each) for each in store.lineage(session_id))
-    return together(row.usage for row in rows if row is not None)
+    return together(row.usage for row in rows if row and source in ("", row.source))
 
 
 def notebook_usage(store: SessionStore, notebook: str) -> Usage:
     """Return what all the sessions of a notebook have used; raise `StoreError`."""
-    sessions = store.sessions(notebook=notebook, limit=MOST_SESSIONS)
-    families = {each for session in sessions for each in store.lineage(session.id)}
-    rows = (store.get(each) for each in families)
-    return together(row.usage for row in rows if row is not None)
+    return together(
+        row.usage
+        for row in _families(store, store.sessions(notebook=notebook, limit=MOST_SESSIONS))
+    )
+
+
+def usage_since(store: SessionStore, since: float) -> Usage:
+    """Return what sessions have used that began at `since` or later; raise `StoreError`."""
+    latest = [row for row in store.sessions(limit=MOST_SESSIONS) if row.written >= since]
+    return together(row.usage for row in _families(store, latest) if row.started >= since)
+
+
+def _families(store: SessionStore, sessions: Iterable[StoredSession]) -> Iterable[StoredSession]:
+    """Return sessions with all that was made from them, each once."""
+    ids = {each for session in sessions for each in store.lineage(session.id)}
+    return [row for each in ids if (row := store.get(each)) is not None]
 
 
 def standing_budgets(

@@ -15,7 +15,8 @@ from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.knowledge import Knowledge
 from hermes_nb.app.models import is_embedded
 from hermes_nb.app.session import Equipment, Session
-from hermes_nb.core.messages import Usage
+from hermes_nb.core.loop import Agent
+from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import Approver, ChatModel, ContextEngine, Keeper, SessionStore
 from hermes_nb.core.tools import Tool, ToolContext, Toolset
 from hermes_nb.learning.proposing import proposing
@@ -23,8 +24,17 @@ from hermes_nb.learning.review import SOURCE
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.prompt.builder import Material
 from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.delegate import delegation_tools
 from hermes_nb.tools.installed import installed_tools
+
+WEIGHTY = frozenset({"create", "edit", "delete", "write_file", "remove_file"})
+"""Changes of skills that nobody makes beside a turn; a patch is small, shown and undoable."""
+
+
+def in_view(agent: Agent) -> list[Message]:
+    """Return what a conversation holds, the texts of its prompt that are not ours first."""
+    return [Message(role="system", parts=agent.background), *agent.messages]
 
 
 class Workshop:
@@ -102,7 +112,7 @@ class Workshop:
                 store=store,
                 session_id=session_id,
                 knowledge=self.knowledge,
-                memory=self.quiet_tools(model, session_id),
+                memory=lambda span: self.quiet_tools(model, session_id, [*self._in_view(), *span]),
             )
 
         place = self._place.with_known(known, ready=self._delegation(model, auxiliary, known))
@@ -116,7 +126,7 @@ class Workshop:
             tracker=self.knowledge.tracker,
             engine=engine,
             recalled=self.knowledge.recalled if settings.memory.provider else None,
-            begin=self._begin_turn,
+            begin=self.knowledge.prepare,
             leave=self.knowledge.left,
             jobs=self.jobs,
         )
@@ -139,7 +149,7 @@ class Workshop:
                 tell=self.tell,
             )
         )
-        return delegation_tools(children, taint=self._guard.taint)
+        return delegation_tools(children)
 
     def _delegated(self, goal: str, summary: str) -> None:
         if (provider := self.knowledge.provider) is not None:
@@ -168,7 +178,7 @@ class Workshop:
                 store=store,
                 session_id=session_id,
                 knowledge=None,
-                memory=Toolset(),
+                memory=lambda _: Toolset(),
             )
 
         return Equipment(
@@ -180,27 +190,32 @@ class Workshop:
             engine=engine,
         )
 
-    def _begin_turn(self) -> None:
-        self.knowledge.prepare()
-        self._guard.begin_turn()
+    def _in_view(self) -> Sequence[Message]:
+        session = self._session()
+        return in_view(session.agent) if session is not None else ()
 
     def quiet_tools(
-        self, model: ChatModel, session_id: str, *, tainted: Callable[[], bool] | None = None
+        self, model: ChatModel, session_id: str, messages: Sequence[Message]
     ) -> Toolset:
         """Return the memory and skill tools in a form that asks nobody, for work beside a turn.
 
-        What a turn would have to ask for waits for the user's approval: every write under
-        `memory.write_approval` or while `tainted()` (by default: the running turn is), and
-        deleting a skill at all times.
+        What a turn would have to ask for waits for the user's approval, by the conversation's whole
+        `messages`: everything while text from outside is among them or `memory.write_approval` is
+        set, what is worded like somebody else's text, and every change of skills but a patch.
         """
         known, notebook = self.knowledge, self._notebook()
-        wary = tainted or (lambda: bool(self._guard.tainted))
+        stranger = outside(messages)
 
         def origin(turn: int) -> Origin:
             return Origin(session=session_id, turn=turn, notebook=notebook, source=SOURCE)
 
-        def held(action: str) -> bool:
-            return self.settings.memory.write_approval or wary() or action == "delete"
+        def held(action: str, wording: str) -> str | None:
+            if stranger:
+                return f"after {stranger}"
+            if taken(wording, messages):
+                return f"in words of {source_of(wording, messages)}"
+            asked = self.settings.memory.write_approval or action in WEIGHTY
+            return "" if asked else None
 
         tools = known_tools(
             known,
@@ -218,15 +233,10 @@ class Workshop:
             on_written=known.written,
         )
 
-    @property
-    def tainted(self) -> bool:
-        """Whether the turn that ran last has read what may hold somebody else's instructions."""
-        return bool(self._guard.tainted)
-
-    def _spent(self, usage: Usage, _model: str) -> None:
+    def _spent(self, usage: Usage, model: str) -> None:
         """Count what work beside the conversation used."""
         if (session := self._session()) is not None:
-            session.spend(usage)
+            session.spend(usage, model)
 
     def _session_id(self) -> str:
         session = self._session()

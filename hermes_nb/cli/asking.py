@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from hermes_nb.core.protocols import Approval, ApprovalRequest
+from hermes_nb.notebook.approval import answer_of, question_line
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
-QUESTION = "Run it? [y]es, [a]lways this time, [n]o, or say why not: "
 NOBODY = (
     "nobody can be asked here, so it was not run; "
     "`jupyter hermes run --approve all` allows such calls"
@@ -25,14 +25,12 @@ class TerminalApprover:
             return Approval("deny", NOBODY)
         shown = visible(redact(request.shown), lines=True)
         title = f"\nHermes wants to use {request.tool.name} ({visible(request.why)}):\n{shown}\n"
-        print(title + QUESTION, end="", file=sys.stderr, flush=True)
-        with user_code():  # Ctrl-C has to end the wait
-            answer = sys.stdin.readline()
-        if not answer:
-            return Approval("deny", NOBODY)
-        word = answer.strip().lower()
-        if word in ("y", "yes"):
-            return Approval("once")
-        if word in ("a", "always"):
-            return Approval("always")
-        return Approval("deny", "" if word in ("", "n", "no") else answer.strip())
+        answer = ask_on_terminal(title + question_line(request))
+        return answer_of(answer, request) if answer else Approval("deny", NOBODY)
+
+
+def ask_on_terminal(question: str) -> str:
+    """Return the line that the user types, "" where the input has ended."""
+    print(question, end="", file=sys.stderr, flush=True)
+    with user_code():  # Ctrl-C has to end the wait
+        return sys.stdin.readline()

@@ -10,6 +10,8 @@ USAGE = 2
 """The same as for words that `argparse` refuses."""
 MISSED = 3
 """A replay found no recording for what was asked."""
+REFUSED = 3
+"""Calls were refused, so less was done than was asked: as a miss, a run that cannot be trusted."""
 STOPPED = 130
 """Ctrl-C, or a terminate signal: what shells say of a program that a SIGINT ended."""
 

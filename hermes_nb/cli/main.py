@@ -12,11 +12,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from hermes_nb.cli.ending import FAILED, OK, STOPPED, USAGE, UsageProblem
 
-CODES = "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, 130 stopped"
+CODES = (
+    "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, or calls were refused, "
+    "130 stopped"
+)
 MODES = ("record", "replay", "auto", "off")
 APPROVALS = ("ask", "edits", "all", "never")
 FORMATS = ("markdown", "notebook", "jsonl")
@@ -64,8 +67,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="jupyter hermes", description="Hermes, the agent in the Jupyter kernel.", epilog=CODES
     )
+    top.set_defaults(run=lambda _: _help(top))
     top.add_argument("--version", action=_Version, help="show the version and exit")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, about in (
         ("enable", "have %%hermes work without %load_ext"),
         ("disable", "take that back"),
@@ -78,6 +82,12 @@ def parser() -> argparse.ArgumentParser:
     _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
     _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "running:run"))
     return top
+
+
+def _help(top: argparse.ArgumentParser) -> NoReturn:
+    """Say what commands there are, where none was named: nothing was done."""
+    top.print_help()
+    raise SystemExit(USAGE)
 
 
 def _command(
@@ -149,6 +159,9 @@ def _run(made: argparse.ArgumentParser) -> None:
     )
     notebook.add_argument(
         "--timeout", type=_seconds, metavar="S", help="seconds a cell may take (default: any)"
+    )
+    notebook.add_argument(
+        "--accept", action="store_true", help="let answers count that were edited in the cassette"
     )
     notebook.add_argument(
         "-p", "--parameter", nargs=2, action="append", default=[], dest="parameters",

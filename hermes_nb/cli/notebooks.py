@@ -7,10 +7,11 @@ import asyncio
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.cli.ending import FAILED, MISSED, OK, STOPPED, UsageProblem
+from hermes_nb.cli.ending import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem
 from hermes_nb.cli.fresh_kernel import Failure, execute
 from hermes_nb.cli.misses import is_miss
 from hermes_nb.cli.parameters import inject, source_of
@@ -22,12 +23,18 @@ from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
+_FILE = "HERMES_NB_CASSETTE_FILE"
+
 
 def run(file: Path, arguments: argparse.Namespace) -> int:
     """Run a notebook, write it where it is wanted, say how it ended, and return the exit code."""
     notebook = _read(file)
     if arguments.parameters:
         _parametrise(notebook, arguments)
+    if arguments.accept:
+        from hermes_nb.models.replay.tape import Tape
+
+        Tape(_cassette(file)).accept()
     output = Path(arguments.output) if arguments.output else None
     if output is not None and not output.absolute().parent.is_dir():
         message = f"there is no directory {output.absolute().parent}"
@@ -38,8 +45,11 @@ def run(file: Path, arguments: argparse.Namespace) -> int:
     if stopped:
         _tell("stopped")
         return STOPPED
+    refused = list(_refused(notebook))
+    for line in refused:
+        _tell(line)
     if failure is None:
-        return OK
+        return REFUSED if refused else OK
     _tell(redact(visible(str(failure))))
     return MISSED if is_miss(failure.error) else FAILED
 
@@ -62,20 +72,21 @@ async def _run(
 
 def _environment(file: Path, arguments: argparse.Namespace) -> dict[str, str]:
     """Return what tells the kernel's Hermes how to run."""
-    from hermes_nb.models.deck import SUFFIX
-
     wanted = {
         "HERMES_NB_APPROVE": arguments.approve,
         "HERMES_NB_MODEL": arguments.model,
         "HERMES_NB_MAX_REQUESTS": arguments.max_requests,
         "HERMES_NB_CASSETTE": arguments.cassette,
     }
-    named = "HERMES_NB_CASSETTE_FILE"
-    if arguments.cassette and not os.environ.get(named):
-        wanted[named] = file.with_name(
-            file.stem + SUFFIX
-        )  # the kernel knows no notebook of its own
+    if arguments.cassette:
+        wanted[_FILE] = _cassette(file)  # the kernel knows no notebook of its own
     return {name: str(value) for name, value in wanted.items() if value is not None}
+
+
+def _cassette(file: Path) -> Path:
+    from hermes_nb.models.deck import SUFFIX
+
+    return Path(os.environ.get(_FILE) or file.absolute().with_name(file.stem + SUFFIX))
 
 
 def _read(file: Path) -> Foreign:
@@ -112,6 +123,14 @@ def _write(notebook: Foreign, output: Path) -> None:
     except OSError as error:
         message = f"cannot write {output}: {error.strerror or error}"
         raise ConfigError(message) from error
+
+
+def _refused(notebook: Foreign) -> Iterator[str]:
+    """Yield a line for each call that was refused, as the cells' outputs tell."""
+    for number, cell in enumerate(notebook.cells, 1):
+        for output in cell.get("outputs", ()):
+            for call in output.get("metadata", {}).get("hermes", {}).get("refused", ()):
+                yield f"cell {number}: refused: {redact(visible(str(call)))}"
 
 
 def _progress(cells: int) -> Any:  # noqa: ANN401 - a function of a cell's number and source

@@ -13,14 +13,14 @@ from typing import Any
 from hermes_nb.app.config import load_settings
 from hermes_nb.app.models import embedded_notice
 from hermes_nb.app.opening import Opening
-from hermes_nb.app.session import Session
-from hermes_nb.cli.asking import TerminalApprover
-from hermes_nb.cli.ending import FAILED, MISSED, OK, STOPPED, UsageProblem
+from hermes_nb.cli.asking import TerminalApprover, ask_on_terminal
+from hermes_nb.cli.ending import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem
 from hermes_nb.cli.event_lines import line_of
 from hermes_nb.cli.misses import is_miss
 from hermes_nb.cli.sessions import found
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.consent import offer_servers
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import terminal_view
 from hermes_nb.notebook.interrupt import stoppable
@@ -45,25 +45,34 @@ def run(prompt: str, arguments: argparse.Namespace) -> int:
         source="terminal",
         joined=lambda store: found(store, wanted) if wanted else None,
     )
-    ending = asyncio.run(_turn(prompt, opening, wanted or prompt, as_json=arguments.json))
+    if sys.stdin.isatty():
+        asyncio.run(offer_servers(settings, ask_on_terminal, set()))
+    seen = Transcript()
+    turn = _turn(prompt, opening, wanted or prompt, seen, as_json=arguments.json)
+    ending = asyncio.run(turn)
+    for call in seen.refused:
+        _warn(f"refused: {call}")
     if ending is None or ending.reason == "interrupted":
         _warn("stopped")
         return STOPPED
     if ending.reason == "answered":
-        return OK
+        return REFUSED if seen.refused else OK
     _warn(redact(visible(ending.error or "the turn's budget was spent before it was done")))
     return MISSED if is_miss(ending.error) else FAILED
 
 
-async def _turn(prompt: str, opening: Opening, title: str, *, as_json: bool) -> TurnEnded | None:
-    """Return how the turn ended, None when it was stopped before it began."""
+async def _turn(
+    prompt: str, opening: Opening, title: str, seen: Transcript, *, as_json: bool
+) -> TurnEnded | None:
+    """Return how the turn ended, None when it was stopped before it began; `seen` follows it."""
     ending = None
     try:
         with stoppable():
             session = opening.session(one_line(title, 60))
             if told := embedded_notice(session.agent.model):
                 _warn(told)
-            show, finish = _shower(session, as_json=as_json)
+            seen.model, seen.describe = session.agent.model.name, session.agent.tools.describe
+            show, finish = _shower(seen, as_json=as_json)
             try:
                 async with aclosing(session.turn(prompt)) as events:
                     async for event in events:
@@ -76,18 +85,22 @@ async def _turn(prompt: str, opening: Opening, title: str, *, as_json: bool) -> 
     return ending
 
 
-def _shower(session: Session, *, as_json: bool) -> tuple[Show, Callable[[], None]]:
+def _shower(seen: Transcript, *, as_json: bool) -> tuple[Show, Callable[[], None]]:
     """Return what shows each event and what ends that: JSON, a live view, or the answer alone."""
     if as_json:
-        return lambda event: print(json.dumps(line_of(event)), flush=True), lambda: None
+
+        def tell(event: Event) -> None:
+            seen(event)
+            print(json.dumps(line_of(event)), flush=True)
+
+        return tell, lambda: None
     if sys.stdout.isatty():
-        transcript = Transcript(model=session.agent.model.name)
-        transcript.describe = session.agent.tools.describe
-        view = terminal_view(transcript)
+        view = terminal_view(seen)
         return view, view.close
     said: list[str] = []
 
     def keep(event: Event) -> None:
+        seen(event)
         if isinstance(event, MessageAdded) and event.message.role == "assistant":
             said[:] = [event.message.text] if event.message.text else said
 

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from hermes_nb.cli.ending import UsageProblem
 
-_FOR_NOTEBOOKS = {"output": "--output", "timeout": "--timeout", "parameters": "-p"}
+_FOR_NOTEBOOKS = {
+    "output": "--output",
+    "timeout": "--timeout",
+    "parameters": "-p",
+    "accept": "--accept",
+}
 _FOR_PROMPTS = {"session": "--session", "json": "--json"}
 
 

@@ -9,7 +9,7 @@ from hermes_nb.context.boundaries import Group, flat, group_of, size
 from hermes_nb.context.gauge import Aim
 from hermes_nb.context.marks import GO_ON, UNDERSTOOD, is_ours
 from hermes_nb.context.pruning import Pruner
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Message, Role, Text, least_trusted
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, estimate_tokens
 
 _LEAST = 150
@@ -21,20 +21,27 @@ _LION = 0.7
 
 
 def spliced(
-    head: Sequence[Group], text: str, kept: Sequence[Group], tail: Sequence[Group]
+    head: Sequence[Group],
+    text: str,
+    kept: Sequence[Group],
+    tail: Sequence[Group],
+    *,
+    gone: Sequence[Message],
 ) -> list[Group]:
     """Return head, a message with `text`, what was kept, and the tail, roles alternating.
 
+    The text stands for the messages that are `gone`, and is trusted as little as they were.
     The message gets the role that fits between its neighbours; where none does, or where what was
     cut apart would meet in one role, a short message keeps them apart.
     """
     after = [*kept, *tail]
     before_role = _last_role(head)
     after_role = after[0].role if after else "assistant"
-    role = "assistant" if before_role == "user" or after_role == "user" else "user"
+    role: Role = "assistant" if before_role == "user" or after_role == "user" else "user"
     if role == "assistant" and before_role in ("assistant", "", "system"):
         role = "user"
-    message = Message.user(text) if role == "user" else Message.assistant(text)
+    origin = least_trusted(message.origin for message in gone)
+    message = Message(role=role, parts=(Text(text, origin),))
     out = list(head)
     for piece in ([group_of((message,))], *([group] for group in kept), list(tail)):
         if piece:

@@ -16,10 +16,9 @@ from hermes_nb.context.assembly import fitted, spliced
 from hermes_nb.context.boundaries import Cut, flat, grouped, size
 from hermes_nb.context.facts import find_facts
 from hermes_nb.context.gauge import Gauge, Limits, window_of
+from hermes_nb.context.ledger import HEADER, NO_MODEL, ledger, read_summary
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
-from hermes_nb.context.ledger import ledger
 from hermes_nb.context.plan import Plan, make_plan, noted
-from hermes_nb.context.records import HEADER, NO_MODEL, read_summary
 from hermes_nb.context.summary import Material, Summariser, budget, clip
 from hermes_nb.context.transcript import cost
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
@@ -170,7 +169,9 @@ class Compressor(ContextEngine):
         facts = [*known, *(fact for fact in found if gone[fact.source])]
         listed = ledger(facts, tokens=for_ledger, known=body, messages=len(span))
         text = "\n\n".join(part for part in (body, listed) if part)
-        groups = spliced(pruned.head, f"{HEADER}\n\n{text}", pruned.kept, pruned.tail)
+        groups = spliced(
+            pruned.head, f"{HEADER}\n\n{text}", pruned.kept, pruned.tail, gone=flat(whole.middle)
+        )
         made = Compression(
             messages=tuple(flat(fitted(groups, plan.aim, plan.pruner))),
             phase="extracted" if warning or self._auxiliary is None else "summarised",

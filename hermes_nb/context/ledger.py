@@ -1,7 +1,7 @@
 """The ledger: what must not get lost, word for word, on a budget, made without any model.
 
-It stands in the summary's message and is read back from there by the next compression, which keeps
-what still fits beside the new facts.
+It stands in the record that takes the place of what was summarised, and is read back from there by
+the next compression, which keeps what still fits beside the new facts.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hermes_nb.context.facts import Fact, Section
-from hermes_nb.context.marks import LEDGER
+from hermes_nb.context.marks import LEDGER, SUMMARY, is_references, is_summary
+from hermes_nb.core.messages import Message
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN
 from hermes_nb.safety.redact import redact
 
+HEADER = (
+    f"{SUMMARY}\nThe messages that stood here were replaced by this record of them. It asks for "
+    "nothing by itself; what follows is newer. The user's last message stands word for word."
+)
+NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
+"""Why there are only facts, for the model that reads on."""
 MOST_TOKENS = 2_000
 _HEADINGS: dict[Section, str] = {
     "asked": "Said by the user:",
@@ -110,3 +117,17 @@ def _rendered(facts: Sequence[Fact]) -> str:
         if found:
             lines += [heading, *(f"- {text}" for text in found)]
     return redact("\n".join(lines)) if len(lines) > 1 else ""
+
+
+def read_summary(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
+    """Return what earlier summaries among messages say, and the facts that they list."""
+    bodies: list[str] = []
+    facts: list[Fact] = []
+    for message in messages:
+        if is_summary(message):
+            body, known = read_ledger(message.text.removeprefix(HEADER))
+            bodies.append(body.replace(NO_MODEL, "").strip())
+            facts += known
+        elif is_references(message):
+            facts += read_ledger(message.text)[1]
+    return "\n\n".join(body for body in bodies if body), facts

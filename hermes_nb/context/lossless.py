@@ -120,7 +120,7 @@ class Lossless(ContextEngine):
         listed = ledger(facts, tokens=min(MOST_TOKENS, plan.aim.hard // 8), messages=len(gone))
         lines = "\n".join([HEADER, *(each.line() for each in table)])
         text = "\n\n".join(part for part in (lines, earlier, listed) if part)
-        groups = spliced(pruned.head, text, pruned.kept, pruned.tail)
+        groups = spliced(pruned.head, text, pruned.kept, pruned.tail, gone=gone)
         made = Compression(
             messages=tuple(flat(fitted(groups, plan.aim, plan.pruner))),
             phase="referenced",

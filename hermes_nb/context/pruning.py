@@ -84,8 +84,7 @@ class Pruner:
         text = cut(result.text, limit, way_back=back)
         if result.images:
             text = f"{text}\n[{len(result.images)} images left out; {back}]"
-        parts = Message.user(text).parts
-        return replace(result, parts=parts)
+        return replace(result, parts=Message.user(text, origin=result.origin).parts)
 
     def shorter_speech(self, message: Message, limit: int) -> Message:
         """Return what was said in about `limit` characters, with the images that fit in there."""
@@ -97,7 +96,8 @@ class Pruner:
             text = f"{text}\n[{dropped} images left out; {back}]".strip()
         if text == message.text:
             return message
-        return replace(message, parts=Message.user(text, images=images).parts)
+        said = Message.user(text, images=images, origin=message.origin)
+        return replace(message, parts=said.parts)
 
     def _back(self, message: Message) -> str:
         return self._way_back(self._locate(message)) or "gone from view"
@@ -118,7 +118,7 @@ class Pruner:
         room = SHORT - len(end) - len(shortened("", position))
         line = one_line(call_outline(call, max(room - len(call.name) - 3, 8)), max(room, 8))
         text = shortened(f"{line}{end}", position)
-        return replace(result, parts=Message.user(text).parts)
+        return replace(result, parts=Message.user(text, origin=result.origin).parts)
 
 
 def _shorter_call(call: ToolCall, limit: int, kept: int, back: str) -> ToolCall:

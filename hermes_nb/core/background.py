@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
+import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,7 +20,8 @@ STOP_SECONDS = 5.0
 class LoopThread:
     """A loop that runs until it is closed; nothing is started before the first coroutine.
 
-    A fork has none of its parent's threads, so it gets a loop of its own when it needs one.
+    A fork has none of its parent's threads, so it gets a loop of its own when it needs one. Where
+    nobody has closed it, the thread ends with the last reference.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,12 +37,16 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Return what a coroutine returns; Ctrl-C cancels it, waits for its end and is raised."""
-        future = self.submit(coroutine)
+        future: Future[Result] | None = None
         try:
+            future = self.submit(coroutine)
             return future.result()
         except KeyboardInterrupt:
-            future.cancel()
+            if future is not None:
+                future.cancel()
             self.settle()
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()  # stopped before it was handed over
             raise
 
     def settle(self, seconds: float | None = None) -> None:
@@ -73,6 +80,7 @@ class LoopThread:
                     target=_serve, args=(self._loop,), name=self._name, daemon=True
                 )
                 self._thread.start()
+                weakref.finalize(self, _quit, self._loop, self._pid).atexit = False
             return self._loop
 
 
@@ -99,6 +107,12 @@ def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     except (KeyboardInterrupt, SystemExit):
         return False
     return True
+
+
+def _quit(loop: asyncio.AbstractEventLoop, pid: int) -> None:
+    if pid == os.getpid():
+        with suppress(RuntimeError):  # it was closed
+            loop.call_soon_threadsafe(_cancel_all, loop)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_nb.core.errors import HermesError, ToolDenied, TurnInterrupted
+from hermes_nb.core.errors import HermesError, ToolDenied, ToolError, TurnInterrupted
 from hermes_nb.core.events import (
     Event,
     MessageAdded,
@@ -28,7 +28,7 @@ from hermes_nb.core.events import (
     ToolStarted,
     ToolStatus,
 )
-from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.messages import Message, Origin, ToolCall
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Tool, ToolContext, ToolOutput, Toolset
 
@@ -59,7 +59,7 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
         # Off the loop: the first check may have to import a validator.
         problem = await in_thread(lambda: _problem(call, tool, tools), name="hermes-check")
         if problem or tool is None:
-            return _failed(call, problem)
+            return _failed(call, problem, origin="ours")
         output = as_output(await invoke(tool, context, call.arguments))
     except (TurnInterrupted, asyncio.CancelledError):
         raise
@@ -67,13 +67,15 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
         message = f"{call.name} was stopped"
         raise TurnInterrupted(message) from error
     except ToolDenied as error:
-        return _failed(call, str(error), "denied")
+        return _failed(call, str(error), "denied", origin="ours")
     except HermesError as error:
-        return _failed(call, str(error))
+        origin = error.origin if isinstance(error, ToolError) else "workspace"
+        return _failed(call, str(error), origin=origin)
     except (Exception, SystemExit) as error:
         logger.warning("tool %s failed", call.name, exc_info=True)
         return _failed(call, f"{call.name} failed: {type(error).__name__}: {_said(error)}")
-    return Outcome("ok", Message.tool(call, output.text or NO_OUTPUT, images=output.images))
+    text = output.text or NO_OUTPUT
+    return Outcome("ok", Message.tool(call, text, images=output.images, origin=output.origin))
 
 
 Settle = Callable[[ToolCall, Message], None]
@@ -81,9 +83,17 @@ Settle = Callable[[ToolCall, Message], None]
 
 
 async def run_segment(
-    calls: Sequence[ToolCall], tools: Toolset, *, turn: int, settle: Settle
+    calls: Sequence[ToolCall],
+    tools: Toolset,
+    *,
+    turn: int,
+    settle: Settle,
+    messages: Sequence[Message] = (),
 ) -> AsyncGenerator[Event, None]:
-    """Run calls side by side and yield their events; messages come in call order."""
+    """Run calls side by side and yield their events; messages come in call order.
+
+    `messages` is the conversation that led to the calls.
+    """
     queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
     stop = threading.Event()
     slots = asyncio.Semaphore(SIDE_BY_SIDE)
@@ -95,7 +105,12 @@ async def run_segment(
 
     def start(call: ToolCall) -> asyncio.Task[None]:
         context = ToolContext(
-            call=call, turn=turn, beside=tuple(calls), emit=_emitter(queue), stop=stop
+            call=call,
+            turn=turn,
+            beside=tuple(calls),
+            messages=messages,
+            emit=_emitter(queue),
+            stop=stop,
         )
         return asyncio.create_task(_run_one(context, tools, queue, slots, record))
 
@@ -242,8 +257,10 @@ def _said(error: BaseException) -> str:
         return f"(its text cannot be shown: {type(unspeakable).__name__})"
 
 
-def _failed(call: ToolCall, text: str, status: ToolStatus = "error") -> Outcome:
-    return Outcome(status, Message.tool(call, text or "failed", failed=True))
+def _failed(
+    call: ToolCall, text: str, status: ToolStatus = "error", *, origin: Origin = "workspace"
+) -> Outcome:
+    return Outcome(status, Message.tool(call, text or "failed", failed=True, origin=origin))
 
 
 def as_output(result: Any) -> ToolOutput:  # noqa: ANN401

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from hermes_nb.core.messages import Origin
+
 
 class HermesError(Exception):
     """Something the user can act on; the text says what to do."""
@@ -30,8 +32,17 @@ class StoreError(HermesError):
     """The session store cannot be used; the turn goes on without it."""
 
 
+class SessionTakenError(StoreError):
+    """Somebody else has added to the session: whoever meets this goes on in a copy."""
+
+
 class ToolError(HermesError):
-    """A tool could not do it; the text becomes the result that the model reads."""
+    """A tool could not do it; the text becomes the result that the model reads.
+
+    `origin` is whose text that is.
+    """
+
+    origin: Origin = "workspace"
 
 
 class ToolDenied(ToolError):  # noqa: N818 - named for what happened to the call

@@ -34,7 +34,7 @@ from hermes_nb.core.messages import Message, ToolCall, Usage
 EndReason = Literal["answered", "budget", "interrupted", "failed"]
 ToolStatus = Literal["ok", "error", "denied", "interrupted", "skipped"]
 ChildStatus = Literal["done", "budget", "failed", "stopped"]
-Answer = Literal["once", "always", "deny"]
+Answer = Literal["once", "always", "outside", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,13 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the model's reasoning, for display only."""
+    """More of the model's reasoning, for display only.
+
+    `was_text` says that this is what the deltas of the running step have shown as text.
+    """
 
     text: str
+    was_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from contextlib import aclosing
 
 from hermes_nb.core.budget import Budget, Refusal, refusal
 from hermes_nb.core.calls import run_segment
-from hermes_nb.core.children import OpenChildren
 from hermes_nb.core.conversation import Conversation
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, SessionBusy
 from hermes_nb.core.events import (
@@ -25,9 +24,9 @@ from hermes_nb.core.events import (
     TurnStarted,
     UsageReported,
 )
-from hermes_nb.core.messages import Message, mend
-from hermes_nb.core.progress import Progress
-from hermes_nb.core.protocols import ChatModel, ContextEngine, EventSink, Request
+from hermes_nb.core.messages import Message, Text, mend
+from hermes_nb.core.progress import OpenChildren, Progress
+from hermes_nb.core.protocols import ChatModel, ContextEngine, Effort, EventSink, Request, Waited
 from hermes_nb.core.segments import segments
 from hermes_nb.core.steps import COMPRESSING, Asking
 from hermes_nb.core.tools import Toolset
@@ -63,7 +62,9 @@ class Agent:
     `messages` may come from a store: they are mended first. `sinks` see every event before the
     consumer does; one that raises is logged and does no harm. `rebuild(note)` makes the system
     prompt that follows a compression, with the engine's note at its end; without it, the note is
-    appended to the present one, once. `model`, `tools` and `sinks` may be exchanged between turns.
+    appended to the present one, once. `model`, `tools`, `sinks` and `effort` (that of a
+    `Request`) may be exchanged between turns. `background` are the texts in the system prompt that
+    are not ours, for whoever judges calls.
     """
 
     def __init__(
@@ -82,13 +83,16 @@ class Agent:
         self.tools = tools if tools is not None else Toolset()
         self.engine = engine
         self.rebuild = rebuild
+        self.background: tuple[Text, ...] = ()
         self.sinks = list(sinks)
         self.max_requests = max_requests
         self.turns = sum(map(is_prompt, messages))
         self._conversation = Conversation(system, mend(messages, note=LOST_RESULT))
         self._budgets: tuple[Budget, ...] = ()
         self._children = OpenChildren()
+        self.effort: Effort = ""
         self._running = False
+        self._waited = Waited()
 
     @property
     def messages(self) -> list[Message]:
@@ -170,6 +174,7 @@ class Agent:
         self.check_idle()
         self._running = True
         self._budgets = tuple(budgets)
+        self._waited = Waited()
         self.turns += 1
         user = Message.user(prompt) if isinstance(prompt, str) else prompt
         most = self.max_requests if max_requests is None else max_requests
@@ -248,8 +253,15 @@ class Agent:
                 yield event
 
     async def _calls(self, message: Message, progress: Progress) -> AsyncGenerator[Event, None]:
+        background = Message(role="system", parts=self.background)
         for segment in segments(message.calls, self.tools):
-            running = run_segment(segment, self.tools, turn=self.turns, settle=progress.settle)
+            running = run_segment(
+                segment,
+                self.tools,
+                turn=self.turns,
+                settle=progress.settle,
+                messages=(background, *self.messages),
+            )
             async with aclosing(running) as events:
                 async for event in events:
                     yield event
@@ -262,6 +274,8 @@ class Agent:
             engine=self.engine,
             rebuild=self.rebuild,
             affords=self._affords,
+            waited=self._waited,
+            effort=self.effort,
         )
 
     def _affords(self, requests: int) -> bool:

@@ -7,20 +7,34 @@ A message knows nothing of ids, timestamps or a provider's wire format: storage 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, TypeVar
 
+from hermes_nb.core.thinking import split_thinking
+
+_OWN = re.compile(r"_r\d{1,4}\Z")
+_HALF = re.compile(
+    r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
+)
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 Role = Literal["system", "user", "assistant", "tool"]
+Origin = Literal["user", "ours", "workspace", "outside"]
+"""Where a text comes from: the user, this package and its model, files and programs of the working
+directory, or anybody else (network, other programs' services, files elsewhere)."""
+_M = TypeVar("_M", bound="Message")
+_USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
+"""Of a message's role; the others are ours. What is usual is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A run of text."""
+    """A run of text, and where it comes from."""
 
     text: str
+    origin: Origin = "ours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +64,11 @@ class ToolCall:
     problem: str = ""
 
     def arguments_json(self) -> str:
-        """Return valid JSON for the arguments: the model's own bytes when they are valid."""
-        if self.text and not self.problem:
+        """Return valid JSON for the arguments: the model's own bytes when they are valid.
+
+        Half a character, written as an escape, is JSON by the letter; many servers refuse it.
+        """
+        if self.text and not self.problem and not _HALF.search(self.text):
             return self.text
         return _JSON.encode(self.arguments)
 
@@ -78,12 +95,12 @@ class Message:
     @classmethod
     def system(cls, text: str) -> Self:
         """Return a system message."""
-        return cls(role="system", parts=_parts(text))
+        return cls(role="system", parts=_parts(text, "ours"))
 
     @classmethod
-    def user(cls, text: str, *, images: Iterable[Image] = ()) -> Self:
+    def user(cls, text: str, *, images: Iterable[Image] = (), origin: Origin = "user") -> Self:
         """Return a user message, its images after its text."""
-        return cls(role="user", parts=(*_parts(text), *images))
+        return cls(role="user", parts=(*_parts(text, origin), *images))
 
     @classmethod
     def assistant(
@@ -97,7 +114,7 @@ class Message:
         """Return an assistant message."""
         return cls(
             role="assistant",
-            parts=_parts(text),
+            parts=_parts(text, "ours"),
             calls=tuple(calls),
             reasoning=reasoning,
             interrupted=interrupted,
@@ -105,16 +122,27 @@ class Message:
 
     @classmethod
     def tool(
-        cls, call: ToolCall, text: str, *, images: Iterable[Image] = (), failed: bool = False
+        cls,
+        call: ToolCall,
+        text: str,
+        *,
+        images: Iterable[Image] = (),
+        failed: bool = False,
+        origin: Origin = "workspace",
     ) -> Self:
         """Return the result of `call`."""
-        parts = (*_parts(text), *images)
+        parts = (*_parts(text, origin), *images)
         return cls(role="tool", parts=parts, call_id=call.id, name=call.name, failed=failed)
 
     @property
     def text(self) -> str:
         """The text parts, joined by newlines."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def origin(self) -> Origin:
+        """Whose text it is: that of the part which is trusted least."""
+        return least_trusted(part.origin for part in self.parts if isinstance(part, Text))
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -125,7 +153,8 @@ class Message:
         """Return the message as JSON-ready values; what is empty is left out."""
         out: dict[str, Any] = {"role": self.role}
         if self.parts:
-            out["parts"] = [_part_to_dict(part) for part in self.parts]
+            usual = _USUAL.get(self.role, "ours")
+            out["parts"] = [_part_to_dict(part, usual) for part in self.parts]
         if self.calls:
             out["calls"] = [_call_to_dict(call) for call in self.calls]
         for key in ("call_id", "name", "failed", "interrupted", "reasoning", "echo"):
@@ -135,10 +164,16 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the message that `to_dict` made; raise KeyError or TypeError on anything else."""
-        return cls(
+        """Return the message that `to_dict` made; raise KeyError or TypeError on anything else.
+
+        What was kept with its reasoning in the text is read without.
+        """
+        message = cls(
             role=data["role"],
-            parts=tuple(_part_from_dict(part) for part in data.get("parts", ())),
+            parts=tuple(
+                _part_from_dict(part, _USUAL.get(data["role"], "ours"))
+                for part in data.get("parts", ())
+            ),
             calls=tuple(ToolCall(**call) for call in data.get("calls", ())),
             call_id=data.get("call_id", ""),
             name=data.get("name", ""),
@@ -147,6 +182,7 @@ class Message:
             reasoning=data.get("reasoning", ""),
             echo=data.get("echo", {}),
         )
+        return without_thinking(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +227,21 @@ class Reply:
     model: str = ""
 
 
+def least_trusted(origins: Iterable[Origin]) -> Origin:
+    """Return the origin that is trusted least; "ours" where there is none."""
+    found = set(origins)
+    order: tuple[Origin, ...] = ("outside", "workspace", "ours", "user")
+    return next((origin for origin in order if origin in found), "ours")
+
+
 def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
     """Return the conversation made valid for the next request, as a new list.
 
     A killed process can leave a call without its result, and an outside hand anything at all. A
     call without a result gets one that says `note`; a result without a call, and a second result
-    for one call, go; results stand in call order right behind their calls; a conversation that
-    ends with the user or a tool gets an empty, interrupted assistant message.
+    for one call, go; results stand in call order right behind their calls; neighbours of one role
+    are merged; a conversation that ends with the user or a tool gets an empty, interrupted
+    assistant message.
     """
     results: dict[str, Message] = {}
     out: list[Message] = []
@@ -212,31 +256,109 @@ def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
             if any(call.id == message.call_id for call in pending):
                 results.setdefault(message.call_id, message)
             continue
-        settle()
-        out.append(message)
-        pending = message.calls
+        if not results and out and _belong_together(out[-1], message):
+            out[-1] = _merged(out[-1], message)
+        else:
+            settle()
+            out.append(message)
+        pending = out[-1].calls
     settle()
     if out and out[-1].role in ("user", "tool"):
         out.append(Message.assistant(interrupted=True))
+    return _told_apart(out)
+
+
+def without_thinking(message: _M) -> _M:
+    """Return an assistant's message whose text has no reasoning: the same object where none had."""
+    if message.role != "assistant" or "think>" not in message.text:
+        return message
+    reasoning = [message.reasoning]
+    parts: list[Part] = []
+    for part in message.parts:
+        if not isinstance(part, Text):
+            parts.append(part)
+            continue
+        said, thought = split_thinking(part.text)
+        reasoning.append(thought)
+        parts += [replace(part, text=said)] if said else []
+    echo = {
+        key: split_thinking(value)[0] if isinstance(value, str) else value
+        for key, value in message.echo.items()
+    }
+    told = "\n\n".join(filter(None, reasoning))
+    return replace(message, parts=tuple(parts), reasoning=told, echo=echo)
+
+
+def with_own_ids(message: Message, taken: Collection[str]) -> Message:
+    """Return a message none of whose calls has an id of `taken`.
+
+    Some servers count their calls anew in each reply, and others refuse what they make of it.
+    """
+    ids = {call.id for call in message.calls}
+    if ids.isdisjoint(taken):
+        return message
+    calls = []
+    for call in message.calls:
+        own, number = call.id, 2
+        while own in taken or (own != call.id and own in ids):
+            own, number = f"{call.id}_r{number}", number + 1
+        calls.append(replace(call, id=own))
+    return replace(message, calls=tuple(calls))
+
+
+def given_id(call_id: str) -> str:
+    """Return the id that a call's server gave it."""
+    return _OWN.sub("", call_id)
+
+
+def _told_apart(messages: Sequence[Message]) -> list[Message]:
+    """Return a valid conversation in which no two calls have one id."""
+    taken: set[str] = set()
+    names: dict[str, str] = {}
+    out = []
+    for message in messages:
+        made = with_own_ids(message, taken)
+        if message.calls:
+            names = {old.id: new.id for old, new in zip(message.calls, made.calls, strict=True)}
+            taken.update(names.values())
+        elif names.get(message.call_id, message.call_id) != message.call_id:
+            made = replace(message, call_id=names[message.call_id])
+        out.append(made)
     return out
 
 
-def _parts(text: str) -> tuple[Part, ...]:
-    return (Text(text),) if text else ()
+def _belong_together(first: Message, second: Message) -> bool:
+    ids = {call.id for call in first.calls}
+    return first.role == second.role != "system" and ids.isdisjoint(c.id for c in second.calls)
 
 
-def _part_to_dict(part: Part) -> dict[str, Any]:
+def _merged(first: Message, second: Message) -> Message:
+    """Return what one side has said in two messages as one."""
+    return replace(
+        second,
+        parts=(*first.parts, *second.parts),
+        calls=(*first.calls, *second.calls),
+        reasoning=first.reasoning + second.reasoning,
+        echo={**first.echo, **second.echo},
+    )
+
+
+def _parts(text: str, origin: Origin) -> tuple[Part, ...]:
+    return (Text(text, origin),) if text else ()
+
+
+def _part_to_dict(part: Part, usual: Origin) -> dict[str, Any]:
     match part:
-        case Text():
-            return {"text": part.text}
+        case Text(text, origin):
+            return {"text": text} if origin == usual else {"text": text, "origin": origin}
         case Image():
             return {"image": part.data, "mime": part.mime}
 
 
-def _part_from_dict(data: Mapping[str, Any]) -> Part:
+def _part_from_dict(data: Mapping[str, Any], usual: Origin) -> Part:
     if "image" in data:
         return Image(data["image"], data.get("mime", "image/png"))
-    return Text(data["text"])
+    return Text(data["text"], data.get("origin", usual))
 
 
 def _call_to_dict(call: ToolCall) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""How far a turn has come: a fold over its events that knows what is open.
+"""How far a turn and its children have come: folds over its events that know what is open.
 
-It answers two questions: which events must still follow so that the conversation is valid when the
-turn ends here, and how it then has ended.
+`Progress` answers two questions: which events must still follow so that the conversation is valid
+when the turn ends here, and how it then has ended. `OpenChildren` says how children end with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from collections.abc import Sequence
 
 from hermes_nb.core.errors import HermesError, TurnInterrupted
 from hermes_nb.core.events import (
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
     EndReason,
     Event,
     MessageAdded,
+    ReasoningDelta,
     RequestRetried,
     TextDelta,
     ToolFinished,
@@ -22,7 +26,7 @@ from hermes_nb.core.events import (
     ToolStatus,
     TurnEnded,
 )
-from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import one_line
 
 logger = logging.getLogger(__name__)
@@ -60,7 +64,7 @@ class Progress:
         match event:
             case TextDelta(text):
                 self._draft.append(text)
-            case RequestRetried():
+            case RequestRetried() | ReasoningDelta(was_text=True):
                 self._draft.clear()
             case MessageAdded(message) if message.role == "tool":
                 self._open.pop(message.call_id, None)
@@ -116,3 +120,34 @@ class Progress:
         text = texts.get(reason, texts["failed"])
         events.append(MessageAdded(result or Message.tool(call, text, failed=True)))
         return events
+
+
+Child = tuple[str, int]
+"""A child's call and its number there."""
+
+
+class OpenChildren:
+    """Children of calls that have started and not finished, and what each has used so far."""
+
+    def __init__(self) -> None:
+        self._open: dict[Child, tuple[float, Usage]] = {}
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event."""
+        match event:
+            case ChildStarted(call_id, number):
+                self._open[call_id, number] = time.monotonic(), Usage()
+            case ChildProgress(call_id, number, _, usage) if (call_id, number) in self._open:
+                self._open[call_id, number] = self._open[call_id, number][0], usage
+            case ChildFinished(call_id, number):
+                self._open.pop((call_id, number), None)
+            case _:
+                pass
+
+    def closing(self) -> list[ChildFinished]:
+        """Return the events that end the children that are still open."""
+        now = time.monotonic()
+        return [
+            ChildFinished(call_id, number, "stopped", now - started, usage)
+            for (call_id, number), (started, usage) in self._open.items()
+        ]

@@ -37,16 +37,32 @@ __all__ = [
 ]
 
 
+Effort = Literal["", "low", "medium", "high"]
+MOST_WAITED = 60
+"""Seconds of a turn that are spent at most on waiting for providers that ask for it."""
+
+
+@dataclass(slots=True)
+class Waited:
+    """What the requests of one turn have waited for providers so far, in seconds."""
+
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request to a model: the whole conversation, system message first, and the tools.
 
     `tool_choice` `none` forbids calls but keeps the schemas, so that a cached prefix stays one.
+    `effort` is how much to reason, "" for what the model does by itself. `waited` is shared by the
+    requests of a turn, None outside of one.
     """
 
     messages: tuple[Message, ...]
     tools: Toolset = field(default_factory=Toolset)
     tool_choice: Literal["auto", "none"] = "auto"
+    effort: Effort = ""
+    waited: Waited | None = field(default=None, compare=False, repr=False)
 
 
 @runtime_checkable
@@ -196,13 +212,20 @@ class MemoryProvider(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that wants a yes: what it is, why it asks, and the exact bytes that would run."""
+    """A call that wants a yes: what it is, why it asks, and the exact bytes that would run.
+
+    The fields are those of a `Question`. An answer may be "once", "always" where there is a
+    `shape`, "outside" where `outside` offers that, or "deny".
+    """
 
     call: ToolCall
     tool: Tool
     why: str
     shown: str
     shape: str
+    lasting: str = ""
+    outside: bool = False
+    yes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

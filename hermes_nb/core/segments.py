@@ -61,10 +61,13 @@ class _Segment:
 def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
     """Return what a call touches, or None when it has to run alone.
 
-    A call that will not run at all (unknown tool, unreadable arguments) touches nothing. A tool
-    that writes without saying where could write anywhere, so it runs alone.
+    A call of an unknown tool touches nothing. One whose arguments could not be read may have meant
+    anything, and what follows may rely on it; so it stands alone, as does a tool that writes
+    without saying where.
     """
-    if tool is None or call.problem:
+    if call.problem:
+        return None
+    if tool is None:
         return _Footprint((), writes=False)
     if tool.exclusive or tool.risk in (Risk.EXECUTE, Risk.NETWORK):
         return None

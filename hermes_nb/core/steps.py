@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hermes_nb.core.conversation import Conversation, ToolChoice
 from hermes_nb.core.errors import FailureKind, ModelError
@@ -19,8 +19,8 @@ from hermes_nb.core.events import (
     RequestRetried,
     UsageReported,
 )
-from hermes_nb.core.messages import Message, Reply
-from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine
+from hermes_nb.core.messages import Message, Reply, with_own_ids
+from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Effort, Waited
 from hermes_nb.core.tools import Toolset
 
 COMPRESSING = 2
@@ -42,6 +42,8 @@ class Asking:
     engine: ContextEngine | None = None
     rebuild: Callable[[str], str] | None = None
     affords: Callable[[int], bool] = lambda _: True
+    waited: Waited = field(default_factory=Waited)
+    effort: Effort = ""
 
     async def step(self, *, tool_choice: ToolChoice = "auto") -> AsyncGenerator[Event, None]:
         """Ask the model once; a prompt that turns out too long is compressed and sent again."""
@@ -99,7 +101,8 @@ class Asking:
     async def _ask(self, tool_choice: ToolChoice) -> AsyncGenerator[Event, None]:
         """Send one request and yield what comes back, the message last."""
         reply: Reply | None = None
-        request = self.conversation.request(self.tools, tool_choice)
+        now = self.conversation.request(self.tools, tool_choice)
+        request = replace(now, waited=self.waited, effort=self.effort)
         async with aclosing(self.model.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, Reply):
@@ -112,7 +115,8 @@ class Asking:
         if self.engine is not None:
             self.engine.observe(reply.usage)
         yield UsageReported(reply.usage, reply.model or self.model.name)
-        yield MessageAdded(_spoken(reply.message, tool_choice))
+        taken = {call.id for message in self.conversation.messages for call in message.calls}
+        yield MessageAdded(with_own_ids(_spoken(reply.message, tool_choice), taken))
         self.conversation.measure(reply.usage)
 
     def _noted(self, note: str) -> str:

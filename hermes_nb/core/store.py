@@ -80,15 +80,26 @@ class SessionStore(Protocol):
     ) -> str:
         """Create a session and return its id: `session_id`, or else a new one.
 
-        A session that is there already stays as it is. A `parent` that is not there is left out.
+        `notebook` is an absolute path. A session that is there already stays as it is. A `parent`
+        that is not there is left out.
         """
         ...
 
     def append(self, session_id: str, message: Message) -> None:
         """Add a message; it is durable when this returns.
 
-        A session that the store does not have, or has lost, gets a row first.
+        A session that the store does not have, or has lost, gets a row first. Raises
+        `SessionTakenError`, as `replace` does, where this store follows the session and somebody
+        else has added messages.
         """
+        ...
+
+    def follow(self, session_id: str) -> None:
+        """Follow a session: write behind the messages that are there now, and only there."""
+        ...
+
+    def incidents(self) -> int:
+        """Return how often something happened that may have cost messages that were durable."""
         ...
 
     def messages(self, session_id: str) -> list[Message]:
@@ -162,6 +173,10 @@ class SessionStore(Protocol):
 
     def delete(self, session_id: str) -> None:
         """Remove a session and all its messages, so that no search finds them again."""
+        ...
+
+    def purge(self, *, before: float = 0.0) -> None:
+        """Leave no trace of what was deleted on the disk, and no result of a map from `before`."""
         ...
 
     def count(self, session_id: str, usage: Usage) -> None:

@@ -7,32 +7,38 @@ across tools (output caps, hints, approval) is a wrapper that maps one toolset t
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.events import ToolEvent, ToolProgress
-from hermes_nb.core.messages import Image, ToolCall
+from hermes_nb.core.events import Answer, ToolEvent, ToolProgress
+from hermes_nb.core.messages import Image, Message, Origin, ToolCall
 
 
 class Risk(Enum):
-    """The worst a tool can do. To remember is to write into the agent's own memory and skills."""
+    """The worst a tool can do.
+
+    To remember is to write into the agent's own memory and skills. What is done later outlives the
+    session: a program runs it, or an agent obeys it, when nobody is asked any more.
+    """
 
     READ = "read"
     REMEMBER = "remember"
     WRITE = "write"
+    LATER = "later"
     EXECUTE = "execute"
     NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returns when text alone will not do."""
+    """What a tool returns when text alone will not do; `origin` is whose text it is."""
 
     text: str
     images: tuple[Image, ...] = ()
+    origin: Origin = "workspace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +47,19 @@ class ToolContext:
 
     `emit` may be called from any thread. `stop` is set when the turn is stopped: a tool that runs
     in a thread looks at it between pieces of work. `beside` are the calls that run side by side,
-    this one among them, in the order in which the model asked for them.
+    this one among them, in the order in which the model asked for them. `messages` is the
+    conversation up to them. `permit` is how the guard lets this call run, for the tool that has
+    more than one way; `ask` puts a further question to the user, and `remember` lets calls like
+    this one run in a way from now on.
     """
 
     call: ToolCall
     turn: int = 0
     beside: tuple[ToolCall, ...] = ()
+    messages: Sequence[Message] = ()
+    permit: object = None
+    ask: Ask | None = None
+    remember: Callable[[object], None] = lambda _: None
     emit: Callable[[ToolEvent], None] = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -55,7 +68,27 @@ class ToolContext:
         self.emit(ToolProgress(self.call.id, text))
 
 
-Run = Callable[[ToolContext, Mapping[str, Any]], Any]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the user is asked about a call: `shown` is what would run or change, whole.
+
+    `shape` is the key under which "always" is remembered, "" where that is not offered, and
+    `lasting` says in words what it would cover. `outside` offers to run it without the sandbox.
+    `yes` is the word for a yes, where the tool's own does not fit.
+    """
+
+    why: str
+    shown: str
+    shape: str = ""
+    lasting: str = ""
+    outside: bool = False
+    yes: str = ""
+
+
+Ask = Callable[[Question], Awaitable[Answer]]
+Arguments = Mapping[str, Any]
+"""A call's arguments, by name."""
+Run = Callable[[ToolContext, Arguments], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +105,13 @@ class Tool:
     "" or no function means that it is trusted. `risk_of(arguments)` is the risk of one call, where
     the tool's own is only the usual one. `describe(arguments)` is the gist that the user sees.
     `await preview(arguments)` is what the user approves where the arguments alone do not tell, as
-    a diff does; a `ToolError` from it ends the call unasked.
+    a diff does; a `ToolError` from it ends the call unasked. `wording(arguments)` is the text that
+    a call would make last (memory, a skill): the guard asks where it is somebody else's.
     """
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: Arguments
     run: Run
     toolset: str = ""
     risk: Risk = Risk.READ
@@ -85,12 +119,13 @@ class Tool:
     root: Path | None = None
     exclusive: bool = False
     cap: int | None = None
-    check: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    check: Callable[[Arguments], str] = lambda _: ""
     available: Callable[[], str] = lambda: ""
-    origin: Callable[[Mapping[str, Any]], str] | None = None
-    risk_of: Callable[[Mapping[str, Any]], Risk] | None = None
-    describe: Callable[[Mapping[str, Any]], str] | None = None
-    preview: Callable[[Mapping[str, Any]], Awaitable[str]] | None = None
+    origin: Callable[[Arguments], str] | None = None
+    risk_of: Callable[[Arguments], Risk] | None = None
+    describe: Callable[[Arguments], str] | None = None
+    preview: Callable[[Arguments], Awaitable[str]] | None = None
+    wording: Callable[[Mapping[str, object]], str] | None = None
 
 
 class Toolset:

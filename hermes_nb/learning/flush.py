@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from hermes_nb.context.transcript import entries
@@ -12,6 +12,7 @@ from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.tools import ToolContext, Toolset
 from hermes_nb.learning.prompts import FLUSH
+from hermes_nb.learning.said import said
 
 MOST_TOKENS = 24_000
 """Of the messages that are looked at; longer ones are cut at their quieter places."""
@@ -20,18 +21,21 @@ SHARE = 0.5
 
 
 async def flush(
-    messages: Sequence[Message], *, model: ChatModel, memory: Toolset
+    messages: Sequence[Message],
+    *,
+    model: ChatModel,
+    memory: Callable[[Sequence[Message]], Toolset],
 ) -> list[UsageReported]:
-    """Let the model save what it wants of `messages`, which are about to be dropped.
+    """Let the model save what it wants of what was said in `messages`, which are about to go.
 
-    `memory` holds the memory tool in a form that asks nobody. Nothing of this joins the
-    conversation. Raises what the model raises.
+    `memory(messages)` returns the memory tool in a form that asks nobody, its writes judged by
+    these messages. Nothing of this joins the conversation. Raises what the model raises.
     """
-    tools = memory.only("memory")
-    if not len(tools) or not messages:
+    tools = memory(messages).only("memory") if messages else Toolset()
+    if not len(tools):
         return []
     room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
-    told = "\n\n".join(entries(messages, (), tokens=room))
+    told = "\n\n".join(entries(said(messages), (), tokens=room))
     request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
     used: list[UsageReported] = []
     async with aclosing(model.stream(request)) as stream:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Unpack
 
 from hermes_nb.core.errors import ToolError
@@ -24,11 +25,14 @@ from hermes_nb.skills.checking import Change, Details
 from hermes_nb.skills.ledger import Origin as SkillOrigin
 from hermes_nb.skills.library import Library
 from hermes_nb.skills.skill import Outcome as SkillOutcome
-from hermes_nb.tools.skill_tools import skills
-from hermes_nb.tools.stores import memory_tools
+from hermes_nb.tools.skill_tools import skill_wording, skills
+from hermes_nb.tools.stores import memory_tools, memory_wording
 
-Held = Callable[[str], bool]
-"""Says whether a write is to wait; it is given the action of a change of skills, else ""."""
+Held = Callable[[str, str], str | None]
+"""Says whether a write is to wait, by the action of a change of skills (else "") and its wording.
+
+None lets it through. A text says where the wording comes from, "" that it waits in any case.
+"""
 KEPT = "not saved yet: it waits for the user's approval as number {number}"
 
 
@@ -46,7 +50,8 @@ def proposing(
 
     `origin(turn)` says where a write comes from.
     """
-    notes = ProposedMemory(memory, pending, held=lambda: held(""))
+    held = cache(held)
+    notes = ProposedMemory(memory, pending, held=lambda wording: held("", wording))
     changes = ProposedSkills(library, pending, held=held, origin=origin)
     made = memory_tools(notes, where=lambda at: origin(at.turn), on_written=on_written)
     made += skills(library, session=lambda: origin(0).session, changes=changes)
@@ -55,10 +60,10 @@ def proposing(
 
 
 class ProposedMemory:
-    """The curated memory with every write kept for the user, as far as `held()` says so."""
+    """The curated memory with every write kept for the user, as far as `held(wording)` says so."""
 
     def __init__(
-        self, memory: CuratedMemory, pending: Pending, *, held: Callable[[], bool]
+        self, memory: CuratedMemory, pending: Pending, *, held: Callable[[str], str | None]
     ) -> None:
         self._memory, self._pending, self._held = memory, pending, held
 
@@ -70,12 +75,13 @@ class ProposedMemory:
         origin: Origin | None = None,
     ) -> Outcome:
         """Propose a batch, or apply it where nothing is held; a refusal is an outcome."""
-        if not self._held():
+        held = self._held(memory_wording({"operations": list(operations)}))
+        if held is None:
             return self._memory.apply(target, operations, origin=origin)
         try:
             changes = self._memory.preview(target, operations)
             write = MemoryWrite(target=target, steps=_settled(operations, changes))
-            made = self._pending.propose(write, origin or Origin(source="review"))
+            made = self._pending.propose(write, _from(origin or Origin(source="review"), held))
         except (Refusal, Unusable, OSError, NotKept) as error:
             return self._outcome(target, reason_of(error), applied=False)
         return self._outcome(target, KEPT.format(number=made.number), applied=True)
@@ -91,7 +97,7 @@ class ProposedMemory:
 
 
 class ProposedSkills:
-    """Changes of skills kept for the user, as far as `held(action)` says so."""
+    """Changes of skills kept for the user, as far as `held(action, wording)` says so."""
 
     def __init__(
         self,
@@ -106,17 +112,18 @@ class ProposedSkills:
 
     def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
         """Propose a change, or make it where nothing is held; a refusal is an outcome."""
-        if not self._held(action):
-            return self._library.manage(action, name, **details)
         change = Change(action=action, name=name.strip(), **details)
+        held = self._held(action, skill_wording(details))
+        if held is None:
+            return self._library.manage(action, name, **details)
         try:
-            made = self._propose(change)
+            made = self._propose(change, held)
         except (ToolError, Unusable, OSError, NotKept) as error:
             return SkillOutcome(applied=False, message=reason_of(error), action=action, name=name)
         message = KEPT.format(number=made.number)
         return SkillOutcome(applied=True, message=message, action=action, name=change.name)
 
-    def _propose(self, change: Change) -> Proposal:
+    def _propose(self, change: Change, held: str) -> Proposal:
         if (other := self._unborn(change)) is not None:
             message = (
                 f"skill {change.name!r} itself waits for the user's approval, as {other.number}; "
@@ -126,7 +133,7 @@ class ProposedSkills:
         self._library.preview(change.action, change.name, **details_of(change))
         if change.action not in ("create", "patch"):  # a patch says itself what it is for
             change = replace(change, seen=self._library.seen(change))
-        origin = self._origin(change.origin.turn)
+        origin = _from(self._origin(change.origin.turn), held)
         return self._pending.propose(SkillWrite(change=change), origin)
 
     def _unborn(self, change: Change) -> Proposal | None:
@@ -162,12 +169,20 @@ def _kept(tools: Toolset, name: str, held: Held) -> Tool:
     tool = tools.get(name)
     assert tool is not None  # noqa: S101 - the toolsets above have it
     usual = tool.risk_of or (lambda _: tool.risk)
+    wording = tool.wording
+    assert wording is not None  # noqa: S101 - both tools say theirs
 
     def risk(arguments: Mapping[str, Any]) -> Risk:
         action = str(arguments.get("action")) if name == "skill_manage" else ""
-        return Risk.READ if held(action) else usual(arguments)
+        waits = held(action, wording(arguments)) is not None
+        return Risk.READ if waits else usual(arguments)
 
     return replace(tool, risk_of=risk)
+
+
+def _from(origin: Origin, held: str) -> Origin:
+    """Return the origin of a write that waits; it says where the wording comes from, if known."""
+    return replace(origin, source=f"{origin.source}, {held}") if held else origin
 
 
 def _settled(

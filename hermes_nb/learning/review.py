@@ -1,9 +1,10 @@
 """The agent looks back over a conversation and saves what it learned, out of everybody's way.
 
-A review is a fork: the same model, system prompt, schemas and messages, so that the provider's
-cached prefix serves it, plus one prompt of ours. Only the memory and skill tools run in it. It has
-rows of its own in the store, leaves the conversation alone, and its failure is one line in the log
-and one event.
+A review is a fork: the same model and schemas, what user and assistant said and which calls were
+made, plus one prompt of ours. The text of files, outputs and pages is left out: an order planted
+there never reaches what writes memory. Only the memory and skill tools run in it. It has rows of
+its own in the store, leaves the conversation alone, and its failure is one line in the log and one
+event.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.learning.nudges import Subject
 from hermes_nb.learning.prompts import loaded_skills, review_prompt
-from hermes_nb.safety.discretion import without_secrets
+from hermes_nb.learning.said import said
+from hermes_nb.safety.redact import without_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Subjects:
 
     `model()` returns the model to ask and whether it is the review's to close. `tools` are those of
     the conversation; `own` are the memory and skill tools that run, in a form that asks nobody.
+    `messages` are the conversation's as they are; the review sees what was said of them.
     """
 
     session_id: str
@@ -208,7 +211,7 @@ async def _turn(model: ChatModel, seen: Subjects, subject: Subject, record: _Rec
         model,
         seen.tools.map(lambda tool: _own(tool, seen.own)),
         system=seen.system,
-        messages=seen.messages,
+        messages=said(seen.messages),
         sinks=[record],
         max_requests=MAX_REQUESTS - 1,
     )
@@ -223,7 +226,7 @@ def _risk(tool: Tool, arguments: Mapping[str, Any]) -> Risk:
 
 
 def _own(tool: Tool, own: Toolset) -> Tool:
-    """Return a tool with the schema that the provider has cached, and what it does in a review."""
+    """Return a tool with the schema of the conversation, and what it does in a review."""
     mine = own.get(tool.name)
     if mine is not None:
         return replace(tool, run=mine.run, check=mine.check, preview=None)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_nb.core.messages import Message, Role, Text, ToolCall
+from hermes_nb.core.messages import Message, Role, Text, ToolCall, without_thinking
 
 ROLES: tuple[Role, ...] = ("user", "assistant", "tool")
 """The system prompt is left out: it is not what anybody said."""
@@ -24,13 +24,14 @@ def text_of(row: sqlite3.Row) -> str:
 def message_of(row: sqlite3.Row) -> Message:
     """Return the message in a row; what cannot be read of it is left out."""
     text = _text(row["content"])
-    return Message(
+    message = Message(
         role=row["role"],
         parts=(Text(text),) if text else (),
         calls=_calls(row["tool_calls"]),
         call_id=str(row["tool_call_id"] or ""),
         name=str(row["tool_name"] or ""),
     )
+    return without_thinking(message)
 
 
 def _text(content: object) -> str:

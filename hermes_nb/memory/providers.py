@@ -32,9 +32,8 @@ Result = TypeVar("Result")
 
 
 def provider_names() -> list[str]:
-    """Return the names of the providers that can be chosen, the shipped ones first."""
-    installed = (point.name for point in importlib.metadata.entry_points(group=GROUP))
-    return list(dict.fromkeys([*_SHIPPED, *sorted(installed)]))
+    """Return the names of the providers that installed packages offer."""
+    return sorted({point.name for point in importlib.metadata.entry_points(group=GROUP)})
 
 
 def open_provider(
@@ -163,22 +162,12 @@ class Guarded:
 
 def _factory(name: str) -> Factory:
     """Return what makes the provider; raise ConfigError for an unknown name."""
-    if name in _SHIPPED:
-        return _SHIPPED[name]
     for point in importlib.metadata.entry_points(group=GROUP, name=name):
         factory: Factory = point.load()
         return factory
-    message = f"there is no memory provider {name!r}; known: {', '.join(provider_names())}"
+    known = ", ".join(provider_names()) or "none is installed"
+    message = f"there is no memory provider {name!r}; known: {known}"
     raise ConfigError(message)
-
-
-def _notes(home: Path, settings: Mapping[str, Any]) -> MemoryProvider:
-    from hermes_nb.memory.notes_provider import NotesProvider
-
-    return NotesProvider.from_settings(home, settings)
-
-
-_SHIPPED: dict[str, Factory] = {"notes": _notes}
 
 
 def _cleaned(text: str, name: str, limit: int) -> str:

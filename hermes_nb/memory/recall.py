@@ -23,6 +23,9 @@ AROUND = 5
 CANDIDATES = 60
 """Hits asked of a source at once, to be grouped into sessions."""
 HITS_A_SESSION = 3
+HELPERS = frozenset({"child", "review", "subagent", "tool"})
+"""Sources of sessions that no user spoke in, ours and Hermes Agent's: found with the session that
+they were made for, never by themselves."""
 _ROUNDS = 5
 _DEEPEST = 100
 """Ancestors followed; nobody compresses a conversation that often."""
@@ -156,6 +159,7 @@ class Recall:
                 self._where.setdefault(session.id, source)
                 everything.append(session)
         everything.sort(key=lambda session: session.written or session.started, reverse=True)
+        hidden |= self._orphans({self._root(session.id) for session in everything})
         families: dict[str, list[StoredSession]] = {}
         for session in everything:
             root = self._root(session.id)
@@ -186,6 +190,7 @@ class Recall:
                 hits = source.search(query, limit=CANDIDATES, exclude=tuple(out))
                 for hit in hits:
                     self._where.setdefault(hit.session_id, source)
+                hidden |= self._orphans({self._root(hit.session_id) for hit in hits} - hidden)
                 kept = [hit for hit in hits if self._root(hit.session_id) not in hidden]
                 mine = {hit.session_id for hit in hits} - {hit.session_id for hit in kept}
                 enough = len({self._root(hit.session_id) for hit in kept}) >= limit
@@ -230,6 +235,11 @@ class Recall:
             session_id = parent
             seen.add(parent)
         return session_id
+
+    def _orphans(self, roots: Collection[str]) -> set[str]:
+        """Return those of the lineages that a helper began: its parent is gone, or never was."""
+        begun = ((root, self._session(root)) for root in roots)
+        return {root for root, first in begun if first is not None and first.source in HELPERS}
 
     def _parent(self, session_id: str) -> str:
         """Return a session's parent, which never changes, "" where there is none."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from hermes_nb.core.errors import StoreError
+from hermes_nb.core.errors import SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory.encoding import decode, encode, storable
@@ -54,6 +54,7 @@ class SqliteStore(Ledger):
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
         super().__init__(path, warn=warn)
         self._begun: dict[str, SessionRow] = {}
+        self._ends: dict[str, int] = {}
         self._unreadable = False
 
     @guarded
@@ -69,11 +70,7 @@ class SqliteStore(Ledger):
         session_id: str = "",
         parent: str = "",
     ) -> str:
-        """Create a session and return its id: `session_id`, or else a new one.
-
-        `started` is in seconds since the epoch, now by default; `notebook` an absolute path. A
-        session that is there already stays as it is; a `parent` that is not there is left out.
-        """
+        """Create a session and return its id; `started` is in seconds since the epoch."""
         now = time.time() if started is None else started
         session_id = session_id or new_session_id(now)
         row = SessionRow(
@@ -91,12 +88,16 @@ class SqliteStore(Ledger):
         return row.id
 
     def append(self, session_id: str, message: Message) -> None:
-        """Add a message; it is durable when this returns.
-
-        A session that the store has lost gets its row again first.
-        """
+        """Add a message; it is durable when this returns."""
         if self._append(session_id, message):
             self._index()
+
+    @guarded
+    def follow(self, session_id: str) -> None:
+        """Follow a session: write behind the messages that are there now, and only there."""
+        self._ends[session_id] = self.database.read(
+            lambda c: message_rows.next_position(c, session_id)
+        )
 
     @guarded
     def messages(self, session_id: str) -> list[Message]:
@@ -115,21 +116,13 @@ class SqliteStore(Ledger):
     def replace(
         self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
     ) -> None:
-        """Make `messages` the active conversation, as a compression does, in one transaction.
-
-        Active messages that are still among them keep their rows; the others stay in the store as
-        `compressed`, searchable. `system_prompt` replaces the stored one where given. Messages
-        that only continue the active conversation are appended: there is nothing to restore.
-        """
+        """Make `messages` the active conversation, as a compression does, in one transaction."""
         self._replace(session_id, messages, system_prompt)
         self._index()
 
     @guarded
     def restore(self, session_id: str) -> list[Message] | None:
-        """Undo the last `replace` and return the active messages; None when there was none.
-
-        What was added since stays at the end.
-        """
+        """Undo the last `replace` and return the active messages; None when there was none."""
         undone = self.database.write(lambda c: message_rows.restore(c, session_id))
         return self.messages(session_id) if undone else None
 
@@ -145,11 +138,7 @@ class SqliteStore(Ledger):
         until: float | None = None,
         roles: Collection[Role] = (),
     ) -> list[Hit]:
-        """Return the messages that fit best, best first; no query ever raises.
-
-        `session_id` searches one session alone, `exclude` leaves sessions out, `since` and `until`
-        are in seconds since the epoch, `roles` keeps only those.
-        """
+        """Return the messages that fit best, best first; no query ever raises."""
 
         def find(connection: sqlite3.Connection) -> list[Hit]:
             with indexing.at_work():
@@ -183,10 +172,7 @@ class SqliteStore(Ledger):
 
     @guarded
     def lineage(self, session_id: str) -> list[str]:
-        """Return the ids of a session's whole family, the eldest first; its own in any case.
-
-        The family is what the session was made from and all that was made from that.
-        """
+        """Return the ids of a session's whole family, the eldest first; its own in any case."""
         return self.database.read(lambda c: session_rows.lineage(c, storable(session_id)))
 
     @guarded
@@ -210,6 +196,19 @@ class SqliteStore(Ledger):
         """Remove a session and all its messages, so that no search finds them again."""
         self.database.write(lambda c: session_rows.delete(c, storable(session_id)))
         self._begun.pop(session_id, None)
+        self._ends.pop(session_id, None)
+
+    @guarded
+    def purge(self, *, before: float = 0.0) -> None:
+        """Leave no trace of what was deleted in the file, and no claim from before a moment."""
+
+        def prune(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM claims WHERE at < ?", (before,))
+            with indexing.at_work():
+                index.prune(connection)
+
+        self.database.write(prune)
+        self.database.vacuum()
 
     @guarded
     def count(self, session_id: str, usage: Usage) -> None:
@@ -226,16 +225,22 @@ class SqliteStore(Ledger):
         """Add a message; say whether it is time to index."""
         body = encode(message)  # not while others wait
 
-        def add(connection: sqlite3.Connection) -> int:
-            return message_rows.append(connection, session_id, message.role, body, time.time())
+        def add(connection: sqlite3.Connection) -> tuple[int, int]:
+            row, position = message_rows.append(
+                connection, session_id, message.role, body, time.time()
+            )
+            self._check_end(session_id, position)
+            return row, position + 1
 
         if session_id not in self._begun:
-            row = self._in_session(session_id, add)
+            row, end = self._in_session(session_id, add)
         else:
             try:
-                row = self.database.write(add)
+                row, end = self.database.write(add)
             except sqlite3.IntegrityError:  # it was there once
-                row = self._in_session(session_id, add)
+                row, end = self._in_session(session_id, add)
+        if session_id in self._ends:
+            self._ends[session_id] = end
         if index.is_time(row, size=len(body)):
             return True
         documents.expect(body, message)
@@ -246,12 +251,23 @@ class SqliteStore(Ledger):
         self, session_id: str, messages: Sequence[Message], system_prompt: str | None
     ) -> None:
         prompt = None if system_prompt is None else storable(system_prompt)
-        self._in_session(
-            session_id,
-            lambda c: message_rows.replace(
-                c, session_id, messages, system_prompt=prompt, at=time.time()
-            ),
-        )
+
+        def replaced(connection: sqlite3.Connection) -> int:
+            self._check_end(session_id, message_rows.next_position(connection, session_id))
+            message_rows.replace(
+                connection, session_id, messages, system_prompt=prompt, at=time.time()
+            )
+            return message_rows.next_position(connection, session_id)
+
+        end = self._in_session(session_id, replaced)
+        if session_id in self._ends:
+            self._ends[session_id] = end
+
+    def _check_end(self, session_id: str, end: int) -> None:
+        """Raise `SessionTakenError` if a followed session ends later than this store left it."""
+        if end > self._ends.get(session_id, end):
+            message = f"session {session_id}: somebody else has added to it"
+            raise SessionTakenError(message)
 
     def _index(self) -> None:
         """Let the index know of the messages, which are safe already, whatever becomes of this."""

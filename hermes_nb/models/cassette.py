@@ -91,7 +91,7 @@ class Cassette:
                     yield item
             return
         canonical = self._canon(request)
-        recording = None if self.mode == "record" else self.tape.next(canonical.key)
+        recording = None if self.mode == "record" else self.tape.next(canonical)
         if recording is None:
             async with aclosing(self._record(request, canonical)) as items:
                 async for item in items:
@@ -118,7 +118,10 @@ class Cassette:
         pieces: list[Piece] = []
         async with aclosing(model.stream(request)) as items:
             async for item in items:
-                if isinstance(item, TextDelta | ReasoningDelta):
+                if isinstance(item, ReasoningDelta) and item.was_text:
+                    pieces = [each for each in pieces if isinstance(each, ReasoningDelta)]
+                    pieces.append(ReasoningDelta(item.text))
+                elif isinstance(item, TextDelta | ReasoningDelta):
                     pieces.append(item)
                 elif isinstance(item, RequestRetried):
                     pieces.clear()  # they are void

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta, RequestRetried
 from hermes_nb.core.messages import Reply
-from hermes_nb.core.protocols import ChatModel, Request, body_of
+from hermes_nb.core.protocols import MOST_WAITED, ChatModel, Request, Waited, body_of
 from hermes_nb.models.chat.classify import classify
 
 __all__ = ["ELSEWHERE", "RETRIED", "Fallback", "Retrying", "classify"]
@@ -33,13 +33,17 @@ RETRIED = frozenset(
 ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
 """What another provider may do better; a bad request is bad everywhere."""
 
+_HOUR = 3600
+
 
 class Retrying:
     """A model that tries again where that can help.
 
-    `tries` counts all requests. The wait grows from `base` seconds, doubled each time, at most
-    `cap`, with full jitter; a wait that the provider asks for is honoured up to `cap`. A request
-    that failed in the middle of its reply is sent anew: `RequestRetried` voids what it had shown.
+    `tries` counts all requests. The wait grows from `base` seconds, doubled each time, with full
+    jitter; a wait that the provider asks for is honoured. The requests of one turn wait at most
+    `cap` seconds in all. A request that failed in the middle of its reply is sent anew:
+    `RequestRetried` voids what it had shown. `before` is called ahead of each request, and may
+    raise what keeps it from being sent.
     """
 
     def __init__(
@@ -48,13 +52,15 @@ class Retrying:
         *,
         tries: int = 3,
         base: float = 1.0,
-        cap: float = 60.0,
+        before: Callable[[], None] = lambda: None,
+        cap: float = MOST_WAITED,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
     ) -> None:
         self._model = model
         self._tries = max(1, tries)
         self._base = base
+        self._before = before
         self._cap = cap
         self._sleep = sleep
         self._random = random
@@ -71,19 +77,25 @@ class Retrying:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the model's deltas and reply, and `RequestRetried` before each wait."""
+        waited = request.waited or Waited()
         for attempt in range(1, self._tries + 1):
             try:
+                self._before()
                 async with aclosing(self._model.stream(request)) as items:
                     async for item in items:
                         yield item
             except ModelError as error:
-                if error.kind not in RETRIED or attempt == self._tries:
+                left = self._cap - waited.seconds
+                if error.kind not in RETRIED:
                     raise
-                delay = self._delay(error, attempt)
-                reason = str(error)
+                if attempt == self._tries or left <= 0:
+                    raise self._told(error) from None
+                delay = min(self._delay(error, attempt), left)
+                reason = str(self._told(error))
             else:
                 return
             yield RequestRetried(reason, delay, attempt, self._model.name)
+            waited.seconds += delay
             await self._sleep(delay)
 
     async def aclose(self) -> None:
@@ -93,6 +105,15 @@ class Retrying:
     def body(self, request: Request) -> bytes:
         """Return the JSON that the model would send."""
         return body_of(self._model, request)
+
+    def _told(self, error: ModelError) -> ModelError:
+        """Return an error that also says how long a provider wants to be left alone."""
+        asked = error.retry_after or 0.0
+        if asked <= self._cap:
+            return error
+        wait = f"{asked / 3600:.3g} h" if asked >= _HOUR else f"{asked / 60:.3g} min"
+        message = f"{error}; it asks for {wait}, and a turn waits {self._cap:g} s (`max_wait`)"
+        return ModelError(message, kind=error.kind, retry_after=asked, window=error.window)
 
     def _delay(self, error: ModelError, attempt: int) -> float:
         """Return the seconds to wait, never more than the cap."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 StrategyName = Literal["structured", "text"]
 EchoPolicy = Literal["never", "turn", "always"]
 CachingStyle = Literal["prefix", "system_and_3"]
+EffortStyle = Literal["reasoning_effort", "reasoning", "thinking"]
 Fact = TypeVar("Fact")
 
 
@@ -26,7 +27,8 @@ class Profile:
     wire, `echo_policy` when: `turn` means only behind the last user message. `caching` is `prefix`
     where byte stability is all that is needed. `stream_usage` says whether to ask for usage in the
     stream. `short_ids` asks for call ids of nine letters and digits. `empty_content` is sent for
-    an assistant message that has calls and no text. `vision` says that it is known to see images.
+    an assistant message that has calls and no text. `effort` is the field that says how much to
+    reason, or Anthropic's budget of tokens for it. `vision` says that it is known to see images.
     """
 
     window: int | None = None
@@ -40,6 +42,7 @@ class Profile:
     short_ids: bool = False
     empty_content: str | None = None
     vision: bool = False
+    effort: EffortStyle = "reasoning_effort"
 
 
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
@@ -243,6 +246,26 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
     return _at(host, family, profile)
 
 
+BUDGETS = {"low": 2_048, "medium": 8_192, "high": 24_576}
+"""Tokens of thinking that Anthropic is given for each effort; the answer has its own on top."""
+ANSWER = 8_192
+
+
+def effort_fields(profile: Profile, effort: str) -> dict[str, object]:
+    """Return the fields of a request that say how much to reason; none for ""."""
+    if not effort:
+        return {}
+    match profile.effort:
+        case "reasoning_effort":
+            return {"reasoning_effort": effort}
+        case "reasoning":
+            return {"reasoning": {"effort": effort}}
+        case "thinking":
+            budget = BUDGETS[effort]
+            thinking = {"type": "enabled", "budget_tokens": budget}
+            return {"thinking": thinking, "max_tokens": budget + ANSWER}
+
+
 def seeing(limit: int = 6) -> tuple[str, ...]:
     """Return names of some families that see pictures, the best known first."""
     known = ("claude", "gpt-5", "gemini", "gpt-4o", "gemma-3", "pixtral", "llava")
@@ -256,9 +279,11 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
         # OpenRouter translates for every family, and signs reasoning in a format of its own.
         caching: CachingStyle = "system_and_3" if claude else "prefix"
         details = ("reasoning_details",)
-        return replace(profile, echo=details, echo_policy="always", caching=caching)
+        return replace(
+            profile, echo=details, echo_policy="always", caching=caching, effort="reasoning"
+        )
     if host.endswith("anthropic.com"):
-        return replace(profile, caching="system_and_3")
+        return replace(profile, caching="system_and_3", effort="thinking")
     if host.endswith("openai.com"):
         return replace(profile, max_tokens="max_completion_tokens")
     if host.endswith("mistral.ai"):

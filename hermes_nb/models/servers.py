@@ -1,20 +1,28 @@
-"""Model servers on this machine, and what any server says it serves.
+"""Model servers on this machine, whose they are, and what any server says it serves.
 
-Only loopback addresses are tried on their own; everything else has to be configured.
+Only loopback addresses are tried on their own; everything else has to be configured. Finding one
+adopts nothing: on a shared machine anybody can listen on a known port. What the user has accepted
+stands in a file of the home, as the kind of server, its address and the owner of its socket.
 """
 
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
+import os
+import struct
 import time
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hermes_nb.core.atomic import locked, make_private, write_atomic
+from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.models.addresses import is_loopback
 
 LOCAL_SERVERS = {
@@ -27,27 +35,127 @@ LOCAL_SERVERS = {
 PROBE_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A server that answered: its address and the models it lists."""
+FILE = "model-servers.json"
+"""In the home: the servers that the user has accepted."""
+SOCKETS = Path("/proc/net")
+"""Where Linux lists its sockets and whose they are."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """What an acceptance is for: kind, address and the owner's user id, None where not known."""
 
     name: str
     base_url: str
+    uid: int | None
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, in words."""
+        if self.uid is None:
+            return "owner unknown"
+        return "yours" if self.uid == _own_uid() else f"another user's: {_user(self.uid)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A server that answered: what it is and the models it lists."""
+
+    identity: Identity
     models: tuple[str, ...]
 
 
 def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Served]:
-    """Return the servers that answer, in table order; the probes run side by side."""
+    """Return the servers that answer, in table order; the probes run side by side.
+
+    They are asked for nothing but the list of their models.
+    """
     named = list(LOCAL_SERVERS.items() if addresses is None else addresses)
     if not named:
         return []
     with ThreadPoolExecutor(len(named)) as pool:
         listed = list(pool.map(lambda pair: models_at(pair[1]), named))
     return [
-        Served(name=name, base_url=url, models=models)
+        Served(identity=Identity(name, url, owner_of(url)), models=models)
         for (name, url), models in zip(named, listed, strict=True)
         if models
     ]
+
+
+def owner_of(base_url: str) -> int | None:
+    """Return the user id of who listens at an address of this machine, None where not known.
+
+    A socket for all addresses counts beside one for this address alone; where they are not of one
+    owner, it is not known either.
+    """
+    parts = urlsplit(base_url)
+    try:
+        host = ipaddress.IPv4Address(parts.hostname or "").packed
+    except ValueError:
+        return None
+    mapped = bytes(10) + b"\xff\xff" + host
+    places = {_as_listed(each) for each in (host, bytes(4), mapped, bytes(16))}
+    wanted = {f"{place}:{parts.port or 80:04X}" for place in places}
+    uids = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (SOCKETS / table).read_text(encoding="ascii").splitlines()[1:]
+        except (OSError, ValueError):
+            continue
+        for fields in map(str.split, lines):  # number, local, remote, state, queues, timer, tries
+            if len(fields) > 7 and fields[1] in wanted and fields[3] == _LISTENS:  # noqa: PLR2004
+                uids.add(int(fields[7]))
+    return uids.pop() if len(uids) == 1 else None
+
+
+_LISTENS = "0A"
+
+
+def _as_listed(address: bytes) -> str:
+    """Return an address as the kernel prints it: words of four bytes in the machine's order."""
+    return "".join(f"{word:08X}" for word in struct.unpack(f"={len(address) // 4}I", address))
+
+
+def _own_uid() -> int | None:
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
+def _user(uid: int) -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return f"user {uid}"
+
+
+def accepted_in(home: Path) -> frozenset[Identity]:
+    """Return what the user has accepted; nothing where the file is damaged or absent."""
+    try:
+        listed = json.loads((home / FILE).read_bytes())["accepted"]
+        return frozenset(Identity(each["name"], each["base_url"], each["uid"]) for each in listed)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return frozenset()
+
+
+def remember(home: Path, accepted: Collection[Identity], forgotten: Collection[Identity]) -> None:
+    """Write down what is accepted and what is not any more; raise OSError or TimeoutError."""
+    make_private(home)
+    with locked(home / FILE):
+        known = sorted((accepted_in(home) | {*accepted}) - {*forgotten}, key=str)
+        rows = [{"name": k.name, "base_url": k.base_url, "uid": k.uid} for k in known]
+        data = json.dumps({"version": 1, "accepted": rows}, indent=1).encode() + b"\n"
+        write_atomic(home / FILE, data, mode=0o600)
+
+
+def check_owner(accepted: Identity) -> None:
+    """Raise `ModelError` where somebody else listens by now than the user has accepted."""
+    if owner_of(accepted.base_url) != accepted.uid:
+        message = (
+            f"{accepted.name} at {accepted.base_url} is gone, or not whose you accepted: "
+            "nothing was sent; start yours, or run the cell again to be asked about what is there"
+        )
+        raise ModelError(message, kind=FailureKind.NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

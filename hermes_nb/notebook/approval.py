@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes_nb.core.protocols import Approval, ApprovalRequest
@@ -30,7 +30,6 @@ LEFT = (
     "the notebook's page was closed during this turn and nobody could be asked; say what you "
     "wanted to do, so that the user can ask again"
 )
-QUESTION = "Run it? [y]es, [a]lways here, [n]o, or say why not: "
 ABSENT = 600.0
 """Seconds that a question waits for its page to come back: the laptop may have been closed."""
 
@@ -52,14 +51,14 @@ class CellApprover:
             # A line to type in would wait in a page that is gone.
             return Approval("deny", LEFT)
         self._show(request)
-        answer = ask_user(QUESTION)
-        return Approval("deny", NOBODY) if answer is None else _parse(answer)
+        answer = ask_user(question_line(request))
+        return Approval("deny", NOBODY) if answer is None else answer_of(answer, request)
 
     async def _ask_in_page(self, request: ApprovalRequest) -> Approval:
         """Have the page ask; a cancellation closes the box too."""
         question = _question(request) | {"cell": running_cell(self._shell)}
         given = await self._frontend.hold("ask", ABSENT, **question)
-        return Approval("deny", LEFT) if given is None else _chosen(given)
+        return Approval("deny", LEFT) if given is None else _chosen(given, request)
 
     def _show(self, request: ApprovalRequest) -> None:
         title = f"Hermes wants to use {request.tool.name}"
@@ -67,7 +66,7 @@ class CellApprover:
         if request.tool.risk is Risk.WRITE:
             language = "diff"
         block = code_block(request.shown, language)
-        markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}"
+        markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}{_scope(request)}"
         plain = _plain(title, request)
         if has_kernel(self._shell) or can_draw(sys.stdout):
             show({"text/markdown": markdown, "text/plain": plain})
@@ -75,7 +74,7 @@ class CellApprover:
             print(plain, flush=True)  # noqa: T201 - a terminal's way to ask
 
 
-def ask_user(question: str) -> str | None:
+def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | None:
     """Return what the user types, None where the input has ended.
 
     It blocks the event loop, as a question is meant to; the stop button still raises
@@ -83,32 +82,52 @@ def ask_user(question: str) -> str | None:
     """
     with user_code():
         try:
-            return input(question).strip()
+            return (read or input)(question).strip()
         except EOFError:
             return None
 
 
 def _plain(title: str, request: ApprovalRequest) -> str:
-    return visible(f"{title} ({request.why}):\n{request.shown}", lines=True)
+    scope = _scope(request)
+    return visible(f"{title} ({request.why}):\n{request.shown}{scope}", lines=True)
 
 
-def _parse(answer: str) -> Approval:
+def _scope(request: ApprovalRequest) -> str:
+    """Return a line that says what "always" would cover."""
+    lasts = request.lasting
+    return f"\n\nAlways: {escape(lasts)}." if request.shape and lasts else ""
+
+
+def question_line(request: ApprovalRequest) -> str:
+    """Return the line behind which an answer is typed."""
+    always = "[a]lways, " if request.shape else ""
+    outside = "[o]utside the sandbox, " if request.outside else ""
+    return f"Run it? [y]es, {always}{outside}[n]o, or say why not: "
+
+
+def answer_of(typed: str, request: ApprovalRequest) -> Approval:
+    """Return what was typed as an answer; whatever is no yes that was offered is a no."""
+    answer = typed.strip()
     word = answer.lower()
     if word in ("y", "yes"):
         return Approval("once")
-    if word in ("a", "always"):
+    if request.shape and word in ("a", "always"):
         return Approval("always")
+    if request.outside and word in ("o", "outside"):
+        return Approval("outside")
     reason = "" if word in ("", "n", "no") else answer
     return Approval("deny", reason)
 
 
-def _chosen(given: Mapping[str, Any]) -> Approval:
+def _chosen(given: Mapping[str, Any], request: ApprovalRequest) -> Approval:
     """Return the answer that a page sent; whatever is not plainly a yes is a no."""
     match given.get("answer"):
         case "once":
             return Approval("once")
-        case "always":
+        case "always" if request.shape:
             return Approval("always")
+        case "outside" if request.outside:
+            return Approval("outside")
         case _:
             return Approval("deny", str(given.get("reason") or ""))
 
@@ -132,7 +151,8 @@ def _question(request: ApprovalRequest) -> dict[str, Any]:
         "why": f"Asks because {visible(request.why, lines=True)}.",
         "once": once,
         "always": always,
-        "tip": f"do not ask again for this in this notebook: {visible(_gist(request))}",
+        "tip": visible(request.lasting),
+        "outside": "Outside the sandbox" if request.outside else "",
     }
 
 
@@ -146,15 +166,4 @@ def _colour(line: str) -> str:
 def _labels(request: ApprovalRequest) -> tuple[str, str]:
     """Return what the buttons for "once" and "always" say."""
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(request.tool.risk, "Allow once")
-    if request.shape == request.tool.name:
-        return once, f"Always {visible(request.tool.name)} here"
-    return once, f"Always “{one_line(visible(_gist(request)), 32)}” here"
-
-
-def _gist(request: ApprovalRequest) -> str:
-    """Return what the call is about, in a few words: its command, its code, its files."""
-    arguments = request.call.arguments
-    names = ("command", "code", *request.tool.paths)
-    found = [str(arguments[name]) for name in names if arguments.get(name)]
-    told = request.tool.describe(arguments) if request.tool.describe else ""
-    return " ".join(found) or f"{request.tool.name} {told}".strip()
+    return request.yes or once, "Always" if request.shape else ""

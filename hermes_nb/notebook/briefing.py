@@ -37,13 +37,15 @@ class Briefing:
 
         Raises `ConfigError` for a value in the prompt that does not exist.
         """
-        parts: list[Part] = [Text(interpolate(prompt, self._shell))]
+        filled = interpolate(prompt, self._shell)
+        # A value that is filled in is no word of the user's.
+        parts: list[Part] = [Text(filled, "user" if filled == prompt else "workspace")]
         if pictures:
             names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(pictures, 1))
-            parts += [Text(f"[Pictures with this message: {names}]")]
+            parts += [Text(f"[Pictures with this message: {names}]", "ours")]
             parts += [each.image for each in pictures]
         if told_to is not None and (note := await self._news(told_to)):
-            parts.append(Text(note))
+            parts.append(Text(note, "workspace"))
         return Message(role="user", parts=tuple(parts))
 
     async def draft(

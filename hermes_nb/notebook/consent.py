@@ -1,4 +1,9 @@
-"""One question before the built-in model's weights are fetched, and a bar while they are."""
+"""Questions before a model is used that nobody named: a server found here, the built-in one.
+
+Whoever listens on a known port of a shared machine may be anybody, so a server is offered with its
+owner, and used once it is accepted. The built-in model's weights are fetched after a question, with
+a bar while they come.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,54 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes_nb.app.config import Settings
+from hermes_nb.app.models import found_servers, told
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.view import can_ask
 
 if TYPE_CHECKING:
+    from hermes_nb.models.servers import Identity
     from hermes_nb.models.weights.store import WeightsNeeded
 
+Ask = Callable[[str], str | None]
 BAR_SECONDS = 0.5
 BAR_WIDTH = 30
+
+
+async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -> bool:
+    """Offer the servers found on this machine in one question; say whether one is new in use.
+
+    Nothing is offered where a model is named or a server that was accepted answers. A yes is
+    written into the home; a no is added to `declined`, whose servers are not offered again.
+    """
+    if settings.endpoint.named or settings.cassette == "replay":
+        return False
+    if await in_thread(lambda: found_servers(settings, known=True)):
+        return False
+    found = await in_thread(lambda: found_servers(settings, known=False))
+    offered = [served for served in found if served.identity not in declined]
+    if not offered:
+        return False
+    from hermes_nb.models.servers import remember
+
+    lines = [f"  {number}. {told(served)}" for number, served in enumerate(offered, start=1)]
+    question = "\n".join(
+        [
+            "No model is set up. Found on this machine:",
+            *lines,
+            "It would be sent what you ask and what your cells and files show. "
+            f"Use which, now and later? [{'/'.join(str(n + 1) for n in range(len(lines)))}/N] ",
+        ]
+    )
+    answer = (ask(question) or "").strip().lower()
+    if len(offered) == 1 and answer in ("y", "yes"):
+        answer = "1"
+    if answer not in {str(number + 1) for number in range(len(offered))}:
+        declined.update(served.identity for served in offered)
+        return False
+    await in_thread(lambda: remember(settings.home, [offered[int(answer) - 1].identity], ()))
+    return True
 
 
 async def have_weights(

@@ -18,6 +18,7 @@ from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import View
 from hermes_nb.notebook.models_in_use import ModelsInUse
+from hermes_nb.notebook.permission import Permission
 from hermes_nb.notebook.tools_in_use import ToolsInUse
 from hermes_nb.safety.guard import Guard
 
@@ -29,12 +30,14 @@ class Host(Protocol):
     guard: Guard
     deck: Deck
     models: ModelsInUse
+    permission: Permission
     tools_in_use: ToolsInUse
     briefing: Briefing
     desk: Desk
     last: Transcript | None
     turn: Turn | None
     view: View | None
+    unsent: list[str]
 
     @property
     def session(self) -> Session | None:

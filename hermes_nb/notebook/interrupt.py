@@ -54,6 +54,20 @@ class Stop:
         self._active = True
         signal.signal(signal.SIGINT, self._on_signal)
 
+    async def catch_up(self) -> None:
+        """Take over a stop that came before this block.
+
+        The kernel's own handler had it then, and cancels the task a few rounds of the loop later.
+        """
+        try:
+            for _ in range(4):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self.stopped or not self._active:
+                raise
+            self._task.uncancel()
+            self._on_signal(signal.SIGINT, None)
+
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.stopped and now - self._last < PATIENCE:

@@ -12,9 +12,9 @@ from hermes_nb.safety.redact import redact
 KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
 REMOVED = "# (a line with an API key was removed)"
 ADVICE = (
-    "an API key does not belong in a notebook; this line was removed from the history. Set "
-    "OPENAI_API_KEY in the environment or in the .env file of your Hermes home, and delete the "
-    "key from the cell"
+    "an API key does not belong in a notebook; this line was removed from the history. "
+    "`%hermes key` asks for one without showing it. Delete the key from the cell, and make a new "
+    "one at the provider: this one has been seen"
 )
 
 

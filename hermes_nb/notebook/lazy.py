@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import functools
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_nb.core.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.values.kinds import Foreign
 
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
@@ -26,6 +31,23 @@ class LoadedLate(HermesError):  # noqa: N818 - what happened
     """The extension was loaded in the middle of the cell that needed it."""
 
 
+def ours(shell: Foreign) -> Foreign:
+    """Return the magics of this package in a shell, None where it is not loaded.
+
+    Another package's may be registered under the same name, and have the same class name.
+    """
+    module = f"{EXTENSION}.notebook.magics"
+    return next((each for each in shell.configurables if type(each).__module__ == module), None)
+
+
+def other(shell: Foreign) -> str:
+    """Return the package that `%%hermes` is of where that is not this one, else ""."""
+    magic = shell.magics_manager.magics["cell"].get(MAGIC)
+    module = getattr(magic, "spec", "") or getattr(magic, "__module__", "")  # a lazy one's, or its
+    package: str = module.partition(".")[0]
+    return "" if package == EXTENSION else package
+
+
 def watch(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Load the extension as soon as a cell has one of its magics, before the cell is read."""
     if EXTENSION in shell.extension_manager.loaded:
@@ -33,12 +55,12 @@ def watch(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     hooks: list[Callable[[list[str]], list[str]]] = shell.input_transformers_cleanup
 
     def load_in_time(lines: list[str]) -> list[str]:
-        if not any(CALL.match(line) for line in lines):
+        if other(shell) or not any(CALL.match(line) for line in lines):
             return lines
         before = [hook for hook in hooks if hook is not load_in_time]
         hooks[:] = before
         if EXTENSION not in shell.extension_manager.loaded:
-            shell.extension_manager.load_extension(EXTENSION)
+            _load(shell)
         for hook in hooks[len(before) :]:  # this cell's lines are underway without them
             lines = hook(lines)
         return lines
@@ -50,6 +72,30 @@ def watch(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
 
 load_ipython_extension = watch
 """So that a kernelspec can name this module as an extension of its own."""
+
+
+def _load(shell: Foreign) -> None:
+    """Load the extension; a stop meanwhile, for which no cell runs yet, comes again when one does.
+
+    It would end the kernel's own work on the message, and the cell would never be answered.
+    """
+    import asyncio
+
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        shell.extension_manager.load_extension(EXTENSION)
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        shell.extension_manager.load_extension(EXTENSION)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            try:
+                asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+            except RuntimeError:  # a terminal
+                signal.raise_signal(signal.SIGINT)
 
 
 def settle_running_call(shell: Any) -> None:  # noqa: ANN401 - IPython's shell

@@ -8,6 +8,8 @@ stop is noticed at once.
 from __future__ import annotations
 
 import argparse
+import asyncio
+import importlib
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Int, Unicode, observe
+from traitlets import Int, TraitError, Unicode, observe, validate
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.commands.completion import Completions
+from hermes_nb.notebook.endings import Stopped
 from hermes_nb.notebook.input import transformers
 from hermes_nb.notebook.input.magic_line import split_options
+from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.keys import refuse_key
+from hermes_nb.notebook.lazy import MAGIC, other, ours
+from hermes_nb.notebook.values.kinds import Foreign
 
 if TYPE_CHECKING:
     from hermes_nb.app.turn import Turn
@@ -41,12 +47,55 @@ class HermesMagics(Magics):
     def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
         self._resident: Any = None  # before the traits, which may be set by a configuration
         super().__init__(shell=shell, parent=shell)
+        self._began = self.approve
+        self._before: list[tuple[dict[str, object], str, object]] = []
+        self._taken = False
+        self._unsent: list[str] = []
+
+    @validate("approve")
+    def _another_mode(self, proposal: Foreign) -> Foreign:
+        """Refuse `%config` to code that an agent runs."""
+        if self.awake is not None:
+            try:
+                self.awake.permission.check()
+            except ConfigError as error:
+                raise TraitError(str(error)) from None  # the kind that traitlets rolls back
+        return proposal["value"]
 
     @observe("model", "base_url")
     def _another_model(self, _change: Any) -> None:  # noqa: ANN401 - traitlets' own
         """Have `%config` work on an agent that is awake: the next turn asks the new model."""
         if self.awake is not None:
             self.awake.change_models()
+
+    def take(self, shell: Foreign) -> None:
+        """Register these magics; say so where they take the place of another package's."""
+        if package := other(shell):
+            told = f"`%%hermes` was that of `{package}` and is Hermes' own now"
+            self._show(f"{told}; `%unload_ext hermes_nb` gives it back.")
+        manager = shell.magics_manager
+        tables = [(manager.magics[kind], MAGIC) for kind in ("line", "cell")]
+        tables.append((manager.registry, type(self).__name__))
+        self._before = [(table, name, table.get(name)) for table, name in tables]
+        shell.register_magics(self)
+        shell.events.register("post_run_cell", self._look)
+
+    def _look(self, _result: Foreign) -> None:
+        """Say once that another package has taken the magics."""
+        package = other(self.shell)
+        if package and not self._taken:
+            told = f"`%%hermes` is that of `{package}` now"
+            self._show(f"{told}; `%reload_ext hermes_nb` takes it back.")
+        self._taken = bool(package)
+
+    def give_back(self, shell: Foreign) -> None:
+        """Undo `take`; what another package has taken meanwhile stays where it is."""
+        shell.events.unregister("post_run_cell", self._look)
+        for table, name, before in [] if other(shell) else self._before:
+            if before is None:
+                table.pop(name, None)
+            else:
+                table[name] = before
 
     def close(self) -> None:
         """Stop what runs in the background."""
@@ -64,7 +113,13 @@ class HermesMagics(Magics):
         if self._resident is None:
             from hermes_nb.notebook.resident import Resident
 
-            self._resident = Resident(self.shell, overrides=self._configured, say=self._show)
+            self._resident = Resident(
+                self.shell,
+                overrides=self._configured,
+                began=lambda: self._began,
+                say=self._show,
+                unsent=self._unsent,
+            )
         return self._resident
 
     @no_var_expand
@@ -76,6 +131,7 @@ class HermesMagics(Magics):
     @argument("--session", default="", metavar="NAME", help="go on with, or start, this session")
     @argument("--new", action="store_true", help="start a new session")
     @argument("--no-context", action="store_true", help="do not tell the model what changed here")
+    @argument("--effort", choices=("low", "medium", "high"), default="", help="how much to reason")
     @argument("--max-requests", type=int, metavar="N", help="model requests of this turn, 15 else")
     @argument("--max-cost", type=float, metavar="USD", help="dollars that this turn may cost")
     @argument("--max-tokens", type=int, metavar="N", help="tokens this turn may send and receive")
@@ -104,10 +160,26 @@ class HermesMagics(Magics):
         --into NAME` puts the request into a dict.
         """
         refuse_key(self.shell, line)
-        if cell is None and await self._command(line):
-            return
+        try:
+            with stoppable() as stop:
+                await stop.catch_up()
+                if cell is not None or not await self._command(line):
+                    await self._ask(line, cell)
+        except KeyboardInterrupt:  # in a question
+            stop.stopped = True
+        if stop.stopped:
+            message = "stopped"
+            raise Stopped(message) from None
+
+    async def _ask(self, line: str, cell: str | None) -> None:
+        """Take the turn that a call asks for."""
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
+        try:
+            await self._wake()
+        except asyncio.CancelledError:
+            self._unsent += [prompt] if prompt and not arguments.dry_run else []
+            raise
         from hermes_nb.core.budget import Limits
         from hermes_nb.notebook.input.options import TurnOptions
 
@@ -120,12 +192,18 @@ class HermesMagics(Magics):
             max_requests=arguments.max_requests,
             limits=Limits(cost=arguments.max_cost, tokens=arguments.max_tokens),
             approve=arguments.approve,
+            effort=arguments.effort,
             images=tuple(arguments.image),
             into=arguments.into,
             quiet=arguments.quiet,
             dry_run=arguments.dry_run,
         )
         await self.resident.ask(prompt, options)
+
+    async def _wake(self) -> None:
+        """Import what the agent is made of in a thread, where it does not hold up a stop."""
+        if self._resident is None:
+            await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.resident")
 
     async def _command(self, line: str) -> bool:
         """Run the command that a line names; say whether it was one."""
@@ -135,6 +213,7 @@ class HermesMagics(Magics):
         if found is None:
             return False
         command, words = found
+        await self._wake()
         if shown := await perform(command, self.resident, words):
             self._show(shown)
         return True
@@ -205,11 +284,10 @@ def _magics() -> HermesMagics:
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()
-    magics = shell and shell.magics_manager.registry.get("HermesMagics")
-    if not magics:
+    found: HermesMagics | None = ours(shell) if shell else None
+    if found is None:
         message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
         raise ConfigError(message)
-    found: HermesMagics = magics
     return found
 
 
@@ -217,7 +295,7 @@ def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Register the magics and the transformer, once however often this is called."""
     unload(shell)
     magics = HermesMagics(shell)
-    shell.register_magics(magics)
+    magics.take(shell)
     if (completer := getattr(shell, "Completer", None)) is not None:
         completer.custom_matchers.append(Completions(magics).matcher)
     shell.input_transformers_cleanup.append(transformers.questions)
@@ -228,17 +306,12 @@ def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     """Take back what `load` registered, and stop what runs in the background."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
         # By where they are from: after a reload they are other objects.
-        ours = transformers.__name__
-        hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != ours]
+        where = transformers.__name__
+        hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != where]
     if (completer := getattr(shell, "Completer", None)) is not None:
         matchers = completer.custom_matchers
         matchers[:] = [each for each in matchers if getattr(each, "hermes", False) is False]
-    for kind in ("line", "cell"):
-        shell.magics_manager.magics[kind].pop("hermes", None)
-    magics = shell.magics_manager.registry.pop("HermesMagics", None)
-    if magics is not None:
+    while (magics := ours(shell)) is not None:
+        shell.configurables.remove(magics)
+        magics.give_back(shell)
         magics.close()
-    if shell.configurables:
-        shell.configurables[:] = [
-            each for each in shell.configurables if type(each).__name__ != "HermesMagics"
-        ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_nb.app.config import Settings
@@ -13,7 +13,12 @@ from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.models.addresses import is_loopback
 from hermes_nb.models.deck import Deck
 from hermes_nb.models.profiles import profile_for
-from hermes_nb.notebook.consent import have_weights
+from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.consent import have_weights, offer_servers
+from hermes_nb.notebook.display.view import can_ask
+
+if TYPE_CHECKING:
+    from hermes_nb.models.servers import Identity
 
 
 class ModelsInUse:
@@ -33,6 +38,8 @@ class ModelsInUse:
         self._ready: ChatModel | None = None
         self._auxiliary: ChatModel | None = None
         self._retired: list[ChatModel] = []
+        self._looked = False
+        self._declined: set[Identity] = set()
 
     @property
     def name(self) -> str:
@@ -65,6 +72,7 @@ class ModelsInUse:
 
     def renew(self) -> None:
         """Build the models that the settings name anew, from the next turn on."""
+        self._looked = False
         if self._auxiliary is not None:
             self._retired.append(self._auxiliary)
             self._auxiliary = None
@@ -82,7 +90,9 @@ class ModelsInUse:
         shell: Any,  # noqa: ANN401 - IPython's shell
         note: Callable[[str], None],
     ) -> None:
-        """See to it that the model can be asked; an embedded one may have a question first."""
+        """See to it that the model can be asked; one that nobody named has a question first."""
+        if can_ask(shell):
+            await self.offer()
         while self._retired:  # its connections, or its child process
             await self._retired.pop().aclose()
         if self._model is None:
@@ -90,6 +100,16 @@ class ModelsInUse:
         if self._ready is not self._model:
             await have_weights(self.main, shell, self._settings(), note)
             self._ready = self._model
+
+    async def offer(self, *, again: bool = False) -> None:
+        """Offer the user, who is there, a server that is found here; `again` also after a no."""
+        if again:
+            self._declined.clear()
+        elif self._given or self._looked:
+            return
+        if await offer_servers(self._settings(), ask_user, self._declined):
+            self.renew()
+        self._looked = True
 
     def another(self) -> tuple[ChatModel, bool]:
         """Return a model for another thread, and whether that thread is to close it."""
@@ -109,10 +129,9 @@ class ModelsInUse:
         end = self._settings().endpoint
         if self._model is not None and is_embedded(self._model):
             return True
-        # Without an address, a name or a key it is a local server that was found, or built in.
-        named = end.model or end.base_url or end.api_key
+        # Without an address, a name or a key it is a local server that was accepted, or built in.
         host = urlsplit(end.base_url).hostname or ""
-        return not named or end.model == EMBEDDED or is_loopback(host)
+        return not end.named or end.model == EMBEDDED or is_loopback(host)
 
     def _built(self) -> ChatModel:
         return build_model(self._settings(), variables=self._variables, deck=self._deck)

@@ -119,7 +119,7 @@ async def rehearsed(host: Host, prompt: str, options: TurnOptions) -> Rehearsal:
             prompt, told_to if options.context else None, pictures=pictures
         )
         head = (Message.system(system),) if system else ()
-        request = Request(messages=(*head, *messages, message), tools=tools)
+        request = Request(messages=(*head, *messages, message), tools=tools, effort=options.effort)
         body = body_of(model, request)
         return Rehearsal(
             model=model.name,

@@ -15,8 +15,8 @@ OTHER = "`%hermes model NAME` goes on with another model"
 BY_BEGINNING = (
     (
         "the provider refused the API key",
-        "`%hermes doctor` says where the key comes from; a new one in OPENAI_API_KEY or in the "
-        ".env of your Hermes home counts from the next turn on",
+        "`%hermes doctor` says where the key comes from; `%hermes key` asks for another, which "
+        "counts from the next turn on",
     ),
     ("the account has no quota left", f"top it up, or {OTHER}"),
     ("the provider limits the rate of requests", f"run the cell again in a while, or {OTHER}"),
@@ -45,7 +45,7 @@ BY_BEGINNING = (
     ),
     (
         "no API key",
-        "put the key into the environment or into .env of your Hermes home, not into the notebook",
+        "`%hermes key` asks for one; it does not belong in the notebook",
     ),
     ("the server answered with a web page", "it mostly ends in /v1"),
     ("the server's answer is no chat completion", "it mostly ends in /v1"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes_nb.app.build import open_store
 from hermes_nb.app.checkpoints.checkpoints import Checkpoints
-from hermes_nb.app.config import Settings
+from hermes_nb.app.config import Settings, load_settings
 from hermes_nb.app.equipment import Equipment
 from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.knowledge import Knowledge
@@ -30,7 +30,6 @@ from hermes_nb.models.modes import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
 from hermes_nb.notebook.cells.document import NotebookDocument
-from hermes_nb.notebook.choices import Choices
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.display.transcript import Transcript
@@ -38,9 +37,9 @@ from hermes_nb.notebook.display.view import View, can_ask, has_kernel
 from hermes_nb.notebook.endings import Stopped, TurnFailed
 from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.models_in_use import ModelsInUse
 from hermes_nb.notebook.outfit import Outfit
+from hermes_nb.notebook.permission import Permission
 from hermes_nb.notebook.rehearsal import rehearse
 from hermes_nb.notebook.tools_in_use import ToolsInUse, own_tools
 from hermes_nb.notebook.turns import take
@@ -52,8 +51,9 @@ from hermes_nb.safety.markup import escape
 class Resident:
     """The agent of one kernel.
 
-    `overrides` are the traitlets' values, asked for whenever settings are read. `say` shows a line
-    of ours outside of a turn.
+    `overrides` are the traitlets' values, asked for whenever settings are read, and `began` is the
+    approval mode that they had at first. `say` shows a line of ours outside of a turn. `unsent` are
+    prompts that were stopped before there was a session to keep them in: the next turn's has them.
     """
 
     def __init__(
@@ -61,16 +61,23 @@ class Resident:
         shell: Any,  # noqa: ANN401 - IPython's shell
         *,
         overrides: Callable[[], Mapping[str, Any]] = dict,
+        began: Callable[[], str] = str,
         say: Callable[[str], None],
+        unsent: list[str] | None = None,
     ) -> None:
         self.shell = shell
         self.last: Transcript | None = None
         self.view: View | None = None
         self.turn: Turn | None = None
+        self.unsent = [] if unsent is None else unsent
         self.happenings = Happenings()
         self.jobs = Jobs()
         self.guard = Guard()
-        self._choices = Choices(overrides)
+        self.permission = Permission(
+            shell, self.guard, notebook=lambda: self.notebook, began=began, note=self.note
+        )
+        self._overrides = overrides
+        self._chosen: dict[str, Any] = {}
         self._say = say
         self.deck = build_deck(
             self.settings,
@@ -106,7 +113,16 @@ class Resident:
 
     def settings(self, **options: object) -> Settings:
         """Return the settings as they are now; `options` that are not None come first."""
-        return self._choices.settings(**options)
+        wished = {name: value for name, value in options.items() if value is not None}
+        return load_settings(overrides={**self._overrides(), **self._chosen, **wished})
+
+    def _choose(self, key: str, value: object) -> None:
+        """Choose a value from now on, None for what it would be without; raise `ConfigError`."""
+        wanted = {**self._chosen, key: value}
+        load_settings(
+            overrides={**self._overrides(), **wanted}
+        )  # what cannot be used is not chosen
+        self._chosen = wanted
 
     @property
     def store(self) -> SessionStore:
@@ -145,13 +161,12 @@ class Resident:
         options.check(prompt)
         if self.view is not None:
             raise SessionBusy(BUSY)
-        with stoppable() as stop:
-            if options.dry_run:
-                await rehearse(self, prompt, options, show=self._say)
-                return ""
-            await take(self, prompt, options)
+        if options.dry_run:
+            await rehearse(self, prompt, options, show=self._say)
+            return ""
+        await take(self, prompt, options)
         turn = self.turn
-        if stop.stopped or turn is None or turn.reason == "interrupted":
+        if turn is None or turn.reason == "interrupted":
             message = "stopped"
             raise Stopped(message)
         if turn.reason == "failed":
@@ -223,7 +238,7 @@ class Resident:
 
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
-        self._choices.choose("model", name)
+        self._choose("model", name)
         self.use(None)
 
     def change_models(self) -> None:
@@ -231,8 +246,8 @@ class Resident:
         self._outfit.change_models()
 
     def choose_approval(self, mode: str) -> None:
-        """Set the approval mode; raise `ConfigError` for one that does not exist."""
-        self._choices.choose("approve", mode)
+        """Set the approval mode; raise `ConfigError` for one that may not be chosen."""
+        self.configure("approve", mode)
 
     def switch_cassette(self, mode: CassetteMode) -> None:
         """Record, replay, both or neither from the next turn on."""
@@ -241,7 +256,12 @@ class Resident:
 
     def configure(self, key: str, value: object) -> None:
         """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
-        self._choices.choose(key, value)
+        if key == "approve":
+            self.permission.check()
+            mode = self.settings(approve=value).approve
+            self._choose(key, value and self.permission.granted(mode))
+            return
+        self._choose(key, value)
         self._outfit.renew()
 
     @property
@@ -255,6 +275,8 @@ class Resident:
         self._outfit.close()
         if self.session is not None:
             self.session.leave()
+        if self._store is not None:
+            self._store.close()
 
     @property
     def _looks_back(self) -> bool:
@@ -262,7 +284,9 @@ class Resident:
         return can_ask(self.shell) and self.models.can_learn
 
     def tell_what_was_learned(self, session: Session) -> None:
-        """Say what the reviews since the last turn have saved."""
+        """Say what waits for the user, and what the reviews since the last turn have saved."""
+        if can_ask(self.shell):
+            self.reviews.tell_what_waits()
         if not self._looks_back:
             return
         self.reviews.watch(session)

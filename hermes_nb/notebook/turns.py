@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 
@@ -17,9 +18,8 @@ from hermes_nb.core.text import one_line
 from hermes_nb.models.profiles import seeing
 from hermes_nb.notebook.bridge.rejoining import rejoined
 from hermes_nb.notebook.bridge.user_widgets import widgets_live
-from hermes_nb.notebook.display.quiet import StatusView
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.view import View, make_view
+from hermes_nb.notebook.display.view import StatusView, View, make_view
 from hermes_nb.notebook.host import Host
 from hermes_nb.notebook.input.attachments import Attachment, attachments
 from hermes_nb.notebook.input.options import TurnOptions
@@ -47,9 +47,16 @@ async def take(host: Host, prompt: str, options: TurnOptions) -> None:
     shown = view.transcript
     alone = isinstance(view, StatusView)
     beside = nullcontext() if alone else rejoined(host.shell, host.desk.frontend, shown)
-    async with beside, widgets_live(host.shell):
-        with _showing(host, view), _approving(host, options, settings):
-            await _run(host, prompt, options, shown, [view, follow])
+    try:
+        async with beside, widgets_live(host.shell):
+            with _showing(host, view), _approving(host, options, settings):
+                await _run(host, prompt, options, shown, [view, follow])
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        if not any(isinstance(event, TurnStarted) for event in events):
+            host.unsent.append(prompt)
+            if host.session is not None and not (options.new or options.session):
+                await _keep_unsent(host, host.session)
+        raise
     _take_other_settings(host)
 
 
@@ -69,6 +76,7 @@ async def _run(
         require_eyes(host, host.models.main)
         pictures = attachments(options.images, host.shell)
     session = prepare(host, prompt, options)
+    await _keep_unsent(host, session)
     host.tell_what_was_learned(session)
     transcript.model = session.agent.model.name
     session.use(host.tools_in_use.chosen(options.tools))
@@ -80,10 +88,18 @@ async def _run(
         sinks=sinks,
         max_requests=options.max_requests or host.settings().max_requests,
         budgets=budgets(host, options),
+        effort=options.effort,
     )
     async with aclosing(turn) as running:
         async for _ in running:
             pass
+
+
+async def _keep_unsent(host: Host, session: Session) -> None:
+    """Add the prompts that were stopped before their turns began, each as a turn that was."""
+    while host.unsent:
+        async with aclosing(session.agent.run(host.unsent.pop(0))) as stopped:
+            await anext(stopped)
 
 
 def prepare(host: Host, prompt: str, options: TurnOptions) -> Session:
@@ -163,7 +179,9 @@ def _showing(host: Host, view: View) -> Iterator[None]:
 @contextmanager
 def _approving(host: Host, options: TurnOptions, settings: Settings) -> Iterator[None]:
     mode = host.guard.mode
-    host.guard.mode = options.approve or settings.approve
+    host.guard.mode = host.permission.granted(options.approve or settings.approve)
+    host.guard.required = settings.sandbox.required
+    host.guard.sandboxed = settings.sandbox.use != "off"
     try:
         yield
     finally:

@@ -142,6 +142,13 @@ class Prompt:
         prompt = cls(tuple(layers))
         return prompt if prompt.text == text else cls((Layer(name="system prompt", text=text),))
 
+    def without(self, *names: str) -> Self:
+        """Return the prompt without the layers of these names."""
+        gone = set(names)
+        return type(self)(
+            tuple(layer for layer in self.layers if gone.isdisjoint(layer.name.split(", ")))
+        )
+
     def with_note(self, note: str) -> Self:
         """Return the prompt with a last layer that says `note`."""
         kept = tuple(layer for layer in self.layers if layer.name != "note")

@@ -1,23 +1,30 @@
-"""The one decision point: a call runs, asks first, or is refused.
+"""The one decision point: a call runs, asks first, or is refused, and in which way it runs.
 
-The mode says how much trust there is; the command policy has a say on every shell command and the
-last word on destruction, in every mode. What the user answered with "always" is remembered as a
-shape, the narrowest description that makes sense: the very same command, the very same file, or
-running Python at all. Once a turn has read text that may carry somebody else's instructions, what
-could carry secrets out or plant something for later asks, whatever the mode and the answers before.
+The mode says how much trust there is. A shell command is judged by the grammar in every mode: what
+only reads runs as a plan without a shell, what a sandbox can hold runs there read-only, and the
+rest asks for exactly the profile that it would run in. What outlives the session (instruction
+files, start-up files, hooks) asks in every mode, and so does whatever could carry something out or
+plant something while text from outside is in the conversation. What the user answered with "always"
+holds for the very same thing with the same content, until the kernel ends.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Literal
 
-from hermes_nb.core.text import head_tail
-from hermes_nb.core.tools import Risk, Tool
-from hermes_nb.safety.policy import assess
+from hermes_nb.core.messages import Message
+from hermes_nb.core.tools import Arguments, Risk, Tool
+from hermes_nb.safety.content import contents, scripts
+from hermes_nb.safety.grammar import Need, Place, Plan, judge
+from hermes_nb.safety.grammar import Verdict as Judgement
+from hermes_nb.safety.protected import why_later
+from hermes_nb.safety.provenance import outside, taken
+from hermes_nb.safety.sandbox import Profile, level
 from hermes_nb.safety.visible import visible
 
 Mode = Literal["ask", "edits", "all", "never"]
@@ -26,146 +33,306 @@ Verdict = Literal["allow", "ask", "deny"]
 _FREE: dict[Mode, frozenset[Risk]] = {
     "ask": frozenset({Risk.READ, Risk.REMEMBER}),
     "edits": frozenset({Risk.READ, Risk.REMEMBER, Risk.WRITE}),
-    "all": frozenset(Risk),
+    "all": frozenset(Risk) - {Risk.LATER},
     "never": frozenset({Risk.READ}),
 }
 _WHY = {
     Risk.READ: "it reads",
     Risk.REMEMBER: "it changes what Hermes remembers",
     Risk.WRITE: "it changes files",
+    Risk.LATER: "what it writes is run or obeyed later",
     Risk.EXECUTE: "it runs code",
     Risk.NETWORK: "it uses the network",
 }
-_NETWORK = re.compile(
-    r"https?://|ftp://|\b(?:curl|wget|nc|ncat|netcat|socat|telnet|ssh|scp|sftp|rsync|ftp|dig|nslookup"
-    r"|host|ping|aria2c?|httpie|xh|sendmail|mail|gh|aws|gsutil|gcloud|az|rclone|pip3?|uv|conda|npm|npx"
-    r"|docker|requests|httpx|aiohttp|urllib\d?|socket|smtplib|ftplib|paramiko|boto3?|websockets?"
-    r"|urlopen|urlretrieve)\b|\bgit\b.*\b(?:push|fetch|pull|clone|remote)\b|/dev/tcp/"
-)
-"""What reaches the network by name. Code can always hide it: this is a courtesy, no boundary."""
-_CONTENT_SHOWN = 4_000
-"""Characters shown of a file's new content. Commands and code are always shown whole."""
+_LASTING = frozenset({"memory", "skills"})
+"""Toolsets whose writes are read again in every later session."""
+_KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
+"""Tools whose code can be refused the network while it runs."""
+_MAGIC = re.compile(r"%hermes\b|_magic\(\s{0,9}['\"]hermes|\bhermes_nb\b")
+"""What makes a cell one that starts an agent."""
+_PROFILES = {
+    Need.WRITE: Profile.WORKSPACE,
+    Need.GIT: Profile.GIT,
+    Need.ENVIRONMENT: Profile.ENVIRONMENT,
+    Need.NETWORK: Profile.WORKSPACE | Profile.NETWORK,
+    Need.HOME: Profile.WORKSPACE | Profile.HOME,
+    Need.CREDENTIALS: Profile.OUTSIDE,
+}
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How a command runs: by a plan without a shell, else by a shell within a profile.
+
+    `watched` says that what it changes of what runs later is put back until the user agrees;
+    `offline` is for code in the kernel, which is refused the network as far as Python tells of it.
+    """
+
+    profile: Profile = Profile.READ
+    plan: Plan = ()
+    needs: frozenset[Need] = frozenset()
+    watched: bool = True
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What happens to a call. `shown` is what would run, `shape` what "always" would remember."""
+    """What happens to a call.
+
+    `shown` is what would run, whole. `shape` is the key under which "always" is remembered, "" for
+    a question that no earlier answer settles, and `lasting` what it would cover, in words. `way` is
+    how a command runs.
+    """
 
     verdict: Verdict
-    why: str
-    shown: str
-    shape: str
+    why: str = ""
+    shown: str = ""
+    shape: str = ""
+    lasting: str = ""
+    way: Way | None = None
 
 
 @dataclass(slots=True)
 class Guard:
-    """Decides on calls; `mode` may change between turns, `remembered` holds shapes.
+    """Decides on calls; `mode` may change between turns, `remembered` maps shapes to ways.
 
-    The set is kept, not copied, so that whoever made it can store it with the notebook. `tainted`
-    says what untrusted text the running turn has read, "" for none.
+    `required` is the least level of sandbox, "" for any: where there is less, no command runs but
+    those that are known to only read. `sandboxed` says whether there is to be one at all.
     """
 
     mode: Mode = "ask"
-    remembered: set[str] = field(default_factory=set)
-    tainted: str = ""
+    remembered: dict[str, Way | None] = field(default_factory=dict)
+    required: str = ""
+    sandboxed: bool = True
+
+    asks: ClassVar[bool] = True
+    """Whether a question can be put to the user at all."""
 
     def watches(self, tool: Tool) -> bool:
         """Say whether calls of a tool are decided on at all; in no mode does a mere read ask."""
         return tool.risk is not Risk.READ
 
-    def may_ask(self, tool: Tool) -> bool:
+    def may_ask(self, tool: Tool) -> bool:  # noqa: ARG002 - whichever it is
         """Say whether a call of this tool could put a question to the user as things are."""
-        if self.mode != "never" and (tool.risk_of or (self.tainted and tool.risk in _CARRIES)):
-            return True
-        return self.mode != "never" and tool.risk not in _FREE[self.mode]
+        return self.asks and self.mode != "never"
 
-    def decide(self, tool: Tool, arguments: Mapping[str, Any]) -> Decision:
-        """Return the verdict on a call whose arguments are valid."""
-        verdict, why = self._verdict(tool, arguments)
-        shape = shape_of(tool, arguments)
-        if verdict == "ask" and shape in self.remembered:
-            verdict, why = "allow", "the user allowed it for this notebook"
-        if verdict == "allow" and self.tainted and (what := _carries(tool, arguments)):
-            verdict, why = "ask", f"{what} after this turn read {self.tainted}"
-        return Decision(verdict, visible(why), shown(tool, arguments), shape)
-
-    def remember(self, shape: str) -> None:
-        """Let calls of this shape run without asking from now on."""
-        self.remembered.add(shape)
-
-    def taint(self, what: str) -> None:
-        """Note that the running turn has read `what`, which may hold somebody's instructions."""
-        self.tainted = self.tainted or what
-
-    def begin_turn(self) -> None:
-        """Forget what the turn before has read."""
-        self.tainted = ""
-
-    def _verdict(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Verdict, str]:
+    def decide(
+        self, tool: Tool, arguments: Arguments, *, messages: Sequence[Message] = ()
+    ) -> Decision:
+        """Return the verdict on a call whose arguments are valid, made after these messages."""
         command = _command(tool, arguments)
-        assessment = assess(command) if command is not None else None
-        if assessment and assessment.decision == "deny":
-            return "deny", f"the policy refuses it in every mode: {assessment.reason}"
-        if _risk(tool, arguments) in _FREE[self.mode]:
-            return "allow", ""
+        if command is not None:
+            return self._command(command, tool, arguments, messages)
+        shows, risk = shown(tool, arguments), _risk(tool, arguments)
+        if why := self._why(tool, arguments, messages):
+            return Decision(verdict="ask", why=visible(why), shown=shows)
+        free, shape = risk in _FREE[self.mode], shape_of(tool, arguments)
+        if self.mode == "never" and not free:
+            why = f"{_told(tool, risk)}, and approvals are set to never"
+            return Decision(verdict="deny", why=why, shown=shows)
+        if free or shape in self.remembered:
+            held = tool.name in _KERNEL and outside(messages)
+            way = Way(offline=True) if held else None
+            return Decision(verdict="allow", shown=shows, way=way)
+        told = lasting(tool, arguments)
+        return Decision(
+            verdict="ask", why=_told(tool, risk), shown=shows, shape=shape, lasting=told
+        )
+
+    def remember(self, shape: str, way: object = None) -> None:
+        """Let calls of this shape run without asking from now on, in this way."""
+        self.remembered[shape] = way if isinstance(way, Way) else None
+
+    def _why(self, tool: Tool, arguments: Arguments, messages: Sequence[Message]) -> str:
+        """Return what makes a call ask whatever the mode and the answers before, "" for nothing."""
+        risk = _risk(tool, arguments)
+        if self.mode == "never" or risk is Risk.READ:
+            return ""
+        if risk is Risk.LATER:
+            return _later(tool, arguments) or _WHY[risk]
+        lasts = risk is Risk.REMEMBER or tool.toolset in _LASTING
+        reaches = lasts or (tool.name not in _KERNEL and risk in (Risk.EXECUTE, Risk.NETWORK))
+        if reaches and (where := outside(messages)):
+            what = _told(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
+            return f"{what}, and {where} holds text from outside"
+        if lasts and (passage := taken(_wording(tool, arguments), messages)):
+            return f"its wording is not yours or the agent's own: “{passage}”"
+        return ""
+
+    def _command(
+        self,
+        command: str,
+        tool: Tool,
+        arguments: Arguments,
+        messages: Sequence[Message],
+    ) -> Decision:
+        """Return the verdict on a shell command, and how it runs."""
+        root = tool.root or Path()
+        directory = root / str(arguments.get("workdir") or ".")
+        confines = self.sandboxed and level().name != "none"
+        place = Place(workspace=root, directory=directory, home=Path.home(), hidden=confines)
+        judged = judge(command, place)
+        decision = Decision(
+            verdict="allow",
+            shown=shown(tool, arguments),
+            shape=shape_of(tool, arguments),
+            lasting=_same(directory),
+            way=Way(Profile.READ if confines else Profile.OUTSIDE, judged.plan, judged.needs),
+        )
+        if refused := self._refusal(judged):
+            return replace(decision, verdict="deny", why=visible(refused))
+        where = outside(messages)
+        if self.mode == "all" and not where:
+            return replace(decision, way=Way(Profile.OUTSIDE, needs=judged.needs))
+        known = self.remembered.get(decision.shape)
+        if known is not None and not (where and _reaches_out(known.profile)):
+            return replace(decision, way=known)
+        if judged.decision in ("allow", "confine"):
+            return decision
+        profile = profile_for(judged.needs) if confines else Profile.OUTSIDE
+        way = Way(profile, needs=judged.needs, watched=Need.CREDENTIALS not in judged.needs)
+        if where and _reaches_out(profile):
+            why = visible(f"{judged.reason}, and {where} holds text from outside")
+            return replace(decision, verdict="ask", why=why, shape="", lasting="", way=way)
+        if self.mode == "all":
+            return replace(decision, way=way)
+        return replace(decision, verdict="ask", why=visible(judged.reason), way=way)
+
+    def _refusal(self, judged: Judgement) -> str:
+        """Return why a command does not run at all, "" if it may."""
+        if judged.decision == "deny":
+            return f"the policy refuses it in every mode: {judged.reason}"
         if self.mode == "never":
-            return "deny", f"{_why(tool)}, and approvals are set to never"
-        if assessment:
-            return assessment.decision, assessment.reason
-        return "ask", _why(tool)
+            return f"{_WHY[Risk.EXECUTE]}, and approvals are set to never"
+        if judged.decision != "allow" and not level().meets(self.required):
+            return (
+                f"a sandbox of the level {self.required} is required, and there is {level().name}"
+            )
+        return ""
 
 
-_CARRIES = frozenset({Risk.NETWORK, Risk.REMEMBER, Risk.EXECUTE})
-_LASTING = frozenset({"memory", "skills"})
-"""Toolsets whose writes are read again in every later session."""
+def _reaches_out(profile: Profile) -> bool:
+    """Say whether a profile lets a command carry something out of the workspace."""
+    return bool(profile & (Profile.NETWORK | Profile.HOME | Profile.OUTSIDE))
 
 
-def _risk(tool: Tool, arguments: Mapping[str, Any]) -> Risk:
-    return tool.risk if tool.risk_of is None else tool.risk_of(arguments)
+_UNCONFINED = "code in the kernel runs without a sandbox and may use the network"
 
 
-def _carries(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """Return how a call could carry something out or plant something for later, or ""."""
-    if tool.toolset in _LASTING and tool.risk is not Risk.READ:
-        return _WHY[Risk.REMEMBER]
-    if tool.risk in (Risk.NETWORK, Risk.REMEMBER):
-        return _WHY[tool.risk]
-    if tool.risk is Risk.EXECUTE:
-        said = " ".join(value for value in arguments.values() if isinstance(value, str))
-        return _WHY[Risk.NETWORK] if _NETWORK.search(said) else ""
+def profile_for(needs: frozenset[Need]) -> Profile:
+    """Return the least profile that covers what a command wants, on this machine."""
+    profile = Profile.WORKSPACE
+    for need in needs:
+        profile |= _PROFILES[need]
+    found = level().name
+    if Profile.OUTSIDE in profile or found == "none":
+        return Profile.OUTSIDE
+    if found == "landlock" and Profile.NETWORK in profile:
+        return Profile.OUTSIDE  # Landlock cannot let a command reach the network and no more
+    return profile
+
+
+def _risk(tool: Tool, arguments: Arguments) -> Risk:
+    """Return the risk of one call: a write that is run or obeyed later is one of its own."""
+    risk = tool.risk if tool.risk_of is None else tool.risk_of(arguments)
+    return Risk.LATER if risk is Risk.WRITE and _later(tool, arguments) else risk
+
+
+def _later(tool: Tool, arguments: Arguments) -> str:
+    """Return why what a call writes would be run or obeyed later, "" if it would not."""
+    texts = [value for value in arguments.values() if isinstance(value, str)]
+    if tool.toolset == "notebook":
+        starts = any(map(_MAGIC.search, texts))
+        return "the cell would start an agent when it is run" if starts else ""
+    root = tool.root or Path()
+    for name in tool.paths:
+        given = arguments.get(name)
+        for path in given if isinstance(given, list | tuple) else [given]:
+            if not isinstance(path, str):
+                continue
+            if why := why_later(root / path, root):
+                return f"{path} is {why}, which is run or obeyed later"
+            if path.endswith(".ipynb") and any(_MAGIC.search(_unescaped(each)) for each in texts):
+                return f"{path} would start an agent when it is run"
     return ""
 
 
-def _why(tool: Tool) -> str:
+def _unescaped(text: str) -> str:
+    """Return JSON as its strings read: without escapes of letters, lists of strings joined."""
+    text = re.sub(r"\\u00([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), text)
+    return re.sub(r'"\s{0,99},\s{0,99}"', "", text)
+
+
+def _told(tool: Tool, risk: Risk) -> str:
     """Return what makes a tool worth a question."""
-    if tool.toolset == "notebook" and tool.risk is Risk.WRITE:
+    if tool.toolset == "notebook" and risk is Risk.WRITE:
         return "it changes the notebook"
     if tool.toolset in _LASTING:
         return _WHY[Risk.REMEMBER]
-    return _WHY[tool.risk]
+    return _WHY[risk]
 
 
-def shape_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
+def _wording(tool: Tool, arguments: Arguments) -> str:
+    """Return the text that a call would make last."""
+    if tool.wording is not None:
+        return tool.wording(arguments)
+    return "\n".join(value for value in arguments.values() if isinstance(value, str))
+
+
+def shape_of(tool: Tool, arguments: Arguments) -> str:
     """Return the key under which "always" is remembered: as narrow as the next call may be alike.
 
-    A command is remembered to the letter and with its directory; code only as "this tool", since no
-    two snippets are the same; a change of files by the files; everything else by the tool.
+    A command is remembered to the letter, with its directory and the files that it names as they
+    are; what runs a file, by that file's content; code only as "this tool", since no two snippets
+    are the same; a change of files by the files; everything else by the tool.
     """
     command = _command(tool, arguments)
+    root = tool.root or Path()
     if command is not None:
-        return json.dumps([tool.name, command, arguments.get("workdir") or "."])
+        workdir = str(arguments.get("workdir") or ".")
+        return json.dumps([tool.name, command, workdir, contents(command, root / workdir)])
     if tool.paths:
-        return json.dumps([tool.name, *(str(arguments.get(name, ".")) for name in tool.paths)])
+        paths = [str(arguments.get(name, ".")) for name in tool.paths]
+        runs = contents(" ".join(paths), root) if tool.risk is Risk.EXECUTE else {}
+        return json.dumps([tool.name, *paths, runs])
     return tool.name
 
 
-def shown(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """Return exactly what would run, with nothing hidden: no ANSI, no right-to-left tricks."""
+def lasting(tool: Tool, arguments: Arguments) -> str:
+    """Return in words what "always" covers."""
+    if tool.paths and tool.risk is Risk.EXECUTE:
+        named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
+        return f"{tool.name} of {named} as it is now, until this kernel ends"
+    if tool.paths:
+        named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
+        return f"any {tool.name} of {named}, until this kernel ends"
+    if "code" in arguments:
+        return "any Python code, until this kernel ends"
+    return f"any {tool.name}, until this kernel ends"
+
+
+def _same(directory: Path) -> str:
+    return (
+        f"this very command in {directory.name or directory}, while the files that it names stay "
+        "as they are, until this kernel ends"
+    )
+
+
+def shown(tool: Tool, arguments: Arguments) -> str:
+    """Return exactly what would run, whole, with nothing hidden: no ANSI, no tricks of direction.
+
+    A script that a command names is shown behind it.
+    """
     command = _command(tool, arguments)
     if command is not None:
         place = arguments.get("workdir")
         where = f"\n(in {visible(str(place))})" if place else ""
-        return visible(command, lines=True) + where
+        directory = (tool.root or Path()) / str(place or ".")
+        files = (
+            f"\n\n--- {visible(name)} ---\n{visible(text, lines=True)}"
+            for name, text in scripts(command, directory)
+        )
+        return visible(command, lines=True) + where + "".join(files)
     if isinstance(code := arguments.get("code"), str):
         return visible(code, lines=True)
     return "\n".join(
@@ -174,7 +341,7 @@ def shown(tool: Tool, arguments: Mapping[str, Any]) -> str:
     )
 
 
-def _command(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+def _command(tool: Tool, arguments: Arguments) -> str | None:
     """Return the shell command of a call, if it is one."""
     command = arguments.get("command")
     return command if tool.toolset == "terminal" and isinstance(command, str) else None
@@ -183,7 +350,7 @@ def _command(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
 def _argument(name: str, value: object) -> str:
     """Return one argument as `name: value`, longer text as a block that is marked like a diff."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = visible(head_tail(text, _CONTENT_SHOWN), lines=True)
+    text = visible(text, lines=True)
     if "\n" not in text:
         return f"{name}: {text}"
     mark = "-" if name == "old" else "+"

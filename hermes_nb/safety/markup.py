@@ -17,9 +17,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hermes_nb.safety.markdown.formulas import BACKSLASH, DOLLAR, ORDERS
-from hermes_nb.safety.markdown.prose import clean
-from hermes_nb.safety.markdown.tags import begins_html, folds_close, kept_tags
+from hermes_nb.safety.markdown import (
+    BACKSLASH,
+    DOLLAR,
+    ORDERS,
+    begins_html,
+    clean,
+    folds_close,
+    kept_tags,
+)
 from hermes_nb.safety.visible import readable, visible
 
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")

@@ -1,106 +1,32 @@
 """Which paths hold secrets, or run as code behind the user's back, and so are not the model's.
 
-Two lists: what must not be read (keys, tokens, password files) and what must not be written (the
-same, and whatever a program later runs or obeys without asking: git hooks, Jupyter and IPython
-start-up, shell start-up, MCP servers, the home of Hermes). The check is by name, on the path as
-given and on where it really leads; it never opens a file. Names compare without case, because on
-some file systems `.GIT` is `.git`.
+Three lists: what must not be read (keys, tokens, password files), what the file tools must not
+write (the same, and what a program obeys without asking: git hooks, start-up files, the home of
+Hermes), and what runs later or instructs an agent, which is asked about. The check is by name, on
+the path as given and on where it really leads; it never opens a file. A second name of a secret (a
+hard link) is known by its inode, which `survey` finds.
+
+That is the walk that a sandbox needs before it hides secrets: it lists names, and does not read
+directories again whose time has not changed.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.machinery
 import os
-from collections.abc import Callable
-from fnmatch import fnmatchcase
-from itertools import pairwise
+import stat
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-_SECRET_DIRECTORIES = {
-    ".ssh": "SSH keys",
-    ".gnupg": "GPG keys",
-    ".aws": "AWS credentials",
-    ".azure": "Azure credentials",
-    ".kube": "Kubernetes credentials",
-    ".password-store": "passwords",
-}
-_SECRET_PAIRS = {
-    (".config", "gcloud"): "Google Cloud credentials",
-    (".config", "gh"): "a GitHub token",
-    (".docker", "config.json"): "registry credentials",
-    ("jupyter", "runtime"): "connection keys of running kernels and servers",
-    ("etc", "*shadow"): "password hashes",
-    (".hermes", "config.yaml"): "the configuration of Hermes, which may hold keys",
-    (".streamlit", "secrets.toml"): "secrets",
-    (".huggingface", "token"): "a Hugging Face token",
-    ("huggingface", "token"): "a Hugging Face token",
-    (".kaggle", "kaggle.json"): "a Kaggle key",
-}
-_SECRET_FILES = {
-    ".envrc": "environment secrets",
-    ".netrc": "passwords",
-    "_netrc": "passwords",
-    ".pgpass": "database passwords",
-    ".my.cnf": "database passwords",
-    ".npmrc": "a registry token",
-    ".pypirc": "a registry token",
-    ".git-credentials": "git passwords",
-    ".htpasswd": "password hashes",
-    ".vault-token": "a Vault token",
-    "credentials": "credentials",
-    "credentials.json": "credentials",
-    "application_default_credentials.json": "Google Cloud credentials",
-    "client_secret*.json": "a client secret",
-    ".*_history": "what was typed, passwords among it",
-    "id_rsa": "an SSH key",
-    "id_dsa": "an SSH key",
-    "id_ecdsa*": "an SSH key",
-    "id_ed25519*": "an SSH key",
-    "*.key": "a private key",
-    "*.p12": "a private key",
-    "*.pem": "a private key or certificate",
-    "*.pfx": "a private key",
-    "*.kdbx": "a password database",
-    "*.ppk": "an SSH key",
-}
-_ENV_EXAMPLES = (".example", ".sample", ".template", ".dist", ".defaults")
-"""`.env.example` and its like are made to be shared."""
+from hermes_nb.safety.names import NOT_IMPORTED, NOT_WALKED, known_names, secret, secret_file
 
-_RUN_DIRECTORIES = {
-    ".git": "git's own files, hooks among them",
-    ".husky": "git hooks",
-    ".jupyter": "Jupyter's configuration",
-    ".ipython": "IPython's start-up",
-    ".hermes": "the home of Hermes; its own tools change that",
-}
-_RUN_PAIRS = {
-    ("share", "jupyter"): "Jupyter's kernels and extensions",
-    ("etc", "jupyter"): "Jupyter's configuration",
-    ("library", "jupyter"): "Jupyter's kernels and extensions",
-    (".cursor", "mcp.json"): "an MCP configuration",
-    (".vscode", "mcp.json"): "an MCP configuration",
-    (".vscode", "tasks.json"): "tasks that an editor runs",
-    (".claude", "settings*.json"): "an agent's configuration",
-}
-_RUN_FILES = {
-    ".mcp.json": "an MCP configuration",
-    "mcp.json": "an MCP configuration",
-    "jupyter_*config.py": "Jupyter's configuration",
-    "jupyter_*config.json": "Jupyter's configuration",
-    "ipython_*config.py": "IPython's configuration",
-    "ipython_*config.json": "IPython's configuration",
-    "sitecustomize.py": "code that every Python runs",
-    "usercustomize.py": "code that every Python runs",
-    ".bashrc": "shell start-up",
-    ".bash_profile": "shell start-up",
-    ".bash_login": "shell start-up",
-    ".bash_logout": "shell start-up",
-    ".profile": "shell start-up",
-    ".zshrc": "shell start-up",
-    ".zshenv": "shell start-up",
-    ".zprofile": "shell start-up",
-    ".gitconfig": "git's configuration",
-    "authorized_keys": "SSH logins",
-}
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a directory's time tells of every change, on coarse file systems too."""
+_MOST_KEPT = 50_000
 
 
 def why_protected(path: Path, root: Path, *, write: bool) -> str:
@@ -112,52 +38,298 @@ def why_protected(path: Path, root: Path, *, write: bool) -> str:
     for candidate in dict.fromkeys((given, Path(os.path.realpath(given)))):
         if reason := _reason(candidate, write=write):
             return reason
+    return second_name(given, root)
+
+
+def second_name(path: Path, root: Path) -> str:
+    """Say that `path` is a hard link to a secret of `root` or the home; "" if it is not."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return ""
+    if found.st_nlink < 2 or not stat.S_ISREG(found.st_mode):  # noqa: PLR2004 - itself and another
+        return ""
+    linked = (found.st_dev, found.st_ino) in survey(root, home=Path.home()).linked
+    return "a second name of a secret file" if linked else ""
+
+
+def secret_name(parts: tuple[str, ...]) -> str:
+    """Return the component of a path that holds secrets, "" if none does."""
+    return secret(tuple(part.casefold() for part in parts))[0]
+
+
+def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset()) -> str:
+    """Return what a path would reveal; "" if it looks harmless.
+
+    A `PurePath` is judged by its name alone, a `Path` also by where it leads and what is there:
+    insides of processes, devices, sockets; `linked` are inodes of secrets with a second name.
+    """
+    reason = secret(tuple(part.casefold() for part in path.parts))[1]
+    if reason or not isinstance(path, Path):
+        return reason
+    try:
+        real = Path(os.path.realpath(path))
+        reason = secret(tuple(part.casefold() for part in real.parts))[1] or _special(real)
+        found = None if reason else real.stat()
+    except (OSError, ValueError):
+        return reason
+    if found is None or str(real) == os.devnull:
+        return reason
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        return "no ordinary file"
+    return "a second name of a secret file" if (found.st_dev, found.st_ino) in linked else ""
+
+
+def why_later(path: Path, root: Path) -> str:
+    """Return what would run or obey a file at `path` later, or be instructed by it; "" if nothing.
+
+    A relative path is taken from `root`; the file need not exist.
+    """
+    given = Path(os.path.abspath(root / path))
+    home, real = hermes_home(), Path(os.path.realpath(given))
+    if home in (real, *real.parents):
+        return known_names("run").folders[".hermes"]
+    for candidate in dict.fromkeys((given, real)):
+        below = candidate.relative_to(root) if candidate.is_relative_to(root) else candidate
+        parts = tuple(part.casefold() for part in below.parts)
+        found = known_names("later").named(parts)[1]
+        if found := found or shadows(candidate, root):
+            return found
     return ""
 
 
-def why_secret(path: PurePath) -> str:
-    """Return what a path would reveal, by its name alone; "" if it looks harmless."""
-    return _secret(tuple(part.casefold() for part in path.parts))
+def shadows(path: Path, root: Path) -> str:
+    """Say that a file would be imported in place of a module that is installed."""
+    name, dot, ending = path.name.partition(".")
+    if dot + ending not in importlib.machinery.all_suffixes():
+        return ""
+    folder, name = (
+        (path.parent.parent, path.parent.name) if name == "__init__" else (path.parent, name)
+    )
+    if name in NOT_IMPORTED or name not in _installed(_folders_of_modules()):
+        return ""
+    inside = (folder / "__init__.py").exists() and folder != root and str(folder) not in sys.path
+    if inside and not any(folder.glob("*.ipynb")):
+        return ""
+    return f"imported in place of the installed module {name!r}"
+
+
+def _folders_of_modules() -> tuple[tuple[str, int], ...]:
+    places = (place for place in sys.path if PurePath(place).name in NOT_WALKED)
+    return tuple((place, os.stat(place).st_mtime_ns) for place in places if os.path.isdir(place))
+
+
+@functools.lru_cache(maxsize=4)
+def _installed(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
+    """Return the names that `import` finds in the standard library and in `folders`."""
+    names = {"hermes_nb", *sys.stdlib_module_names}
+    for folder, _ in folders:
+        names |= {name.partition(".")[0] for name in os.listdir(folder) if "-" not in name}
+    return frozenset(names)
 
 
 def _reason(path: Path, *, write: bool) -> str:
     parts = tuple(part.casefold() for part in path.parts)
-    if reason := _secret(parts):
+    if reason := secret(parts)[1]:
         return reason
-    home = _hermes_home()
+    home = hermes_home()
     if path == home / "config.yaml":
         return "the configuration of Hermes, which may hold keys"
     if not write:
         return ""
     if path.is_relative_to(home):
-        return _RUN_DIRECTORIES[".hermes"]
-    return _look_up(parts, _RUN_DIRECTORIES, _RUN_PAIRS, _RUN_FILES)
+        return known_names("run").folders[".hermes"]
+    return known_names("run").named(parts)[1]
 
 
-def _secret(parts: tuple[str, ...]) -> str:
-    name = parts[-1] if parts else ""
-    if name == ".env" or (name.startswith(".env.") and not name.endswith(_ENV_EXAMPLES)):
-        return "environment secrets"
-    return _look_up(parts, _SECRET_DIRECTORIES, _SECRET_PAIRS, _SECRET_FILES)
+def _special(real: Path) -> str:
+    parts = real.parts
+    if parts[1:2] == ("proc",) and len(parts) > 2 and not parts[2][:1].isalpha():  # noqa: PLR2004
+        return "the inside of a process"
+    if parts[1:3] in (("proc", "self"), ("proc", "thread-self"), ("proc", "kcore")):
+        return "the inside of a process"
+    outside = parts[1:2] in (("sys",), ("run",)) or parts[1:2] == ("dev",)
+    return "no ordinary file" if outside and str(real) != os.devnull else ""
 
 
-def _look_up(
-    parts: tuple[str, ...],
-    directories: dict[str, str],
-    pairs: dict[tuple[str, str], str],
-    files: dict[str, str],
-) -> str:
-    for part in parts:
-        if part in directories:
-            return directories[part]
-    for first, second in pairwise(parts):
-        for (one, two), reason in pairs.items():
-            if first == one and fnmatchcase(second, two):
-                return reason
-    match: Callable[[str], bool] = lambda pattern: fnmatchcase(parts[-1], pattern)  # noqa: E731
-    return next((why for pattern, why in files.items() if parts and match(pattern)), "")
-
-
-def _hermes_home() -> Path:
+def hermes_home() -> Path:
+    """Return the home of Hermes without links."""
     given = os.environ.get("HERMES_HOME", "")
     return Path(os.path.realpath(Path(given).expanduser() if given else Path.home() / ".hermes"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What must be hidden of a workspace; not all of it if the walk was not `complete`.
+
+    `specials` are sockets, pipes and devices: reading or connecting reaches a process outside.
+    `linked` are the inodes of secrets that have a second name, here or in the home.
+    """
+
+    files: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    specials: tuple[str, ...] = ()
+    linked: frozenset[tuple[int, int]] = frozenset()
+    complete: bool = True
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every path to hide."""
+        return (*self.files, *self.directories, *self.specials)
+
+
+class _Deadline:
+    """So many seconds of work, or three times as many on the clock: a machine may be busy."""
+
+    def __init__(self, seconds: float) -> None:
+        self._work = time.thread_time() + seconds
+        self._clock = time.monotonic() + 3 * seconds
+
+    def over(self) -> bool:
+        """Say whether it has passed."""
+        return time.thread_time() > self._work or time.monotonic() > self._clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """One directory's entries by what they are; `links` are secret names that lead elsewhere."""
+
+    time: int
+    below: tuple[str, ...]
+    files: tuple[str, ...]
+    links: tuple[str, ...]
+    directories: tuple[str, ...]
+    specials: tuple[str, ...]
+    ordinary: tuple[tuple[int, str], ...]
+
+
+_LISTED: dict[tuple[str, bool], _Listing] = {}
+
+
+def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
+    """Find the secrets below `root`, and every other name of a secret file there or in `home`.
+
+    When `root` holds the home, all of the home's hidden entries count as secret: nobody can list
+    what is in them. Directories whose time has not changed are not read again, so that a walk that
+    was too long goes on where it stopped.
+    """
+    deadline = _Deadline(seconds)
+    table = known_names("secret")
+    folders = [home / name for name in table.folders]
+    folders += [home.joinpath(*pair) for pair in table.pairs]
+    secret = [entry for folder in folders for entry in _files_below(str(folder), deadline)]
+    if not home.is_relative_to(root):
+        secret += _listing(str(home), at_home=True).files
+    listings, complete = _walk(str(root), str(home), deadline)
+    files = [path for each in listings for path in each.files]
+    for link in (path for each in listings for path in each.links):
+        target = Path(os.path.realpath(link))
+        if target.is_relative_to(root) and target.is_file():
+            files.append(str(target))
+    directories = [path for each in listings for path in each.directories]
+    for folder in directories:
+        if os.path.basename(folder).casefold() in table.folders:
+            secret += _files_below(folder, deadline)
+    linked = _with_second_name([*secret, *files])
+    known = {inode for _, inode in linked}
+    ordinary = (entry for each in listings for entry in each.ordinary) if known else ()
+    files += [path for inode, path in ordinary if inode in known]
+    return Survey(
+        files=tuple(dict.fromkeys(files)),
+        directories=tuple(directories),
+        specials=tuple(path for each in listings for path in each.specials),
+        linked=linked,
+        complete=complete and not deadline.over(),
+    )
+
+
+def _walk(root: str, home: str, deadline: _Deadline) -> tuple[list[_Listing], bool]:
+    waiting: list[str] = [root]
+    out: list[_Listing] = []
+    while waiting:
+        if deadline.over():
+            return out, False
+        place = waiting.pop()
+        out.append(_listing(place, at_home=place == home))
+        waiting += out[-1].below
+    return out, True
+
+
+def _listing(place: str, *, at_home: bool = False) -> _Listing:
+    key = (place, at_home)
+    try:
+        changed = os.stat(place).st_mtime_ns
+    except OSError:
+        changed = 0
+    kept = _LISTED.get(key)
+    if kept is not None and kept.time == changed:
+        return kept
+    listing = _list(place, changed, at_home=at_home)
+    if len(_LISTED) > _MOST_KEPT:
+        _LISTED.clear()
+    if time.time_ns() - changed > _SETTLED:
+        _LISTED[key] = listing
+    return listing
+
+
+def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
+    below, files, links, directories, specials = [], [], [], [], []
+    ordinary: list[tuple[int, str]] = []
+    table = known_names("secret")
+    own, agent = os.path.basename(place).casefold(), str(hermes_home())
+    for entry in _entries(place):
+        name = entry.name.casefold()
+        hidden = at_home and name.startswith(".") and not name.startswith(".git")
+        if entry.is_dir(follow_symlinks=False):
+            if hidden or name == ".hermes" or entry.path == agent or table.above((own, name))[1]:
+                directories.append(entry.path)
+            elif name not in NOT_WALKED and (own, name) != (".git", "objects"):
+                below.append(entry.path)
+        elif entry.is_symlink():
+            links += [entry.path] if hidden or secret_file(name) else []
+        elif not entry.is_file(follow_symlinks=False):
+            specials.append(entry.path)
+        elif hidden or secret_file(name) or table.paired((own, name))[1]:
+            files.append(entry.path)
+        else:
+            ordinary.append((entry.inode(), entry.path))
+    return _Listing(
+        time=changed,
+        below=tuple(below),
+        files=tuple(files),
+        links=tuple(links),
+        directories=tuple(directories),
+        specials=tuple(specials),
+        ordinary=tuple(ordinary),
+    )
+
+
+def _entries(place: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(place) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _files_below(folder: str, deadline: _Deadline) -> list[str]:
+    out: list[str] = []
+    if not os.path.isdir(folder):
+        return [folder] if os.path.isfile(folder) else []
+    for place, _, names in os.walk(folder):
+        out += [os.path.join(place, name) for name in names]
+        if deadline.over():
+            break
+    return out
+
+
+def _with_second_name(paths: Iterable[str]) -> frozenset[tuple[int, int]]:
+    out = set()
+    for path in paths:
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+            out.add((found.st_dev, found.st_ino))
+    return frozenset(out)

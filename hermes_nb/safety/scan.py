@@ -6,9 +6,8 @@ A heuristic, not a boundary. The text is unfolded (`normalise`), turned into a r
 Passages that forbid or describe an attack do not count (`standing`). The rest adds up: from
 `rules.MARKS` on a text is suspicious, from `rules.BLOCKS` on it is blocked.
 
-All of the text is looked at, in time linear in its length. What is dear to read is counted
-(`work`): a text that has more of it than any honest one is suspicious from there on. A text that is
-one attack after the other is blocked before all have been found.
+All of the text is looked at. A flood of what is dear to read meets a deadline (`patterns.LIMIT`),
+and is withheld.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _TOLD = 24
 that are at most `_FLOOD` characters from each other are one."""
 _FLOOD = 2_000
 _SAMPLE = 80
-_TOO_DENSE = "more to judge than any honest text has, so not all was read from here on: {}"
-"""What is said of a text that is not read to its end (`evidence.DENSE`); `{}` is from where on."""
+_TOO_DENSE = "more to judge than any honest text has, so not all was read: {}"
+"""What is said of a text that is not read to its end (`evidence.DENSE`); `{}` is its beginning."""
 _SENTENCE = 240
 """How far around a passage its sentence is looked for."""
 

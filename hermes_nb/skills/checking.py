@@ -10,7 +10,7 @@ from typing import TypedDict
 from hermes_nb.skills.discovery import FILE_LIMIT, decoded, read_regular
 from hermes_nb.skills.document import SkillError, problems, read_document
 from hermes_nb.skills.editing import replaced
-from hermes_nb.skills.guard import examine
+from hermes_nb.skills.guard import examine_own
 from hermes_nb.skills.history import digest_of
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.skill import Skill
@@ -93,7 +93,9 @@ def bytes_after(change: Change, skill: Skill, relative: str, before: bytes | Non
     if len(data) > FILE_LIMIT:
         message = f"{relative} would have {len(data):,} bytes; {FILE_LIMIT:,} is the limit"
         raise SkillError(message)
-    refuse_harm(text, f"{skill.name}/{relative}", code=relative != DOCUMENT and is_code(relative))
+    known = (before or b"").decode("utf-8", "replace")
+    code = relative != DOCUMENT and is_code(relative)
+    refuse_harm(text, f"{skill.name}/{relative}", code=code, before=known)
     return data
 
 
@@ -119,9 +121,9 @@ def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> 
     refuse(found, f"{skill.name!r} was not changed")
 
 
-def refuse_harm(text: str, name: str, *, code: bool) -> None:
-    """Raise SkillError when a text that is to be written is dangerous."""
-    verdict = examine(text, name=name, code=code)
+def refuse_harm(text: str, name: str, *, code: bool, before: str = "") -> None:
+    """Raise SkillError when a text that is to be written is dangerous; `before` is what it was."""
+    verdict = examine_own(text, name=name, code=code, before=before)
     if verdict.level == "dangerous":
         message = f"{name!r} was not written, it looks harmful: {verdict.why}; leave that out"
         raise SkillError(message)

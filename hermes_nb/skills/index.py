@@ -1,5 +1,8 @@
 """The skills index of the system prompt: a line a skill, by category, within a budget of tokens.
 
+A skill is offered here and now by its platforms, and by the tools it needs or stands in for. One
+whose gates do not open is left out; whoever names it can still read it.
+
 When not all fit, those that fit the query best and were used most stay, and the rest is counted.
 Equal skills give equal bytes: the prompt is cached.
 """
@@ -7,11 +10,14 @@ Equal skills give equal bytes: the prompt is cached.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.safety.visible import visible
+from hermes_nb.skills.document import Gates
 from hermes_nb.skills.ranking import Text, scores
 from hermes_nb.skills.skill import Skill
 
@@ -20,6 +26,17 @@ SHOWN = 60
 GENERAL = "general"
 """What skills without a category are listed under."""
 _HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
+_PLATFORMS = {
+    "macos": "darwin",
+    "mac": "darwin",
+    "osx": "darwin",
+    "win": "windows",
+    "win32": "windows",
+    "cygwin": "windows",
+    "linux2": "linux",
+    "wsl": "linux",
+}
+_ANYWHERE = frozenset({"all", "any", "*"})
 
 
 def render(
@@ -93,3 +110,38 @@ def _gist(description: str) -> str:
 
 def _rest(count: int) -> str:
     return f"{count:,} more: skills_list(query) finds them."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What skills are offered in: `sys.platform`, and the tools and toolsets that are on.
+
+    `None` says that they are not known, and then no gate closes because of them.
+    """
+
+    platform: str = sys.platform
+    tools: Collection[str] | None = None
+    toolsets: Collection[str] | None = None
+
+    def closed(self, gates: Gates) -> str:
+        """Return why a skill with these gates is not offered, "" where it is."""
+        here = _platform(self.platform)
+        wanted = {_platform(name) for name in gates.platforms}
+        if wanted and here not in wanted and not wanted & _ANYWHERE:
+            return f"it is for {', '.join(gates.platforms)}"
+        for needed, instead, there, kind in (
+            (gates.requires_tools, gates.fallback_for_tools, self.tools, "tool"),
+            (gates.requires_toolsets, gates.fallback_for_toolsets, self.toolsets, "toolset"),
+        ):
+            if there is None:
+                continue
+            if missing := [name for name in needed if name not in there]:
+                return f"it needs the {kind} {missing[0]}"
+            if present := [name for name in instead if name in there]:
+                return f"it stands in for the {kind} {present[0]}, which is there"
+        return ""
+
+
+def _platform(name: str) -> str:
+    lower = name.strip().lower()
+    return _PLATFORMS.get(lower, lower)

@@ -18,8 +18,7 @@ from hermes_nb.skills.checking import Change, Details
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.document import SkillError, valid_category
 from hermes_nb.skills.examining import Accepts, Examiner
-from hermes_nb.skills.gates import Surroundings
-from hermes_nb.skills.index import GENERAL, render
+from hermes_nb.skills.index import GENERAL, Surroundings, render
 from hermes_nb.skills.ledger import Ledger, Origin, Usage
 from hermes_nb.skills.ranking import scores
 from hermes_nb.skills.roots import Root, as_roots

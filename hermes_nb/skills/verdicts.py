@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -186,16 +185,14 @@ def _read(path: Path, rules: str) -> dict[str, tuple[Level, tuple[str, ...]]]:
 def edition() -> str:
     """Return a digest of everything that a verdict depends on: the code and the rules.
 
-    By name, size and time of each file, as Python tells whether a module has to be compiled again.
+    Of the content of each file, below every folder: times and sizes may stay as they were.
     """
     digest = hashlib.sha256()
     for package in (safety, skills):
-        for folder in package.__path__:
-            with os.scandir(folder) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    if entry.name.endswith((".py", ".toml")):
-                        status = entry.stat()
-                        digest.update(
-                            f"{entry.name} {status.st_size} {status.st_mtime_ns}\n".encode()
-                        )
+        for folder in map(Path, package.__path__):
+            for path in sorted(folder.rglob("*")):
+                if path.suffix in (".py", ".toml", ".json"):
+                    content = path.read_bytes()
+                    title = f"{path.relative_to(folder).as_posix()} {len(content)}\n"
+                    digest.update(title.encode() + content)
     return digest.hexdigest()

@@ -7,14 +7,14 @@ failure in it is told, never raised.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.events import ChildStatus
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.core.tools import ToolContext, Toolset
+from hermes_nb.core.tools import Arguments, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.scan import ScanResult, neutralised, scan
 from hermes_nb.safety.untrusted import without_marks, wrap
 from hermes_nb.safety.visible import visible
@@ -47,14 +47,26 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of it: `tokens` are those of prompts and answers, `files` those it changed."""
+    """What came of it: `tokens` are those of prompts and answers, `files` those it changed.
+
+    `outside` says that the child has read text from outside.
+    """
 
     status: ChildStatus
     summary: str = ""
+    outside: bool = False
     error: str = ""
     requests: int = 0
     tokens: int = 0
     files: tuple[str, ...] = ()
+
+
+class Task(TypedDict):
+    """A task as an object: what it does not say is as the call says."""
+
+    goal: str
+    context: NotRequired[str | None]
+    toolsets: NotRequired[list[str] | None]
 
 
 class Children(Protocol):
@@ -72,8 +84,8 @@ class Children(Protocol):
         ...
 
 
-def delegation_tools(children: Children, *, taint: Callable[[str], None]) -> Toolset:
-    """Return the tool `delegate_task`; `taint(what)` hears of reports that may give orders."""
+def delegation_tools(children: Children) -> Toolset:
+    """Return the tool `delegate_task`."""
 
     # It runs alone: a child may change the files that another call of the reply is about.
     async def delegate_task(  # noqa: D417 - a schema says nothing that is plain
@@ -83,48 +95,74 @@ def delegation_tools(children: Children, *, taint: Callable[[str], None]) -> Too
         context: str | None = None,
         toolsets: list[str] | None = None,
         max_requests: int | None = None,
-    ) -> str:
+    ) -> ToolOutput:
         """Give independent tasks to child agents: side by side, told nothing but goal and context.
 
         Args:
             max_requests: of each
         """
-        goals = [each.strip() for each in (goal or "", *(tasks or [])) if each.strip()]
-        assignments = _assignments(goals, context or "", toolsets or [], max_requests)
-        if toolsets:
-            _check_toolsets(toolsets, children.toolsets)
-        return _told(await children.run(running, assignments), taint)
+        common = Assignment(
+            goal=goal or "",
+            context=context or "",
+            toolsets=tuple(toolsets or ()),
+            max_requests=max_requests,
+        )
+        assignments = _assignments(common, tasks or [])
+        for each in assignments:
+            _check_toolsets(each.toolsets, children.toolsets)
+        reports = await children.run(running, assignments)
+        foreign = any(report.outside for report in reports)
+        return ToolOutput(_told(reports), origin="outside" if foreign else "workspace")
 
-    return Toolset([tool(toolset="delegation", exclusive=True, describe=_gist)(delegate_task)])
+    made = tool(toolset="delegation", exclusive=True, describe=_gist)(delegate_task)
+    # The schema asks for words alone, which costs the fewest tokens.
+    return Toolset([replace(made, check=lambda arguments: made.check(_in_words(arguments)))])
 
 
-def _assignments(
-    goals: Sequence[str],
-    context: str,
-    toolsets: Sequence[str],
-    max_requests: int | None,
-) -> list[Assignment]:
-    """Return what each child is asked; raise ToolError for nothing, too much, or the same twice."""
-    if not goals:
+def _in_words(arguments: Arguments) -> Arguments:
+    """Return the arguments as the schema has them: a task that is an object becomes its goal."""
+    tasks = arguments.get("tasks")
+    if not isinstance(tasks, list):
+        return arguments
+    return {**arguments, "tasks": [_goal(each) if _is_task(each) else each for each in tasks]}
+
+
+def _is_task(value: object) -> bool:
+    """Say whether a value is an object with a goal and, at most, what a call has besides."""
+    if not isinstance(value, Mapping) or value.keys() - {"goal", "context", "toolsets"}:
+        return False
+    goal, context, toolsets = map(value.get, ("goal", "context", "toolsets"))
+    named = isinstance(toolsets or [], list) and all(isinstance(n, str) for n in toolsets or [])
+    return isinstance(goal, str) and isinstance(context or "", str) and named
+
+
+def _goal(task: str | Task) -> str:
+    return (task if isinstance(task, str) else task["goal"]).strip()
+
+
+def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assignment]:
+    """Return what each child is asked; raise ToolError for nothing, too much, or the same twice.
+
+    `common` has the call's own goal, and what holds for each task that does not say otherwise.
+    """
+    asked: list[Assignment] = []
+    for task in (common.goal, *tasks):
+        own: Task = {"goal": task} if isinstance(task, str) else task
+        context = own.get("context") or common.context
+        toolsets = tuple(own.get("toolsets") or common.toolsets)
+        if goal := _goal(task):
+            each = replace(common, goal=goal, context=context.strip(), toolsets=toolsets)
+            asked.append(replace(each, number=len(asked) + 1))
+    if not asked:
         message = "what is to be done? give a goal, or tasks"
         raise ToolError(message)
-    if len(goals) > MOST_TASKS:
-        message = f"{len(goals)} tasks are too many for one call; give at most {MOST_TASKS}"
+    if len(asked) > MOST_TASKS:
+        message = f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}"
         raise ToolError(message)
-    if len(set(goals)) < len(goals):
+    if len({(each.goal, each.context) for each in asked}) < len(asked):
         message = "two of the tasks are the same; give each once"
         raise ToolError(message)
-    return [
-        Assignment(
-            goal=each,
-            context=context.strip(),
-            toolsets=tuple(toolsets),
-            max_requests=max_requests,
-            number=number,
-            of=len(goals),
-        )
-        for number, each in enumerate(goals, 1)
-    ]
+    return [replace(each, of=len(asked)) for each in asked]
 
 
 def _check_toolsets(wanted: Sequence[str], there: Sequence[str]) -> None:
@@ -136,7 +174,7 @@ def _check_toolsets(wanted: Sequence[str], there: Sequence[str]) -> None:
         raise ToolError(message)
 
 
-def _told(reports: Sequence[Report], taint: Callable[[str], None]) -> str:
+def _told(reports: Sequence[Report]) -> str:
     """Return the reports as JSON between marks, one line each; what reads like an attack is out.
 
     Each is looked through by itself: in JSON a line break is two letters, and a passage that is
@@ -147,8 +185,6 @@ def _told(reports: Sequence[Report], taint: Callable[[str], None]) -> str:
     for number, report in enumerate(reports, 1):
         summary, withheld = _without_orders(report.summary, room)
         error, more = _without_orders(one_line(report.error, _ERROR), _ERROR)
-        if withheld + more:
-            taint(f"{SOURCE} that may give orders")
         fields = _fields(number, replace(report, summary=summary, error=error), withheld + more)
         lines.append(json.dumps(fields, ensure_ascii=False))
     told = '{"results": [\n' + ",\n".join(lines) + "\n]}"
@@ -181,7 +217,8 @@ def _fields(number: int, report: Report, withheld: Sequence[str]) -> dict[str, A
     return out | ({"withheld": list(withheld)} if withheld else {})
 
 
-def _gist(arguments: Mapping[str, Any]) -> str:
-    tasks = [each for each in (arguments.get("goal"), *(arguments.get("tasks") or [])) if each]
-    more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
-    return visible(one_line(str(tasks[0]), 80) + more if tasks else "")
+def _gist(arguments: Arguments) -> str:
+    given = (arguments.get("goal"), *(arguments.get("tasks") or []))
+    goals = [_goal(each) for each in given if each]
+    more = f" and {len(goals) - 1} more" if len(goals) > 1 else ""
+    return visible(one_line(goals[0], 80) + more if goals else "")

@@ -7,16 +7,15 @@ each is given once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from hermes_nb.core.calls import NO_OUTPUT, as_output, in_thread
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.core.tools import Run, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Arguments, Run, Tool, ToolContext, Toolset
 
-Arguments = Mapping[str, Any]
 Hint = Callable[[ToolContext, Arguments], str]
 
 
@@ -96,4 +95,6 @@ def _output(result: object, text: str) -> object:
 
 
 def _told(error: ToolError, text: str) -> ToolError:
-    return type(error)(f"{error}{text}")
+    told = type(error)(f"{error}{text}")
+    told.origin = error.origin
+    return told

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 _RULES_LIMIT = 200_000
+_CASSETTE = re.compile(r".+\.hermes\.jsonl(?:\.lock)?")
 _STARS_IN_A_NAME = 3
 _STARS_IN_A_RULE = 8
 
@@ -122,12 +123,15 @@ class Entry:
 def entries(directory: str, rules: Rules) -> list[Entry]:
     """Return a directory's entries by name; one that cannot be read is empty.
 
-    An entry whose name begins with a dot is hidden, unless a rule keeps it (`!.github`).
+    An entry whose name begins with a dot is hidden, unless a rule keeps it (`!.github`). Cassettes
+    are not there at all: they hold the very answers, and grow while a notebook is recorded.
     """
     out: list[Entry] = []
     try:
         with os.scandir(directory) as found:
             for each in found:
+                if is_cassette(each.name):
+                    continue
                 is_link = each.is_symlink()
                 is_directory = each.is_dir(follow_symlinks=False)
                 path = f"{directory.rstrip('/')}/{each.name}"
@@ -138,6 +142,11 @@ def entries(directory: str, rules: Rules) -> list[Entry]:
         return out
     out.sort(key=lambda entry: entry.name)
     return out
+
+
+def is_cassette(name: str) -> bool:
+    """Say whether a file is a recording of a notebook's answers, or its lock."""
+    return _CASSETTE.fullmatch(name) is not None
 
 
 def walk(directory: Path) -> Iterator[str]:

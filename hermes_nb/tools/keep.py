@@ -6,7 +6,7 @@ Put it inside of `asking`: only a call that was allowed is saved.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,8 @@ from typing import Any
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.protocols import Keeper
-from hermes_nb.core.tools import Risk, Run, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Arguments, Risk, Run, Tool, ToolContext, Toolset
 from hermes_nb.tools.workspace import Workspace
-
-Arguments = Mapping[str, Any]
 
 
 def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:

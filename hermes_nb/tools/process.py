@@ -1,8 +1,9 @@
-"""Runs a command to its end, whatever it does: one group, one pipe, bounded time and memory.
+"""Runs a pipeline to its end, whatever it does: one pipe for output, bounded time and memory.
 
 The child leads a session of its own, so that whatever it forks can be killed with it. What a child
 leaves running when it ends is killed too. A program that makes itself a session of its own
-(`setsid`) escapes, as it would from a terminal.
+(`setsid`) stays when a command ends by itself, as it would in a terminal; a stop reaches it by the
+mark in its environment (`kill_marked`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hermes_nb.core.errors import TurnInterrupted
 
@@ -31,6 +33,10 @@ _TICK = 0.1
 _CHUNK = 1 << 18
 _PIPE = 1 << 20
 
+MARK = "HERMES_NB_COMMAND"
+"""The variable by which the processes of a command are known."""
+
+Target = Literal["out", "err", "null"]
 Sink = Callable[[bytes], bool]
 """Takes a piece of output and says whether to go on; False ends the command."""
 
@@ -46,20 +52,47 @@ class Ended:
     left_behind: bool = False
 
 
-async def run_group(
-    command: Sequence[str],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program of a pipeline: its words, what it knows, where its streams go.
+
+    `stdin` is the file that the first one reads. `out` and `err` are "out" for the program behind
+    it or the output, "err" for the output, or "null". `descriptors` are handed over open.
+    `kill(pid)` is called before it is ended, for what a sandbox started inside of it.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    stdin: Path | None = None
+    out: Target = "out"
+    err: Target = "err"
+    descriptors: Sequence[int] = ()
+    kill: Callable[[int], None] = lambda _: None
+
+
+def kill_marked(mark: str, group: int) -> None:
+    """Kill processes of a command that have left its group, unless they cleared the mark."""
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            pid = int(file.parent.name)
+            if f"{MARK}={mark}".encode() in file.read_bytes() and os.getpgid(pid) != group:
+                os.kill(pid, _KILL)
+
+
+async def run_pipeline(
+    programs: Sequence[Program],
     *,
     cwd: Path,
-    env: Mapping[str, str],
     timeout: float,
     sink: Sink,
     stop: threading.Event | None = None,
 ) -> Ended:
-    """Run `command` in a group of its own and hand its output to `sink` as it comes.
+    """Run programs joined by pipes, each in a group of its own, and hand over what they say.
 
-    Standard output and error come in order through one pipe; standard input is empty. On
-    cancellation the group is dead before `CancelledError` goes on; `stop`, once set, does the same
-    and raises `TurnInterrupted`. Raises OSError when the command cannot be started.
+    The output of the last and the errors of all come in order through one pipe to `sink`; standard
+    input is empty or a file. On cancellation the groups are dead before `CancelledError` goes on;
+    `stop`, once set, does the same and raises `TurnInterrupted`. The exit code is that of the last
+    program. Raises OSError when one cannot be started.
     """
     started = time.monotonic()
     output, child_end = os.pipe()
@@ -68,15 +101,20 @@ async def run_group(
     except BaseException:
         os.close(child_end)
         raise
+    running: list[Process] = []
     try:
-        process = await _start(command, cwd, env, child_end)
+        await _start(programs, cwd, child_end, running)
     except BaseException:
+        for process in running:
+            _signal(process.pid, _KILL)
+            await process.wait()
         transport.close()
         raise
     finally:
         os.close(child_end)
+    group = _Group(running, [program.kill for program in programs])
     drain = asyncio.create_task(_drain(reader, sink))
-    exited = asyncio.create_task(process.wait())
+    exited = asyncio.create_task(group.wait())
     grace = STOP_GRACE
     timed_out = left_behind = False
     try:
@@ -84,9 +122,9 @@ async def run_group(
         grace = GRACE
         if exited.done():
             await asyncio.wait({drain}, timeout=_DRAIN)
-            left_behind = _signal(process.pid, 0)
+            left_behind = group.signal(0)
     finally:
-        await _end(process, exited, drain, grace)
+        await _end(group, exited, drain, grace)
         transport.close()
     return Ended(
         code=exited.result() if not exited.cancelled() else -_KILL,
@@ -97,15 +135,64 @@ async def run_group(
     )
 
 
-async def _start(command: Sequence[str], cwd: Path, env: Mapping[str, str], out: int) -> Process:
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The programs of one pipeline."""
+
+    processes: Sequence[Process]
+    kill: Sequence[Callable[[int], None]]
+
+    async def wait(self) -> int:
+        """Wait for all of them and return the exit code of the last."""
+        codes = await asyncio.gather(*(process.wait() for process in self.processes))
+        return codes[-1]
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to all of them; say whether anybody was there to get it."""
+        reached = False
+        for process, kill in zip(self.processes, self.kill, strict=True):
+            if number and process.returncode is None:
+                kill(process.pid)
+            reached = _signal(process.pid, number) or reached
+        return reached
+
+
+async def _start(
+    programs: Sequence[Program], cwd: Path, output: int, running: list[Process]
+) -> None:
+    """Start the programs from the first to the last, each reading from the one before."""
+    opened: list[int] = []
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        opened.append(null)
+        source = null
+        for number, program in enumerate(programs):
+            last = number + 1 == len(programs)
+            following, out = (null, output) if last else os.pipe()
+            opened += [] if last else [following, out]
+            if program.stdin is not None:
+                source = os.open(cwd / program.stdin, os.O_RDONLY | os.O_NONBLOCK)
+                opened.append(source)
+            where = {"out": out, "err": output, "null": null}
+            running.append(
+                await _started(program, cwd, source, where[program.out], where[program.err])
+            )
+            source = following
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+async def _started(program: Program, cwd: Path, source: int, out: int, err: int) -> Process:
     process = await asyncio.create_subprocess_exec(
-        *command,
+        *program.command,
         cwd=cwd,
-        env=dict(env),
-        stdin=asyncio.subprocess.DEVNULL,
+        env=dict(program.env),
+        stdin=source,
         stdout=out,
-        stderr=out,
+        stderr=err,
         start_new_session=True,
+        pass_fds=tuple(program.descriptors),
     )
     if sys.platform == "linux":
         import resource
@@ -163,15 +250,15 @@ async def _until_done(
 
 
 async def _end(
-    process: Process, exited: asyncio.Task[int], drain: asyncio.Task[bool], grace: float
+    group: _Group, exited: asyncio.Task[int], drain: asyncio.Task[bool], grace: float
 ) -> None:
-    """Kill what is left of the group: politely if the child still runs, then for good."""
+    """Kill what is left of the groups: politely if a child still runs, then for good."""
     try:
-        if not exited.done() and _signal(process.pid, signal.SIGTERM):
+        if not exited.done() and group.signal(signal.SIGTERM):
             await asyncio.wait({exited}, timeout=grace)
             await asyncio.wait({drain}, timeout=_DRAIN)
     finally:  # a second cancellation cuts the politeness short
-        _signal(process.pid, _KILL)
+        group.signal(_KILL)
         drain.cancel()
         await asyncio.wait({exited, drain}, timeout=GRACE)
         exited.cancel()  # a process that not even SIGKILL ends sleeps in the kernel

@@ -7,9 +7,13 @@ not part of the schema. An async function gives an async `run`, a plain one a pl
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints, overload
@@ -151,13 +155,23 @@ def _run(
 
 def _documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Return the docstring's first paragraph on one line, and its notes on the arguments."""
-    lines = inspect.cleandoc(function.__doc__ or "").splitlines()
+    lines = _docstring(function).splitlines()
     first: list[str] = []
     for line in lines:
         if not line.strip() or _SECTION.match(line):
             break
         first.append(line.strip())
     return " ".join(first), _argument_notes(lines)
+
+
+def _docstring(function: Callable[..., Any]) -> str:
+    """Return a docstring; the source still has the one that `-OO` left out."""
+    if function.__doc__ is None and sys.flags.optimize > 1:
+        with suppress(OSError, TypeError, SyntaxError):
+            (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                return ast.get_docstring(node) or ""
+    return inspect.cleandoc(function.__doc__ or "")
 
 
 def _argument_notes(lines: Iterable[str]) -> dict[str, str]:

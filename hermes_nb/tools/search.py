@@ -25,11 +25,10 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.safety.environment import child_environment
-from hermes_nb.safety.protected import why_secret
+from hermes_nb.safety.protected import second_name, why_secret
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools import ignore, matching
-from hermes_nb.tools.globs import name_filter
-from hermes_nb.tools.process import Sink, run_group
+from hermes_nb.tools.process import Program, Sink, run_pipeline
 from hermes_nb.tools.results import COUNT_LIMIT, Results
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace
@@ -47,6 +46,8 @@ _RIPGREP = (
 )
 _PORTABLE = re.compile(r"(?:[^\\(]|\\[^<>bBAZzpPhRQGXKCNuUxk0-9]|\\[bB](?!\{)|\((?!\?)|\(\?:)*")
 """Patterns that mean the same to ripgrep and to Python."""
+_ALTERNATIVES = 64
+_GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
@@ -129,7 +130,7 @@ class _Job:
         return {
             path: self.space.shown(Path(path))
             for path in sorted(found)
-            if (wanted is None or wanted(path[inside:])) and _searchable(path)
+            if (wanted is None or wanted(path[inside:])) and _searchable(path, self.space.root)
         }
 
     async def search(self, query: _Query, files: _Files) -> str:
@@ -139,7 +140,8 @@ class _Job:
         )
         portable = self.ripgrep is not None and _PORTABLE.fullmatch(query.pattern) is not None
         complete = files.complete
-        for batch in _batches(list(files.named)):
+        # What a notebook shows changes with every run: it must not take the others' places.
+        for batch in _batches(sorted(files.named, key=lambda path: path.endswith(".ipynb"))):
             command = self._ripgrep(query) if portable else _python(query)
             ended = await self._run([*command, *batch], results.feed)
             complete = complete and ended
@@ -185,10 +187,9 @@ class _Job:
         if left <= 0:
             return False
         try:
-            ended = await run_group(
-                command,
+            ended = await run_pipeline(
+                [Program(command=command, env=child_environment())],
                 cwd=self.space.real_root(),
-                env=child_environment(),
                 timeout=left,
                 sink=sink,
                 stop=self.call.stop,
@@ -236,14 +237,15 @@ def _checked(pattern: str) -> str:
     return pattern
 
 
-def _searchable(path: str) -> bool:
-    """Say whether a file is a regular one of bearable size and no secret."""
+def _searchable(path: str, root: Path) -> bool:
+    """Say whether a file is a regular one of bearable size and no secret, by no name of it."""
     try:
         status = os.lstat(path)
     except OSError:
         return False
     regular = stat.S_ISREG(status.st_mode) and status.st_size <= FILE_LIMIT
-    return regular and not why_secret(PurePosixPath(path))
+    regular = regular and not ignore.is_cassette(PurePosixPath(path).name)
+    return regular and not why_secret(PurePosixPath(path)) and not second_name(Path(path), root)
 
 
 def _batches(files: Sequence[str]) -> Iterator[list[str]]:
@@ -283,3 +285,33 @@ def _cut(*, complete: bool) -> list[str]:
     limit = f"stopped after {TIME_LIMIT:.0f} s"
     told = f"[{limit}, not everything was searched; narrow the pattern or the path]"
     return [] if complete else [told]
+
+
+def name_filter(glob: str) -> Callable[[str], bool]:
+    """Return a test for paths relative to the searched directory; raise ToolError on no glob.
+
+    Globs are git's patterns, with `{a,b}` and a leading `!` on top: one without `/` is
+    about names at any depth, one with `/` about paths from the directory.
+    """
+    excluded = glob.startswith("!")
+    patterns = _alternatives(glob[1:] if excluded else glob)
+    spec = None if any(map(ignore.is_hostile, patterns)) else ignore.spec_of(patterns)
+    if spec is None:
+        message = f"{visible(glob)!r} is not a usable glob; give one like '*.py' or 'src/**/*.md'"
+        raise ToolError(message)
+    return lambda path: bool(spec.check_file(path).include) != excluded
+
+
+def _alternatives(glob: str) -> list[str]:
+    """Return what `{a,b}` stands for, innermost groups first."""
+    pending = [glob]
+    done: list[str] = []
+    while pending and len(pending) + len(done) <= _ALTERNATIVES:
+        pattern = pending.pop()
+        group = _GROUP.search(pattern)
+        if group is None:
+            done.append(pattern)
+            continue
+        head, tail = pattern[: group.start()], pattern[group.end() :]
+        pending += [head + one + tail for one in group[1].split(",")[:_ALTERNATIVES]]
+    return done

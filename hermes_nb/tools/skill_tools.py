@@ -139,7 +139,13 @@ def _skill_manage(library: Library, changes: Managing, session: Callable[[], str
             raise ToolError(outcome.message)
         return f"{outcome.message}\n{outcome.diff}".rstrip()
 
-    return replace(skill_manage, preview=_preview(library))
+    return replace(skill_manage, preview=_preview(library), wording=skill_wording)
+
+
+def skill_wording(arguments: Mapping[str, object]) -> str:
+    """Return every text that a change would keep."""
+    given = (arguments.get(key) for key in ("content", "new_string", "file_content"))
+    return "\n\n".join(text for text in given if isinstance(text, str) and text)
 
 
 def _preview(library: Library) -> Callable[[Mapping[str, Any]], Awaitable[str]]:

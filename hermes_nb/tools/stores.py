@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict
 
 from hermes_nb.core.errors import StoreError, ToolError
+from hermes_nb.core.messages import Origin as TextOrigin
+from hermes_nb.core.messages import least_trusted
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.condense import Condenser
 from hermes_nb.memory.curation.history import Change, Origin
 from hermes_nb.memory.curation.notefile import Unusable
 from hermes_nb.memory.curation.operations import Action, Refusal
 from hermes_nb.memory.curation.outcome import Outcome
 from hermes_nb.memory.quoting import browsed, scrolled, told
-from hermes_nb.memory.recall import Recall, Sort
+from hermes_nb.memory.recall import Passage, Recall, Sort
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 
@@ -63,7 +65,7 @@ def memory_tools(
     is approved is shown as a diff; without, it counts as harmless: it is small, recorded, shown
     and undoable.
     """
-    made = _memory(memory, where, on_written)
+    made = replace(_memory(memory, where, on_written), wording=memory_wording)
     if write_approval:
 
         async def preview(arguments: Mapping[str, Any]) -> str:
@@ -131,7 +133,7 @@ def _session_search(
         around: int | None = None,
         window: Annotated[int, {"minimum": 1, "maximum": 50}] = 10,
         summarize: bool = False,  # noqa: FBT001, FBT002 - named by the model
-    ) -> str:
+    ) -> ToolOutput:
         """Search past sessions; without a query, list the latest; with session_id, read that one.
 
         Args:
@@ -142,12 +144,13 @@ def _session_search(
         running = tuple(filter(None, [current()]))
         try:
             if session_id:
-                return await asyncio.to_thread(_page, recall, session_id, query, around, window)
+                page = await asyncio.to_thread(_page, recall, session_id, query, around, window)
+                return ToolOutput(scrolled(page), origin=_origin([page]))
             if not query.strip():
                 latest = await asyncio.to_thread(
                     lambda: recall.browse(limit=max(limit, 3), exclude_lineage=running)
                 )
-                return browsed(latest)
+                return ToolOutput(browsed(latest))
             found = await asyncio.to_thread(
                 lambda: recall.discover(query, limit=limit, sort=sort, exclude_lineage=running)
             )
@@ -160,16 +163,23 @@ def _session_search(
             raise ToolError(message) from error
         if summarize and condenser is None:
             found = [replace(each, note="not condensed: no model for it") for each in found]
-        return await asyncio.to_thread(told, found, query)
+        text = await asyncio.to_thread(told, found, query)
+        return ToolOutput(text, origin=_origin([p for each in found for p in each.passages]))
 
     return session_search
 
 
-def _page(recall: Recall, session_id: str, query: str, around: int | None, window: int) -> str:
+def _origin(passages: Sequence[Passage]) -> TextOrigin:
+    """Return the origin of what is quoted: of what was said then, the least trusted."""
+    said = least_trusted(row.message.origin for each in passages for row in each.messages)
+    return "outside" if said == "outside" else "workspace"
+
+
+def _page(recall: Recall, session_id: str, query: str, around: int | None, window: int) -> Passage:
     """Return a stretch of a session: around a message, else around what fits the query."""
     if around is None:
         around = recall.place_in(session_id, query) if query.strip() else 0
-    return scrolled(recall.scroll(session_id, around=max(0, around), window=window))
+    return recall.scroll(session_id, around=max(0, around), window=window)
 
 
 def _steps(
@@ -206,6 +216,14 @@ def _preview(memory: Notes, arguments: Mapping[str, Any]) -> str:
 def _diff(change: Change) -> str:
     sides = ((change.before, "-"), (change.after, "+"))
     return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))
+
+
+def memory_wording(arguments: Mapping[str, object]) -> str:
+    """Return every text that a call would keep."""
+    operations = arguments.get("operations")
+    steps = [arguments, *(operations if isinstance(operations, Sequence) else ())]
+    contents = (step.get("content") for step in steps if isinstance(step, Mapping))
+    return "\n\n".join(text for text in contents if isinstance(text, str) and text)
 
 
 def _memory_gist(arguments: Mapping[str, Any]) -> str:

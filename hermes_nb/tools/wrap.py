@@ -11,20 +11,21 @@ import hashlib
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.atomic import make_private, write_atomic
-from hermes_nb.core.calls import as_output, invoke
+from hermes_nb.core.calls import as_output, in_thread, invoke
 from hermes_nb.core.errors import ToolDenied, ToolError
-from hermes_nb.core.events import ApprovalAsked, ApprovalGiven
-from hermes_nb.core.protocols import ApprovalRequest, Approver
+from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
 from hermes_nb.core.text import head_tail
-from hermes_nb.core.tools import Run, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Arguments, Question, Run, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
+from hermes_nb.safety.sandbox import Profile
 from hermes_nb.safety.visible import visible
 
 CAP = 50_000
@@ -33,8 +34,6 @@ KEPT = 500
 """Whole outputs that are kept as files, of all sessions."""
 _MARKER = 400
 """Characters kept free for the marker that says what was dropped."""
-
-Arguments = Mapping[str, Any]
 
 
 def limited(
@@ -51,7 +50,10 @@ def limited(
     def limit(tool: Tool) -> Tool:
         own = cap if tool.cap is None else tool.cap
 
-        def cut(context: ToolContext, text: str) -> str:
+        def cut(context: ToolContext, output: ToolOutput) -> ToolOutput:
+            return replace(output, text=shortened(context, output.text))
+
+        def shortened(context: ToolContext, text: str) -> str:
             room = budget.take(context.turn, min(own, len(text)))
             if room >= len(text):
                 return text
@@ -71,7 +73,8 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
 
     Such a tool becomes async, because an answer may take its time, and exclusive for as long as
-    the guard may ask about it. A refusal raises `ToolDenied`.
+    the guard may ask about it. It hears how it may run, and may put further questions itself. A
+    refusal raises `ToolDenied`.
     """
 
     def ask(tool: Tool) -> Tool:
@@ -79,42 +82,83 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
             return tool
 
         async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
-            decision = guard.decide(tool, arguments)
+            decision = await in_thread(
+                lambda: guard.decide(tool, arguments, messages=context.messages)
+            )
             if decision.verdict == "deny":
                 raise ToolDenied(_refusal(tool, decision.why))
+
+            async def further(question: Question) -> Answer:
+                if not guard.asks:
+                    return "deny"
+                return (await _approval(tool, context, question, approver)).answer
+
+            way: object = decision.way
             if decision.verdict == "ask":
-                if tool.preview is not None:
-                    shown = visible(await tool.preview(arguments), lines=True)
-                    decision = replace(decision, shown=shown)
-                await _approval(tool, context, decision, guard, approver)
-            return await invoke(tool, context, arguments)
+                way = await _decided(tool, context, arguments, decision, guard, approver)
+            permitted = replace(
+                context,
+                permit=way,
+                ask=further,
+                remember=lambda given: guard.remember(decision.shape, given),
+            )
+            return await invoke(tool, permitted, arguments)
 
         return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
 
     return toolset.map(ask)
 
 
+async def _decided(
+    tool: Tool,
+    context: ToolContext,
+    arguments: Arguments,
+    decision: Decision,
+    guard: Guard,
+    approver: Approver,
+) -> object:
+    """Ask, and return how the call runs; raise ToolDenied unless the answer is a yes."""
+    way, shown = decision.way, decision.shown
+    if tool.preview is not None:
+        shown = visible(await tool.preview(arguments), lines=True)
+    why, confined = decision.why, False
+    if way is not None:
+        confined = Profile.OUTSIDE not in way.profile
+        why = f"{why}. It would run {way.profile.words}"
+    question = Question(
+        why=why, shown=shown, shape=decision.shape, lasting=decision.lasting, outside=confined
+    )
+    approval = await _approval(tool, context, question, approver)
+    if approval.answer == "deny":
+        raise ToolDenied(_refusal(tool, f"the user declined: {approval.reason}".rstrip(": ")))
+    if approval.answer == "outside" and way is not None:
+        way = replace(way, profile=Profile.OUTSIDE, watched=False)
+    elif approval.answer == "always" and decision.shape:
+        guard.remember(decision.shape, way)
+    return way
+
+
 async def _approval(
-    tool: Tool, context: ToolContext, decision: Decision, guard: Guard, approver: Approver
-) -> None:
-    """Ask, announce question and answer, and raise ToolDenied unless it is a yes."""
+    tool: Tool, context: ToolContext, question: Question, approver: Approver
+) -> Approval:
+    """Announce the question, ask, and announce the answer."""
     call = context.call
-    context.emit(ApprovalAsked(call, decision.why, decision.shown))
+    context.emit(ApprovalAsked(call, question.why, question.shown))
     await asyncio.sleep(0)  # it is announced before a question holds up the loop
     approval = await approver.ask(
         ApprovalRequest(
             call=call,
             tool=tool,
-            why=decision.why,
-            shown=decision.shown,
-            shape=decision.shape,
+            why=question.why,
+            shown=question.shown,
+            shape=question.shape,
+            lasting=question.lasting,
+            outside=question.outside,
+            yes=question.yes,
         )
     )
     context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))
-    if approval.answer == "deny":
-        raise ToolDenied(_refusal(tool, f"the user declined: {approval.reason}".rstrip(": ")))
-    if approval.answer == "always":
-        guard.remember(decision.shape)
+    return approval
 
 
 def _refusal(tool: Tool, why: str) -> str:
@@ -122,25 +166,30 @@ def _refusal(tool: Tool, why: str) -> str:
 
 
 def passing(
-    run: Run, cut: Callable[[ToolContext, str], str], *, apart: type[ToolError] | None = None
+    run: Run,
+    cut: Callable[[ToolContext, ToolOutput], ToolOutput],
+    *,
+    apart: type[ToolError] | None = None,
 ) -> Run:
     """Return `run` with what it returns or raises passed through `cut`, async if it was.
 
-    A result of whatever kind passes as the text that the model would read. Errors of the kind
+    A result of whatever kind passes as the output that the model would read. Errors of the kind
     `apart` stay as they are.
     """
 
-    def shorter(context: ToolContext, result: object) -> object:
-        if isinstance(result, str):
-            return cut(context, result)
-        output = as_output(result)
-        return replace(output, text=cut(context, output.text))
+    def shorter(context: ToolContext, result: object) -> ToolOutput:
+        return cut(context, as_output(result))
 
     def told(context: ToolContext, error: ToolError) -> ToolError:
         if apart is not None and isinstance(error, apart):
             return error
-        text = cut(context, str(error))
-        return error if text == str(error) else type(error)(text)
+        given = ToolOutput(str(error), origin=error.origin)
+        output = cut(context, given)
+        if output == given:
+            return error
+        changed = type(error)(output.text)
+        changed.origin = output.origin
+        return changed
 
     async def awaited(context: ToolContext, result: Awaitable[object]) -> object:
         try:

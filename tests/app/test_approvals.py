@@ -112,7 +112,10 @@ def test_what_waits_is_told_once_at_the_next_turn(world):
     world.review(add("Likes tea."), add("Works on penguins."))
     world.reviews.watch(world.session)
     world.reviews.watch(world.session)
-    assert world.told == ["2 things wait for your approval: `%hermes memory pending`"]
+    assert world.told == [
+        "2 notes wait: keep `%hermes memory approve 1 2` · look `%hermes memory pending` · "
+        "drop `%hermes memory reject 1 2`"
+    ]
 
 
 def test_what_is_approved_is_saved_with_its_origin_and_can_be_undone(world):
@@ -249,42 +252,12 @@ def test_a_part_of_a_skill_waits_for_the_skill(world):
     assert "itself waits" in told[1]
 
 
-def test_without_the_setting_a_review_writes_but_deletes_nothing_unasked(home):
-    world = World(home, approval=False)
-    try:
-        world.review(
-            add("Likes tea."),
-            call("skill_manage", action="create", name="monthly-report", content=SKILL.format(1)),
-            call("skill_manage", action="delete", name="monthly-report"),
-        )
-        assert world.known.memory.entries("memory") == ["Likes tea."]
-        assert world.known.library.get("monthly-report")
-        assert [each.gist for each in world.approvals.waiting()] == ["delete monthly-report"]
-        assert len(world.reviews.learned()) == 2
-        assert world.approvals.approve(1).done
-        assert not (home / "skills/monthly-report").exists()
-        assert world.known.library.manage("undo", "monthly-report").applied
-    finally:
-        world.close()
-
-
-def test_what_a_turn_read_from_strangers_makes_reviews_of_its_session_ask(home):
-    world = World(home, approval=False)
-    try:
-        world.reviews.watch(world.session)
-        world.guard.taint("a web page that may give orders")
-        world.reviews.after_turn(world.session)
-        world.guard.begin_turn()
-        world.review(add("Likes tea."))
-        assert world.known.memory.entries("memory") == []
-        assert len(world.approvals.waiting()) == 1
-    finally:
-        world.close()
-
-
 def test_the_look_before_messages_go_proposes_as_well(world):
     model = ScriptedModel([[add("Likes tea.")]])
-    memory = world.workshop.quiet_tools(model, world.session.id)
+
+    def memory(messages):
+        return world.workshop.quiet_tools(model, world.session.id, messages)
+
     asyncio.run(flush([Message.user("I like tea.")], model=model, memory=memory))
     assert world.known.memory.entries("memory") == []
     assert [each.gist for each in world.approvals.waiting()] == ["add memory: Likes tea."]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from hermes_nb import Hermes
 from hermes_nb.app.config import load_settings
+from hermes_nb.app.groups import SandboxSettings
 from hermes_nb.app.home import read_dotenv
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.models.scripted import ScriptedModel
 
 
 def write_config(home, text):
@@ -167,13 +170,8 @@ def test_hermes_agents_own_modes_are_understood(home):
 @pytest.mark.parametrize(
     ("written", "value"),
     [
-        ("sk-1", "sk-1"),
-        (" sk-1   # my key", "sk-1"),
-        ("sk-1#2", "sk-1#2"),
-        ('"sk-1 # 2" # mine', "sk-1 # 2"),
-        ("'sk-1'", "sk-1"),
-        ('"it\'s"', "it's"),
-        ("", ""),
+        *(("sk-1", "sk-1"), (" sk-1   # my key", "sk-1"), ("sk-1#2", "sk-1#2")),
+        *(('"sk-1 # 2" # mine', "sk-1 # 2"), ("'sk-1'", "sk-1"), ('"it\'s"', "it's"), ("", "")),
         ("# none yet", ""),
     ],
 )
@@ -192,3 +190,36 @@ def test_a_dotenv_line_of_any_length_is_read_in_time(home, value):
     started = time.process_time()
     assert read_dotenv(home)["B"] == "2"
     assert time.process_time() - started < 2
+
+
+def test_the_sandbox(tmp_path):
+    assert load_settings(home=tmp_path, environ={}).sandbox == SandboxSettings()
+    chosen = load_settings(home=tmp_path, environ={"HERMES_NB_SANDBOX_REQUIRED": "landlock"})
+    assert chosen.sandbox == SandboxSettings(required="landlock")
+    assert load_settings(home=tmp_path, overrides={"sandbox.use": "off"}).sandbox.use == "off"
+    with pytest.raises(ConfigError, match=r"sandbox\.required"):
+        load_settings(home=tmp_path, overrides={"sandbox.required": "docker"})
+    with pytest.raises(ConfigError, match="is off"):
+        load_settings(
+            home=tmp_path, overrides={"sandbox.required": "landlock", "sandbox.use": "off"}
+        )
+
+
+def test_keys_that_nothing_reads_are_named_once_with_the_nearest(home, tmp_path):
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(
+        "model: {default: m, extra: 1}\nelsewhere: 1\n"
+        "hermes_nb:\n  max_request: 3\n  zebra: 1\n  approve: ask\n  3: x\n"
+        "  compression: {treshold: 0.4, threshold: 0.4}\n  memory: {notes: {directory: d}}\n",
+        encoding="utf-8",
+    )
+    with Hermes(ScriptedModel(["One.", "Two."]), home=home, cwd=tmp_path) as hermes:
+        hermes.ask("go")
+        hermes.ask("go on")
+        told = hermes.warnings
+    assert [line.partition("; ")[0].partition("`")[2].partition("`")[0] for line in told] == [
+        *("max_request", "zebra", "3", "compression.treshold")
+    ]
+    assert "did you mean `max_requests`?" in told[0]
+    assert "did you mean `compression.threshold`?" in told[3]
+    assert "`%hermes config` lists the settings" in told[1]

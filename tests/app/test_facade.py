@@ -178,11 +178,7 @@ def test_no_model_names_the_ways_out(home):
         "u.find_spec = lambda name, *a: None if name == 'xllamacpp' else find(name, *a)\n"
         "Hermes().ask('hello')\n"
     )
-    env = {
-        "PATH": os.environ["PATH"],
-        "HERMES_HOME": str(home),
-        "HERMES_NB_LOCAL_SERVERS": "off",
-    }
+    env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(home), "HERMES_NB_LOCAL_SERVERS": "off"}
     done = subprocess.run(
         [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
     )
@@ -302,7 +298,7 @@ def test_the_external_memory_hears_of_the_end(tmp_path, home, monkeypatch):
         def session_ended(self, messages):
             heard.append([message.text for message in messages])
 
-    monkeypatch.setitem(providers._SHIPPED, "ears", lambda home, settings: Provider())
+    monkeypatch.setattr(providers, "_factory", lambda _: lambda home, settings: Provider())
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "ears")
     with Hermes(ScriptedModel(["one"]), cwd=tmp_path) as hermes:
         hermes.ask("first")

@@ -33,10 +33,17 @@ def test_a_key_without_a_model_says_what_is_missing():
         model_for({"OPENAI_API_KEY": "sk-x"})
 
 
-def test_a_local_server_is_found_by_itself(monkeypatch):
+def test_a_local_server_answers_once_it_is_accepted(monkeypatch, home):
     with Loopback(listing=document({"data": [{"id": "local-model"}]})) as server:
         monkeypatch.setattr(servers, "LOCAL_SERVERS", {"Ollama": server.url})
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(ConfigError, match=r"yours; local-model.*found, not accepted"):
+            model_for()
+        (found,) = servers.local_servers()
+        servers.remember(home, [found.identity], ())
         assert model_for().name == "local-model"
+        with pytest.raises(ConfigError):
+            model_for({"HERMES_NB_LOCAL_SERVERS": "off"})
 
 
 def test_without_anything_it_is_the_embedded_model():

@@ -65,11 +65,7 @@ def test_progress_is_one_line_that_goes(monkeypatch):
 
 @pytest.mark.parametrize(
     ("stream", "environment"),
-    [
-        (io.StringIO(), {}),
-        (Terminal(), {VARIABLE: "0"}),
-        (Terminal(), {"TERM": "dumb"}),
-    ],
+    [(io.StringIO(), {}), (Terminal(), {VARIABLE: "0"}), (Terminal(), {"TERM": "dumb"})],
 )
 def test_where_nobody_looks_there_is_no_progress(monkeypatch, stream, environment):
     monkeypatch.setenv("TERM", "xterm")

@@ -39,6 +39,12 @@ def test_it_is_a_command_of_jupyter(tmp_path):
         assert done.stdout == f"hermes_nb {hermes_nb.__version__}\n"
 
 
+def test_without_a_command_there_is_help(capsys):
+    with pytest.raises(SystemExit):
+        main([])
+    assert "doctor" in capsys.readouterr().out
+
+
 def test_choices_are_those_that_there_are():
     assert commands.MODES == MODES
     assert commands.APPROVALS == APPROVE_MODES

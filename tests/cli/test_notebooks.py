@@ -167,6 +167,17 @@ def test_options_reach_the_turns(serve, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.kernel
+def test_what_was_refused_is_named(serve, tmp_path, capsys):
+    wants = stream(tool_chunks(("run_python", {"code": "made = 1"})))
+    serve(wants, says("No."), wants, says("No."))
+    cells = "%load_ext hermes_nb", "%%hermes\nmake it", "%%hermes --quiet --into x\nmake it"
+    assert main(["run", str(write(tmp_path / "n.ipynb", *cells))]) == 3
+    told = "refused: run_python made = 1\n"
+    assert capsys.readouterr().err == f"cell 2: {told}cell 3: {told}"
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_leaves_nothing_behind(tmp_path, number):
     source = (

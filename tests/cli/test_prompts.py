@@ -14,15 +14,7 @@ from hermes_nb.cli.main import main
 from hermes_nb.cli.misses import is_miss
 
 from tests.cli.conftest import KEY, gone, numbers_in, says, start
-from tests.loopback import (
-    Reply,
-    chunk,
-    event,
-    failure,
-    stall,
-    stream,
-    tool_chunks,
-)
+from tests.loopback import Reply, chunk, event, failure, stall, stream, tool_chunks
 from tests.patience import ended
 
 
@@ -62,9 +54,11 @@ def test_events_as_json_lines(serve, capsys):
     assert KEY not in json.dumps(lines)
 
 
-def test_nobody_to_ask_is_a_no(serve, tmp_path):
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_nobody_to_ask_is_a_no(serve, tmp_path, capsys, how):
     server = serve(wants_to_write(), says("It was refused."))
-    assert main(["run", "go"]) == 0
+    assert main(["run", *how, "go"]) == 3
+    assert capsys.readouterr().err == "refused: write_file made.txt\n"
     assert not (tmp_path / "made.txt").exists()
     assert "--approve all" in server.bodies[-1]["messages"][-1]["content"]
     serve(wants_to_write(), says("Made."))

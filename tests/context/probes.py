@@ -39,14 +39,8 @@ def facts(rng: random.Random) -> dict[str, tuple[str, str]]:
             f"We decided to {verb} {noun} with strategy S{number} because it keeps the order.",
             f"S{number}",
         ),
-        "constraint": (
-            f"Never overwrite the {noun} snapshot of release R{number}.",
-            f"R{number}",
-        ),
-        "ask": (
-            f"Still open: ask the owner of {noun} about ticket T-{number}.",
-            f"T-{number}",
-        ),
+        "constraint": (f"Never overwrite the {noun} snapshot of release R{number}.", f"R{number}"),
+        "ask": (f"Still open: ask the owner of {noun} about ticket T-{number}.", f"T-{number}"),
     }
 
 
@@ -194,9 +188,5 @@ class Story:
         return (
             "terminal",
             {"command": f"python run.py {step}"},
-            [
-                *lines,
-                planted["error"].text,
-                "[exit 1, 2.0 s]",
-            ],
+            [*lines, planted["error"].text, "[exit 1, 2.0 s]"],
         )

@@ -22,11 +22,8 @@ def test_time_is_linear(unit):
 @pytest.mark.parametrize(
     ("line", "place"),
     [
-        ("see https://a.example", 4),
-        ("ab0http://a", 0),
-        ("nothing here", 0),
-        ("it said: error", 9),
-        ("then x = 5", 5),
+        *(("see https://a.example", 4), ("ab0http://a", 0), ("nothing here", 0)),
+        *(("it said: error", 9), ("then x = 5", 5)),
     ],
 )
 def test_the_first_thing_that_counts_is_found(line, place):

@@ -150,11 +150,7 @@ def test_cost_is_linear():
 def test_hostile_text_takes_no_longer():
     call = ToolCall(id="a", name="terminal", arguments={"command": "x"})
     for piece in (
-        "a" * 50_000,
-        "a.b/" * 12_000,
-        "=" * 50_000,
-        "1 " * 25_000,
-        "Error" * 10_000,
+        *("a" * 50_000, "a.b/" * 12_000, "=" * 50_000, "1 " * 25_000, "Error" * 10_000),
         "\n" * 50_000,
     ):
         messages = [Message.user(piece), Message.assistant(calls=[call]), Message.tool(call, piece)]

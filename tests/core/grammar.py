@@ -22,12 +22,7 @@ from hermes_nb.core.events import (
 )
 
 BETWEEN_CALLS = (
-    ContextCompressed,
-    MessageAdded,
-    ReasoningDelta,
-    RequestRetried,
-    TextDelta,
-    UsageReported,
+    *(ContextCompressed, MessageAdded, ReasoningDelta, RequestRetried, TextDelta, UsageReported),
 )
 CHILD_EVENTS = (ChildStarted, ChildProgress, ChildFinished)
 CALL_EVENTS = (ApprovalAsked, ApprovalGiven, ToolProgress, ToolFinished)

@@ -84,10 +84,7 @@ def test_several_budgets_count_together():
     assert refusal(budgets, 10**9).limit == "$1.00 for b1.0"
 
 
-@given(
-    st.integers(500, 5_000),
-    st.lists(st.integers(0, 800), min_size=1, max_size=12),
-)
+@given(st.integers(500, 5_000), st.lists(st.integers(0, 800), min_size=1, max_size=12))
 def test_no_request_is_sent_that_is_known_not_to_fit(limit, sizes):
     steps = [costing(None, call=f"c{n}", tokens=size) for n, size in enumerate(sizes)]
     agent, events, budget = turn(*steps, costing(None, text="done"), "so far", tokens=limit)
@@ -161,14 +158,8 @@ def test_an_overflow_is_not_compressed_beyond_the_budget():
 @pytest.mark.parametrize(
     ("amount", "told"),
     [
-        (0, "$0.00"),
-        (0.05, "$0.05"),
-        (0.2, "$0.20"),
-        (0.01, "$0.01"),
-        (0.1234, "$0.123"),
-        (0.00012, "$0.00012"),
-        (12.5, "$12.50"),
-        (1234.5, "$1,234.50"),
+        *((0, "$0.00"), (0.05, "$0.05"), (0.2, "$0.20"), (0.01, "$0.01"), (0.1234, "$0.123")),
+        *((0.00012, "$0.00012"), (12.5, "$12.50"), (1234.5, "$1,234.50")),
     ],
 )
 def test_money_is_told_with_the_digits_that_count(amount, told):

@@ -74,13 +74,7 @@ def test_a_plain_answer(make_agent):
     events = take_turn(agent, "hi")
     check_invariants(agent, events)
     assert [type(event) for event in events] == [
-        TurnStarted,
-        MessageAdded,
-        TextDelta,
-        TextDelta,
-        UsageReported,
-        MessageAdded,
-        TurnEnded,
+        *(TurnStarted, MessageAdded, TextDelta, TextDelta, UsageReported, MessageAdded, TurnEnded)
     ]
     assert events[-1] == TurnEnded("answered")
     assert [message.text for message in agent.messages] == ["hi", "Hello there."]
@@ -90,12 +84,7 @@ def test_a_tool_call_and_its_result_reach_the_model(make_agent):
     agent = make_agent(["Looking. ", call("echo", text="x")], "It says x.", tools=[ECHO])
     events = take_turn(agent)
     check_invariants(agent, events)
-    assert [message.role for message in agent.messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    assert [message.role for message in agent.messages] == "user assistant tool assistant".split()
     assert agent.model.requests[1].messages[-1].text == "echo x"
     assert agent.messages[1].text == "Looking. "
 
@@ -172,10 +161,8 @@ def test_the_default_budget_is_fifteen_requests_and_a_summary(make_agent):
             "not valid JSON",
         ),
         (call("strict", text="x"), "text must be an integer"),
-        (call("broken"), "ZeroDivisionError"),
-        (call("raises"), "no file 'x'"),
-        (call("exits"), "SystemExit"),
-        (call("away"), "not installed"),
+        *((call("broken"), "ZeroDivisionError"), (call("raises"), "no file 'x'")),
+        *((call("exits"), "SystemExit"), (call("away"), "not installed")),
         (call("cancels"), "was cancelled"),
     ],
 )
@@ -194,11 +181,8 @@ def test_a_call_that_cannot_run_is_answered_and_the_turn_goes_on(make_agent, ste
         raise asyncio.CancelledError
 
     tools = [
-        ECHO,
-        make_tool("strict", echo, check=lambda _: "text must be an integer"),
-        make_tool("broken", broken),
-        make_tool("raises", raises),
-        make_tool("exits", exits),
+        *(ECHO, make_tool("strict", echo, check=lambda _: "text must be an integer")),
+        *(make_tool("broken", broken), make_tool("raises", raises), make_tool("exits", exits)),
         make_tool("away", echo, available=lambda: "it is not installed"),
         make_tool("cancels", cancels),
     ]
@@ -217,11 +201,7 @@ def test_results_of_any_kind_become_messages(make_agent):
     agent = make_agent([call("kinds", n=n) for n in range(5)], "ok", tools=[tool])
     take_turn(agent)
     assert [message.text for message in agent.messages if message.role == "tool"] == [
-        "(no output)",
-        "(no output)",
-        '{"a": 1}',
-        "text",
-        "[1, 2]",
+        *("(no output)", "(no output)", '{"a": 1}', "text", "[1, 2]")
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hermes_nb.core.messages import ToolCall
@@ -25,12 +26,9 @@ def toolset(root):
     return Toolset(
         [
             make("read", paths=("path",), root=root),
-            make("write", risk=Risk.WRITE, paths=("path",), root=root),
-            make("look"),
-            make("run", risk=Risk.EXECUTE),
-            make("ask", exclusive=True),
-            make("anywhere", risk=Risk.WRITE),
-            make("memory", risk=Risk.REMEMBER),
+            *(make("write", risk=Risk.WRITE, paths=("path",), root=root), make("look")),
+            *(make("run", risk=Risk.EXECUTE), make("ask", exclusive=True)),
+            *(make("anywhere", risk=Risk.WRITE), make("memory", risk=Risk.REMEMBER)),
         ]
     )
 
@@ -66,6 +64,12 @@ def shape(named, tools):
 )
 def test_what_may_run_side_by_side(tools, named, expected):
     assert shape(named, tools) == expected
+
+
+def test_a_call_that_could_not_be_read_is_a_barrier(tools):
+    batch = calls(("read", "a"), ("write", "b"), ("read", "c"))
+    batch[1] = replace(batch[1], problem="the arguments are no JSON")
+    assert segments(batch, tools) == [[batch[0]], [batch[1]], [batch[2]]]
 
 
 def test_links_do_not_hide_that_paths_are_the_same(tmp_path, tools):

@@ -84,6 +84,46 @@ def test_examples_of_settings_are_accepted(block, home):
     config.load_settings(home=home, environ={})
 
 
+CLAIMS = """
+howto/costs.md: at {compression.max_prompt_tokens:,} tokens
+long-sessions.md: or {compression.max_prompt_tokens:,} tokens
+memory.md: {memory.memory_char_limit:,} characters
+memory.md: {memory.user_char_limit:,} characters
+migration.md: A turn has {max_requests} model requests
+migration.md: at {compression.max_prompt_tokens:,} tokens
+what-hermes-knows.md: over {skills.index_tokens:,} tokens
+"""  # what pages say of defaults in passing
+LACKING = {"MCP": "mcp_servers", "sub-agents": "delegation.enabled"}
+
+
+@pytest.mark.parametrize(("page", "claim"), re.findall(r"(\S+): (.*)", CLAIMS))
+def test_pages_say_the_defaults_of_the_table(page, claim):
+    text = " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+    said = re.sub(r"{([\w.]+)", r"{0[\1]", claim)
+    assert said.format({key: value for key, (_, value) in written_keys().items()}) in text
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_what_pages_say_of_settings_is_so(page):
+    known = {name for key, (foreign, _) in written_keys().items() for name in (key, foreign)}
+    groups = {key.partition(".")[0] for key in known if "." in key} - {"skills", "notebook"}
+    text = page.read_text(encoding="utf-8")
+    named = [key for key in re.findall(r"`(\w+\.\w+)[:`]", text) if key.split(".")[0] in groups]
+    assert [key for key in named if key not in known | {"model.default", "memory.NAME"}] == []
+    # Reviews go on with the conversation's model: what they are given has no other.
+    assert not re.search(r"(?i)reviews[^.\n]*`auxiliary|`auxiliary[^`]*`[^.\n]*\breviews", text)
+    for lacking in re.findall(r"\| (.*) \| hermes_nb has none", text):
+        assert not [word for word, key in LACKING.items() if word in lacking and key in known]
+
+
+def test_no_page_names_a_registrys_host():
+    hosts = [".".join(host) for host in (("pypi", "org"), ("anaconda", "org"), ("npmjs", "com"))]
+    hosts.append("python" + "hosted")
+    for page in [*pages(), ROOT / "CHANGELOG.md"]:
+        text = page.read_text(encoding="utf-8").lower()
+        assert not [host for host in hosts if host in text], page
+
+
 def document_provider(document: dict) -> str:
     """Return the memory provider that an example chooses, whose settings are its own."""
     own = document.get("hermes_nb", {}).get("memory", {})

@@ -70,10 +70,11 @@ def chromium() -> str:
 
 
 class Server:
-    """A Jupyter server of its own, with this checkout's extension."""
+    """A Jupyter server of its own, with this checkout's extension, in `python`'s environment."""
 
-    def __init__(self, app: App, folder: Path) -> None:
+    def __init__(self, app: App, folder: Path, python: str = sys.executable) -> None:
         self.app: App = app
+        self.python = python
         self.root = folder / "notebooks"
         self.folder = folder
         for name in ("notebooks", "home", "share/labextensions", "settings"):
@@ -118,16 +119,10 @@ class Server:
     def _command(self, port: int) -> list[str]:
         expose = "LabApp" if self.app == "lab" else "JupyterNotebookApp"
         return [
-            str(Path(sys.executable).with_name("jupyter")),
-            self.app,
-            "--allow-root",
-            "--no-browser",
-            "--ServerApp.ip=127.0.0.1",
-            f"--ServerApp.port={port}",
-            "--ServerApp.port_retries=0",
-            f"--IdentityProvider.token={TOKEN}",
-            f"--ServerApp.root_dir={self.root}",
-            f"--{expose}.expose_app_in_browser=True",
+            *(str(Path(self.python).with_name("jupyter")), self.app, "--allow-root"),
+            *("--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
+            *("--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"),
+            *(f"--ServerApp.root_dir={self.root}", f"--{expose}.expose_app_in_browser=True"),
             f"--{expose}.user_settings_dir={self.folder / 'settings'}",
             f"--{expose}.workspaces_dir={self.folder / 'settings'}",
         ]
@@ -250,10 +245,13 @@ class Notebook:
     def run(self, index: int, timeout: float = 60) -> list[dict[str, Any]]:
         """Run a cell to its end and return its outputs."""
         self.page.evaluate(
-            f"""async i => {{ const nb = {NOW}; nb.content.activeCellIndex = i;
+            f"""async ([i, seconds]) => {{ const nb = {NOW}; nb.content.activeCellIndex = i;
             nb.content.deselectAll();
-            await window.jupyterapp.commands.execute('notebook:run-cell'); }}""",
-            index,
+            const late = new Error(`cell ${{i}} did not end within ${{seconds}} s`);
+            const limit = new Promise((_, no) => setTimeout(no, seconds * 1000, late));
+            await Promise.race([window.jupyterapp.commands.execute('notebook:run-cell'), limit]);
+            }}""",
+            [index, timeout],
         )
         return self.finish(index, timeout)
 

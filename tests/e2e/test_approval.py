@@ -78,6 +78,23 @@ def test_a_click_allows_once_and_always_is_remembered(open_notebook, server, mod
 
 
 @BOTH
+def test_keys_on_a_question_are_no_shortcuts(open_notebook, server, model):
+    notebook = open_notebook("%%hermes\nrun it")
+    prepare(notebook, model, python("made = 1"))
+    loaded = notebook.page.evaluate("[...document.scripts].map(each => each.src)")
+    assert any("remoteEntry.js?v=" in each and "hermes-nb" in each for each in loaded)
+    notebook.start(1)
+    asked(notebook)
+    for part in ("button:has-text('Run once')", "button:has-text('Deny')", ".hermes-code"):
+        notebook.page.focus(f"{ASK} {part}")
+        notebook.page.keyboard.press("r")
+        notebook.page.keyboard.press("m")
+    assert notebook.evaluate("nb.content.widgets.map(cell => cell.model.type)") == ["code"] * 2
+    click(notebook, "Run once")
+    notebook.finish(1)
+
+
+@BOTH
 def test_a_reason_by_keyboard_and_a_stop(open_notebook, server, model):
     notebook = open_notebook("%%hermes\nrun it", "%%hermes\nrun it again")
     prepare(notebook, model, python("made = 1"), python("made = 2"))

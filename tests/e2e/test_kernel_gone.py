@@ -59,9 +59,9 @@ def test_a_renamed_notebook_is_known_and_keeps_its_session(open_notebook, model)
     prepare(notebook, model)
     model.replies[:] = [stream(text_chunks("Hello."))]
     notebook.run(1)
-    notebook.page.evaluate(RENAME, "renamed.ipynb")
-    notebook.until(lambda: "renamed.ipynb" in str(notebook.run(2)), timeout=20)
-    notebook.name = "renamed.ipynb"
+    notebook.page.evaluate(RENAME, "elsewhere.ipynb")
+    notebook.until(lambda: "elsewhere.ipynb" in str(notebook.run(2)), timeout=20)
+    notebook.name = "elsewhere.ipynb"
     notebook.page.evaluate(RESTART)
     notebook.ready()
     prepare(notebook, model)

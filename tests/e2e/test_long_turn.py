@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -21,18 +22,7 @@ def play(request):  # what is asked around a compression or in a review is no st
     return next(steps, 'Nothing.') if step else 'All of them were to be done.'
 use_model(ScriptedModel([play] * {2 * STEPS}))
 """
-PROBE = """
-() => {
-  window.longest = 0;
-  let last = performance.now();
-  const frame = now => {
-    window.longest = Math.max(window.longest, now - last);
-    last = now;
-    requestAnimationFrame(frame);
-  };
-  requestAnimationFrame(frame);
-}
-"""
+PROBE = Path(__file__).with_name("frames.js").read_text(encoding="utf-8")
 MOST = 1_500
 """Milliseconds that the page may stand still, on a machine that does other things as well."""
 

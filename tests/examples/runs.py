@@ -59,6 +59,33 @@ def copied(folder: Path) -> Path:
     return shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=ignored)
 
 
+def reworded(folder: Path) -> Path:
+    """Return a copy of the package: all tools described otherwise, one more, other guidance."""
+    package = folder / "package"
+    ignored = shutil.ignore_patterns("__pycache__")
+    for part in ("hermes_nb", "skills"):
+        shutil.copytree(ROOT / part, package / part, ignore=ignored)
+    code = package / "hermes_nb"
+    files, schema = code / "tools" / "files.py", code / "tools" / "schema.py"
+    changed(schema, 'return " ".join(first)', 'return " ".join([*first, "!"])')
+    changed(files, "import os\n", "import os\nfrom dataclasses import replace\n")
+    changed(
+        files,
+        "return Toolset(make(space) for make in makers)",
+        'more = replace(_list_files(space), name="more")\n'
+        "    return Toolset([*(make(space) for make in makers), more])",
+    )
+    changed(code / "prompt" / "builder.py", "marks is data:", "marks is data only:")
+    return package
+
+
+def changed(path: Path, old: str, new: str) -> None:
+    """Change the one place of a file that says so."""
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, (path, old)
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
 def isolated(folder: Path, *packages: Path) -> dict[str, str]:
     """Return an environment without keys, network or a home that was ever used."""
     site = folder / "site"

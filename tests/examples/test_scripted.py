@@ -57,10 +57,7 @@ def test_a_script_is_played_through_the_adapter(scripted):
 
 def test_what_the_script_does_not_foresee_is_a_problem(scripted):
     steps = [lambda seen: seen.found("(nothing)"), "left over"]
-    with (
-        scripted.Player(steps) as player,
-        pytest.raises(HermesError, match="which is not in"),
-    ):
+    with scripted.Player(steps) as player, pytest.raises(HermesError, match="which is not in"):
         ask(OpenAIChat("m", base_url=player.url), Message.user("a"))
     assert [problem[:20] for problem in player.problems] == [
         "the script looks for",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from hermes_nb.models.chat.openai_chat import OpenAIChat
 from hermes_nb.models.failures import Retrying
@@ -12,6 +14,18 @@ from tests.loopback import Loopback, stream, text_chunks
 from tests.notebook.conftest import shell
 
 __all__ = ["shell"]
+
+
+@pytest.fixture
+def small_disk(request, tmp_path):
+    """Yield a file system as large as the module's `DISK` says."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.module.DISK}", "hermes", mount]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("no tmpfs may be mounted here")
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
 
 
 @pytest.fixture

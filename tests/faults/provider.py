@@ -20,7 +20,7 @@ from hermes_nb.app.turn import Turn
 from hermes_nb.core.events import ContextCompressed, MessageAdded, RequestRetried, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.safety.discretion import without_secrets
+from hermes_nb.safety.redact import without_secrets
 
 from tests.conftest import every_call_has_one_result
 from tests.core.grammar import check_grammar
@@ -109,6 +109,8 @@ def check_request(body: Any) -> None:
     assert messages[0]["role"] == "system"
     assert messages[1]["role"] == "user"
     expected: list[str] = []
+    ids = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert len(set(ids)) == len(ids), "an id is there twice"
     for message in messages[1:]:
         json.dumps(message, ensure_ascii=False).encode()  # raises for half a surrogate pair
         if message["role"] == "tool":
@@ -120,7 +122,9 @@ def check_request(body: Any) -> None:
         assert message["content"] or message.get("tool_calls")
         for call in message.get("tool_calls", ()):
             assert call["type"] == "function" and call["function"]["name"]
-            assert isinstance(json.loads(call["function"]["arguments"]), dict)
+            arguments = json.loads(call["function"]["arguments"])
+            assert isinstance(arguments, dict)
+            json.dumps(arguments, ensure_ascii=False).encode()
             expected.append(call["id"])
         assert all(expected) and len(set(expected)) == len(expected)
     assert not expected

@@ -96,3 +96,15 @@ def set_aside(path: Path) -> list[Path]:
     """Return the damaged files that were put aside, without their logs."""
     found = path.parent.glob(path.name + ".damaged-*")
     return [each for each in found if not each.name.endswith(("-wal", "-shm"))]
+
+
+def fill(path):
+    """Write to `path` until there is no room left, and return it."""
+    with path.open("wb", buffering=0) as file:
+        size = 4_096
+        while size:
+            try:
+                file.write(b"x" * size)
+            except OSError:
+                size //= 2
+    return path

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 
-import pytest
 from hermes_nb.app.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
@@ -14,19 +11,7 @@ from hermes_nb.memory.sessions import SqliteStore
 
 from tests.faults.stores import is_intact
 
-TURNS, LONG = 60, "x" * 20_000
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of two megabytes."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if sys.platform != "linux" or os.geteuid() != 0 or subprocess.call(mount) != 0:
-        pytest.skip("a small file system can only be mounted by root on Linux")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+DISK, TURNS, LONG = "2m", 60, "x" * 20_000
 
 
 def play(store, session, warnings, *, room):
@@ -47,17 +32,14 @@ def play(store, session, warnings, *, room):
     assert texts == [str(n) for n in range(TURNS)]
 
 
+def enlarge(disk):
+    subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+
+
 def test_11_disk_full(small_disk):
     path = small_disk / "home" / "n.db"
     store, warnings = SqliteStore(path), []
-    play(
-        store,
-        "s",
-        warnings,
-        room=lambda: subprocess.run(
-            ["mount", "-o", "remount,size=20m", str(small_disk)], check=True
-        ),
-    )
+    play(store, "s", warnings, room=lambda: enlarge(small_disk))
     assert "full" in warnings[0]
     store.close()
     assert store.warnings == []
@@ -70,14 +52,7 @@ def test_11_disk_full_from_the_beginning(small_disk):
         file.write(b"x" * (2 * 1024 * 1024 - 32_768))
     path = small_disk / "home" / "n.db"
     store, warnings = SqliteStore(path), []
-    play(
-        store,
-        "s",
-        warnings,
-        room=lambda: subprocess.run(
-            ["mount", "-o", "remount,size=20m", str(small_disk)], check=True
-        ),
-    )
+    play(store, "s", warnings, room=lambda: enlarge(small_disk))
     assert store.get("s").title == "the walrus"
     store.close()
 

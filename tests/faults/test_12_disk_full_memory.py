@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from hermes_nb.core.atomic import TEMPORARY
 from hermes_nb.core.errors import ToolError
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.tools.stores import memory_tools
 
+from tests.faults.stores import fill
 from tests.memory.hermes_format import read_memory
 from tests.tools.support import run
 
-
-@pytest.fixture
-def small_disk(tmp_path):
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "hermes", mount]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    yield mount
-    subprocess.run(["umount", mount], check=True)
-
-
-def fill(path):
-    """Write to `path` until there is no room left, and return it."""
-    with path.open("wb", buffering=0) as file:
-        size = 4_096
-        while size:
-            try:
-                file.write(b"x" * size)
-            except OSError:
-                size //= 2
-    return path
+DISK = "64k"
 
 
 def add_many(tool):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from hermes_nb.core.atomic import TEMPORARY
 from hermes_nb.core.errors import ToolError
@@ -11,18 +9,10 @@ from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.skill_tools import skills
 
+from tests.faults.stores import fill
 from tests.tools.support import run
 
-
-@pytest.fixture
-def small_disk(tmp_path):
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "hermes", mount]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    yield mount
-    subprocess.run(["umount", mount], check=True)
+DISK = "128k"
 
 
 def skill(name, size=0):
@@ -71,13 +61,7 @@ def test_13_a_disk_without_any_room(small_disk):
     library = Library([root])
     assert library.manage("create", "draw", content=skill("draw"), category="data")
     before = tree(root)
-    with (small_disk / "filler").open("wb", buffering=0) as file:
-        size = 4_096
-        while size:
-            try:
-                file.write(b"x" * size)
-            except OSError:
-                size //= 2
+    fill(small_disk / "filler")
     for action, details in (
         ("create", {"content": skill("draw-2"), "category": "new"}),
         ("patch", {"old_string": "How", "new_string": "Why"}),

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-
-import pytest
 from hermes_nb.core.atomic import TEMPORARY
 
 from tests.faults.notebooks import refused, tools_on, use, valid, written
 
-
-@pytest.fixture
-def small_disk(tmp_path):
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=160k", "hermes", mount]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    yield mount
-    subprocess.run(["umount", mount], check=True)
+DISK = "160k"
 
 
 def test_the_old_file_is_intact_and_an_edit_works_once_there_is_room(shell, small_disk):

@@ -19,6 +19,7 @@ from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.core.errors import StoreError
 from hermes_nb.memory.sessions import SqliteStore
+SqliteStore(":memory:").search("walrus")  # the package may be where only root can read it
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import every_call_has_one_result
 from tests.faults.cells import calls, says
-from tests.faults.provider import retried
+from tests.faults.provider import retried, told_by
 from tests.loopback import failure, stream, text_chunks
 from tests.patience import STOPS_WITHIN
 
@@ -70,6 +70,26 @@ def test_34_it_gives_up(story, waits):
     assert "limits the rate" in turn.error and "slow down" in turn.error
     assert turn.text == "" and turn.messages[-1].interrupted
     story.goes_on()
+
+
+def test_34_a_turn_waits_a_minute_in_all(story, waits):
+    """A provider that asks for a day is left alone soon, and the error says what it asked for."""
+    (story.work / "a.txt").write_text("seven", encoding="utf-8")
+    reads = calls(("read_file", {"path": "a.txt"}))
+    turn = story.ask(asking("40"), reads, asking("86400"), asking("86400"), fails=True)
+    assert sum(waits) == CAP and len(waits) == 2
+    assert "it asks for 24 h" in retried(turn)[1].reason
+    assert "it asks for 24 h, and a turn waits 60 s (`max_wait`)" in turn.error
+    story.ask(asking("50"), says("Here."))  # the next turn has a minute of its own
+    assert sum(waits) > CAP + 50
+    story.goes_on()
+
+
+def test_34_the_user_allows_more(server, waits, home, tmp_path, monkeypatch):
+    monkeypatch.setenv("HERMES_NB_MAX_WAIT", "7200")
+    with told_by(server, home, tmp_path / "work") as story:
+        story.ask(asking("3600"), asking("600"), says("Here."))
+        assert 4200 <= sum(waits) <= 4202
 
 
 def test_34_a_spent_quota_is_not_waited_for(story, waits):

@@ -124,13 +124,8 @@ def test_36_a_host_that_is_not_there(waits, home, tmp_path, address):
 @pytest.mark.parametrize(
     "address",
     [
-        "http://127.0.0.1:99999/v1",
-        "gopher://127.0.0.1/v1",
-        "127.0.0.1:8080",
-        "http://",
-        "http://[oops/v1",
-        "http://\u202e\x1b[31mevil.invalid/",
-        "http://a b.invalid/",
+        *("http://127.0.0.1:99999/v1", "gopher://127.0.0.1/v1", "127.0.0.1:8080", "http://"),
+        *("http://[oops/v1", "http://\u202e\x1b[31mevil.invalid/", "http://a b.invalid/"),
     ],
 )
 def test_36_what_is_no_address(waits, home, tmp_path, address):

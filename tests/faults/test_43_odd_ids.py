@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.events import ToolStarted
+from hermes_nb.core.messages import Message, ToolCall, mend
+from hermes_nb.core.protocols import Request
+from hermes_nb.models.replay.canonical import Canon
 
+from tests.conftest import every_call_has_one_result
 from tests.faults.cells import says
 from tests.loopback import chunk, stream
 
@@ -64,6 +68,19 @@ def test_43_the_same_in_every_reply(story, call_id):
     assert len(story.results) == 4
     story.ask(called(call_id), says("Again."))
     story.goes_on()
+
+
+def test_43_ids_that_are_stored_twice_are_told_apart():
+    """What an earlier version stored is read so; a recording of it is still found."""
+    call = ToolCall(id="call_0", name="list_files", text="{}")
+    step = [Message.assistant(calls=[call]), Message.tool(call, "a.txt")]
+    said = [Message.user("go"), *step, *step, Message.assistant("Done.")]
+    mended = mend(said, note="lost")
+    assert [m.call_id for m in mended if m.role == "tool"] == ["call_0", "call_0_r2"]
+    assert every_call_has_one_result(mended) and mend(mended, note="") == mended
+    assert mend([*mended, *said], note="")[: len(mended)] == mended
+    key = Canon()(Request(messages=tuple(said))).key
+    assert Canon()(Request(messages=tuple(mended))).key == key
 
 
 def test_43_pieces_that_name_another_call(story):

@@ -126,3 +126,15 @@ def test_46_numbers_that_are_none(story):
     assert turn.text == "No."
     assert not list(story.work.iterdir())
     story.goes_on()
+
+
+def test_46_half_a_character_in_arguments(story):
+    """What is written as an escape is text like any other: sent back whole, stored, searched."""
+    (story.work / "a.txt").write_text("seven", encoding="utf-8")
+    text = '{"path": "a.txt", "pattern": "\\ud83d \\ud83e\\udd8a"}'
+    story.ask(calls(("search_files", text), size=9_999), says("Nothing."))
+    (sent,) = (
+        call for m in story.server.bodies[-1]["messages"] for call in m.get("tool_calls", ())
+    )
+    assert json.loads(sent["function"]["arguments"])["pattern"] == "\ufffd \U0001f98a"
+    story.goes_on()

@@ -19,10 +19,7 @@ from tests.core.grammar import check_grammar
 FAILURES = [
     ModelError("the provider is down", kind=FailureKind.OVERLOADED),
     ModelError("no such model", kind=FailureKind.BAD_REQUEST),
-    ModelError("key revoked", kind=FailureKind.AUTH),
-    ConnectionResetError("reset"),
-    "",
-    "   \n",
+    *(ModelError("key revoked", kind=FailureKind.AUTH), ConnectionResetError("reset"), "", "   \n"),
 ]
 
 

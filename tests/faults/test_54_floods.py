@@ -27,15 +27,13 @@ FLOODS = {
 
 @pytest.mark.parametrize("command", FLOODS.values(), ids=FLOODS)
 def test_54_output_without_end(story, monkeypatch, command):
-    monkeypatch.setattr("hermes_nb.tools.terminal.FLOOD", 50_000_000)
+    monkeypatch.setattr("hermes_nb.tools.command_run.FLOOD", 50_000_000)
     story.ask(says("Hello."))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     turn = story.ask(terminal(command.replace("\\\\", "\\")), says("That was a lot."))
     assert turn.text == "That was a lot."
     (result,) = story.results
     assert "ended after 50.0 MB of output" in result
-    if "urandom" in command:  # nobody can read that
-        assert 'withheld="too_dense"' in result
     assert len(result) < 60_000
     assert "\x1b" not in result and "\0" not in result
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 150
@@ -61,10 +59,7 @@ def test_54_those_that_stay_when_the_shell_ends(story):
     assert not running(mark)
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb"],
-)
+@pytest.mark.parametrize("bomb", [":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb"])
 def test_54_a_fork_bomb_is_not_even_started(story, bomb):
     turn = story.ask(terminal(bomb, timeout=1), says("No."))
     assert turn.text == "No."

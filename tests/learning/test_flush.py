@@ -35,7 +35,7 @@ def memory(kept):
 def test_it_saves_and_says_what_it_used():
     kept = []
     model = ScriptedModel([call("memory", content="uses polars")])
-    used = asyncio.run(flush(SPAN, model=model, memory=memory(kept)))
+    used = asyncio.run(flush(SPAN, model=model, memory=lambda _: memory(kept)))
     assert kept == ["uses polars"]
     assert [event.purpose for event in used] == ["memory"]
     (request,) = model.requests
@@ -44,7 +44,7 @@ def test_it_saves_and_says_what_it_used():
 
 def test_the_model_reads_the_messages_cut_and_without_secrets():
     model = ScriptedModel(["Nothing to save."])
-    asyncio.run(flush(SPAN, model=model, memory=memory([])))
+    asyncio.run(flush(SPAN, model=model, memory=lambda _: memory([])))
     told = model.requests[0].messages[-1].text
     assert "Always use polars" in told
     assert "a1B2a1B2" not in told
@@ -53,5 +53,5 @@ def test_the_model_reads_the_messages_cut_and_without_secrets():
 
 def test_without_a_memory_tool_nothing_is_asked():
     model = ScriptedModel([])
-    assert asyncio.run(flush(SPAN, model=model, memory=Toolset())) == []
+    assert asyncio.run(flush(SPAN, model=model, memory=lambda _: Toolset())) == []
     assert model.requests == []

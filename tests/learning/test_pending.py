@@ -7,13 +7,7 @@ import string
 
 import pytest
 from hermes_nb.learning.pending import DAYS, MOST, NAME, REFUSED_DAYS, NotKept, Pending
-from hermes_nb.learning.proposals import (
-    MemoryWrite,
-    SkillWrite,
-    alike,
-    from_json,
-    to_json,
-)
+from hermes_nb.learning.proposals import MemoryWrite, SkillWrite, alike, from_json, to_json
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.skills.checking import Change

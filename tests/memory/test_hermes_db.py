@@ -96,12 +96,8 @@ def test_rows_are_messages(path, database):
     add_session(connection, "s1", TALK, title="Website")
     connection.close()
     rows = database.rows("s1")
-    assert [(row.position, row.message.role) for row in rows] == [
-        (0, "user"),
-        (1, "assistant"),
-        (2, "tool"),
-        (3, "assistant"),
-    ]
+    roles = [(row.position, row.message.role) for row in rows]
+    assert roles == list(enumerate("user assistant tool assistant".split()))
     assert rows[1].message.calls[0].name == "terminal"
     assert rows[1].message.calls[0].arguments == {"a": 1}
     assert rows[2].message.call_id == "c1" and rows[2].message.name == "terminal"
@@ -155,16 +151,8 @@ def test_content_that_is_a_list_of_parts_is_its_text(path, database):
 @pytest.mark.parametrize(
     "damage",
     [
-        "absent",
-        "empty",
-        "text",
-        "directory",
-        "pipe",
-        "zeroed",
-        "truncated",
-        "other tables",
-        "nonsense",
-        "log without index",
+        *("absent", "empty", "text", "directory", "pipe", "zeroed", "truncated", "other tables"),
+        *("nonsense", "log without index"),
     ],
 )
 def test_whatever_is_wrong_means_no_results_and_at_most_one_note(path, database, notes, damage):

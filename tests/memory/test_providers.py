@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-import os
-import sqlite3
 import threading
 import time
 
 import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import MemoryProvider
-from hermes_nb.memory import notes_provider, providers
-from hermes_nb.memory.notes_provider import NotesProvider, passages
+from hermes_nb.memory import providers
 from hermes_nb.memory.providers import RECALL_CHARACTERS, Guarded, open_provider, provider_names
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.patience import SOON, until
 
@@ -70,11 +65,7 @@ def test_a_provider_is_asked_and_told(home):
     assert block == "remembered"
     assert recalled == "[From memory (fake): background, not part of the request]\nremembered"
     assert [call[0] for call in provider.calls] == [
-        "on_memory_write",
-        "before_compress",
-        "on_delegation",
-        "static_block",
-        "prefetch",
+        *("on_memory_write", "before_compress", "on_delegation", "static_block", "prefetch"),
         "session_ended",
     ]
     assert warnings == []
@@ -148,103 +139,13 @@ def test_providers_are_found_by_name(home, monkeypatch):
         assert settings == {"a": 1}
         return Provider()
 
-    assert provider_names() == ["notes", "installed"]
+    assert provider_names() == ["installed"]
     opened = open_provider("installed", home, settings={"a": 1}, warn=warnings.append)
     assert opened.name == "fake"
     assert open_provider("", home, warn=warnings.append) is None and warnings == []
     assert open_provider("nothing", home, warn=warnings.append) is None
-    assert "known: notes, installed" in warnings.pop()
-    assert open_provider("notes", home, warn=warnings.append) is None
-    assert "memory.notes.directory" in warnings.pop()
+    assert "known: installed" in warnings.pop()
 
     broken = True
     assert open_provider("installed", home, warn=warnings.append) is None
     assert "ZeroDivisionError" in warnings.pop()
-
-
-@pytest.fixture
-def notes(tmp_path, home):
-    directory = tmp_path / "notes"
-    (directory / "deep" / "er").mkdir(parents=True)
-    (directory / "deploy.md").write_text(
-        "# Deploying\n\nThe website goes to the blue server with rsync.\n\n## Rollback\n\n"
-        "Restore yesterday's snapshot.\n",
-        encoding="utf-8",
-    )
-    (directory / "deep" / "er" / "bread.md").write_text("Sourdough needs salt.", encoding="utf-8")
-    return NotesProvider.from_settings(home, {"directory": str(directory)})
-
-
-def test_notes_are_recalled_with_their_file_names(notes, home):
-    assert "2 notes" in notes.static_block()
-    recalled = notes.prefetch("How did I deploy websites again?")
-    assert recalled.startswith("deploy.md (Deploying):\n# Deploying")
-    assert "rsync" in recalled and "Sourdough" not in recalled
-    assert notes.prefetch("rollback").startswith("deploy.md (Rollback):")
-    assert notes.prefetch("salt").startswith("deep/er/bread.md:\n")
-    assert notes.prefetch("zebra") == notes.prefetch("") == notes.prefetch("?!") == ""
-    assert notes.index.is_relative_to(home)
-    assert notes.index.stat().st_mode & 0o777 == 0o600
-    assert notes.index.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_the_index_follows_the_files(notes):
-    assert notes.prefetch("salt")
-    bread = notes.directory / "deep/er/bread.md"
-    bread.write_text("Sourdough needs flour.", encoding="utf-8")
-    assert notes.prefetch("salt") == ""
-    assert "flour" in notes.prefetch("flour")
-    bread.rename(bread.with_name("loaf.md"))
-    assert "loaf.md" in notes.prefetch("flour")
-    (notes.directory / "deep/er/loaf.md").unlink()
-    assert notes.prefetch("flour") == ""
-    connection = sqlite3.connect(notes.index)
-    assert connection.execute("SELECT count(*) FROM words").fetchone() == (2,)
-    connection.close()
-
-
-def test_links_pipes_hidden_and_other_files_are_no_notes(notes, tmp_path):
-    secret = tmp_path / "secret.md"
-    secret.write_text("zebra", encoding="utf-8")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/x.md").write_text("zebra", encoding="utf-8")
-    (notes.directory / "link.md").symlink_to(secret)
-    (notes.directory / "links").symlink_to(tmp_path / "elsewhere")
-    (notes.directory / "loop").symlink_to(notes.directory)
-    (notes.directory / ".hidden.md").write_text("zebra", encoding="utf-8")
-    (notes.directory / "zebra.bin").write_bytes(b"zebra")
-    os.mkfifo(notes.directory / "pipe.md")
-    assert notes.prefetch("zebra") == ""
-
-
-def test_there_are_bounds(notes, monkeypatch):
-    (notes.directory / "large.md").write_bytes(b"zebra " * 500_000)
-    assert len(notes.prefetch("zebra")) < 5_000
-    monkeypatch.setattr(notes_provider, "MOST_FILES", 3)
-    for number in range(9):
-        (notes.directory / f"n{number}.md").write_text("horse", encoding="utf-8")
-    assert notes.static_block().startswith("The user keeps 3 notes")
-
-
-@pytest.mark.parametrize("damage", [b"not a database" * 50, b"SQLite format 3\0" + bytes(5_000)])
-def test_a_damaged_index_is_made_anew(notes, damage):
-    assert notes.prefetch("salt")
-    notes.index.write_bytes(damage)
-    assert "Sourdough" in notes.prefetch("salt")
-
-
-@given(st.text())
-def test_no_query_raises(tmp_path_factory, query):
-    directory = tmp_path_factory.getbasetemp() / "some notes"
-    directory.mkdir(exist_ok=True)
-    (directory / "a.md").write_text("Hello world", encoding="utf-8")
-    NotesProvider(directory, directory.parent / "some notes.db").prefetch(query)
-
-
-@given(st.text())
-def test_passages_lose_no_word_and_stay_small(text):
-    found = list(passages(text))
-    assert "".join("".join(body.split()) for _, body in found) == "".join(
-        text.replace("\r\n", "\n").split()
-    )
-    assert all(len(body) <= 2 * notes_provider.PASSAGE for _, body in found)

@@ -147,6 +147,15 @@ def test_browsing_shows_one_session_a_family_and_none_of_a_helper(store, recall)
     ]
 
 
+def test_a_helper_without_a_parent_is_nobodys_story(store, recall):
+    for source in ("child", "review"):
+        talk(store, f"the zebra of a {source}", parent="never stored", source=source)
+    mine = talk(store, "my zebra")
+    talk(store, "its zebra", parent=mine, source="child")
+    assert [found.lineage for found in recall.discover("zebra")] == [mine]
+    assert [listed.session.id for listed in recall.browse()] == [mine]
+
+
 def test_scrolling_reads_a_window_and_an_unknown_session_is_named(store, recall):
     session = talk(store, *filler(30))
     passage = recall.scroll(session, around=12, window=3)

@@ -6,10 +6,12 @@ import sqlite3
 import stat
 import threading
 from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.messages import Message, ToolCall, mend
+from hermes_nb.core.messages import Message, ToolCall, given_id, mend
 from hermes_nb.memory.sessions import SqliteStore, new_session_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,8 +155,14 @@ def test_any_rows_are_mended_into_a_valid_conversation(messages):
     assert every_call_has_one_result(mended)
     assert not mended or mended[-1].role in ("assistant",)
     assert mend(mended, note="lost") == mended
-    spoken = [message for message in messages if message.role != "tool"]
-    assert [m for m in mended if m.role != "tool"][: len(spoken)] == spoken
+    spoken, kept = ([m for m in each if m.role != "tool"] for each in (messages, mended))
+    for field in ("parts", "calls"):  # nothing is lost and nothing changes places
+        said, now = ([p for m in each for p in getattr(m, field)] for each in (spoken, kept))
+        if field == "calls":  # no id stands twice
+            assert len({made.id for made in now}) == len(now)
+            now = [replace(made, id=given_id(made.id)) for made in now]
+        assert now == said
+    assert not {a.role for a, b in pairwise(mended) if a.role == b.role} - {"tool"}
 
 
 @settings(max_examples=30, deadline=None)

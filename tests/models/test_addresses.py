@@ -9,15 +9,9 @@ from hermes_nb.models.addresses import is_address, is_loopback
 @pytest.mark.parametrize(
     ("host", "here"),
     [
-        ("localhost", True),
-        ("LOCALHOST", True),
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("127.evil.example", False),
-        ("localhost.evil.example", False),
-        ("10.0.0.1", False),
-        ("", False),
+        *(("localhost", True), ("LOCALHOST", True), ("127.0.0.1", True), ("127.9.9.9", True)),
+        *(("::1", True), ("127.evil.example", False), ("localhost.evil.example", False)),
+        *(("10.0.0.1", False), ("", False)),
     ],
 )
 def test_this_machine_is_told_from_what_only_looks_like_it(host, here):
@@ -34,13 +28,7 @@ def test_addresses(url):
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "x",
-        "127.0.0.1:8080",
-        "http://",
-        "http://[oops/v1",
-        "http://h:99999/",
-        "ftp://h/",
+        *("", "x", "127.0.0.1:8080", "http://", "http://[oops/v1", "http://h:99999/", "ftp://h/"),
         "http://a b/",
     ],
 )

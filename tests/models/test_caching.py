@@ -170,11 +170,8 @@ def test_serialised_messages_are_marked_alike(messages):
 
 CALL = ToolCall(id="c1", name="look", text="{}")
 TURN = [
-    Message.system("be"),
-    Message.user("hi", images=[Image("QQ==")]),
-    Message.assistant("", calls=[CALL]),
-    Message.tool(CALL, "seen"),
-    Message.assistant("done"),
+    *(Message.system("be"), Message.user("hi", images=[Image("QQ==")])),
+    *(Message.assistant("", calls=[CALL]), Message.tool(CALL, "seen"), Message.assistant("done")),
     Message.user("more"),
 ]
 

@@ -133,7 +133,7 @@ def test_the_order_of_keys_does_not_matter(arguments, shuffler):
     assert len(keys) == 1
 
 
-@given(WORDS, WORDS, st.sampled_from(["system", "user", "assistant", "tool"]))
+@given(WORDS, WORDS, st.sampled_from(["user", "tool"]))
 def test_a_change_of_text_is_another_request(one, other, role):
     def request(text):
         message = Message(role=role, parts=(Text(text),), name="look" if role == "tool" else "")
@@ -143,7 +143,7 @@ def test_a_change_of_text_is_another_request(one, other, role):
 
 
 @given(st.integers(0, 5), WORDS.filter(bool))
-def test_more_text_anywhere_in_a_story_is_another_request(place, more):
+def test_more_text_is_another_request_unless_we_or_the_model_said_it(place, more):
     messages = list(story())
     changed = messages[place]
     parts = (*changed.parts[:-1], Text(changed.parts[-1].text + "|" + more))
@@ -154,7 +154,7 @@ def test_more_text_anywhere_in_a_story_is_another_request(place, more):
         call_id=changed.call_id,
         name=changed.name,
     )
-    assert key(*messages) != key(*story())
+    assert (key(*messages) != key(*story())) == (changed.role in ("user", "tool"))
 
 
 def test_arguments_names_failures_images_and_order_count():
@@ -169,7 +169,7 @@ def test_arguments_names_failures_images_and_order_count():
     assert key(Message.user("a\nb")) != key(Message(role="user", parts=(Text("a"), Text("b"))))
 
 
-def test_a_changed_tool_is_another_request():
+def test_a_changed_tool_is_the_same_request():
     def other(look):
         @tool(name="look")
         def changed(path: str, lines: int = 4) -> str:
@@ -178,9 +178,9 @@ def test_a_changed_tool_is_another_request():
 
         return changed
 
-    assert key(Message.user("hi"), tools=[look]) != key(Message.user("hi"), tools=[other(look)])
-    assert key(Message.user("hi"), tools=[look]) != key(Message.user("hi"))
-    assert key(Message.user("hi"), choice="none") != key(Message.user("hi"))
+    assert key(Message.user("hi"), tools=[look]) == key(Message.user("hi"), tools=[other(look)])
+    assert key(Message.user("hi"), tools=[look]) == key(Message.user("hi"))
+    assert key(Message.user("hi"), choice="none") == key(Message.user("hi"))
 
 
 def test_the_users_own_words_keep_their_dates_and_durations():
@@ -188,30 +188,10 @@ def test_the_users_own_words_keep_their_dates_and_durations():
     assert key(Message.user("wait 5 s")) != key(Message.user("wait 6 s"))
 
 
-@pytest.mark.parametrize(
-    ("text", "becomes"),
-    [
-        ("in 0.3 s", "in <duration>"),
-        ("Wall time: 3 ms", "Wall time: <duration>"),
-        ("12.3 µs ± 0.2 µs per loop", "<duration> ± <duration> per loop"),
-        ("2026-11-22T01:11:22.123+00:00 x", "<time> x"),
-        ("-rw-r--r-- 1 a a 12 Nov 22 01:11 x.py", "-rw-r--r-- 1 a a 12 <time> x.py"),
-        ("Sun Nov 22 01:11:22 UTC 2026", "<time>"),
-        ("day 2026-11-22,", "day <date>,"),
-        ("<f at 0x7f00aa>", "<f at <address>>"),
-        ("pid 4711 ended", "pid <process> ended"),
-        ("http://127.0.0.1:43121/v1", "http://127.0.0.1:<port>/v1"),
-        ("/x/tmpab12cd_9/y", "/x/<temporary>/y"),
-        ("inserted cell 1a2b3c4d (index 3)", "inserted cell <cell> (index 3)"),
-        ("3 1a2b3c4d code [2]: x = 1", "3 <cell> code [2]: x = 1"),
-        ("/t/ipykernel_4711/99.py:7: W", "/t/ipykernel_<process>/99.py:7: W"),
-        ("**Turn 4** (04:54) is undone", "**Turn 4** (<time>) is undone"),
-        ("| 3 minutes ago | add", "| <time> | add"),
-        ("from 04:54 on, turn 4, just now", "from 04:54 on, turn 4, just now"),
-        ("the 1990s, 300 rows, 5 m, v1.2.3, 0xff, 12 sets, 2.5 seconds", None),
-        ("mean 217.2 mm, 344 x 7, 1e-3, 50 %, a-3 s", "mean 217.2 mm, 344 x 7, 1e-3, 50 %, a-3 s"),
-    ],
-)
+MASKED = json.loads(Path(__file__).with_name("masked.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("text", "becomes"), MASKED)
 def test_what_is_taken_out_of_results(text, becomes):
     expected = text.replace("2.5 seconds", "<duration>") if becomes is None else becomes
     assert masked(text, RESULTS).text == expected
@@ -359,10 +339,7 @@ def test_recording_again_takes_the_place_of_what_was_there(tmp_path):
     assert said(again, "a") == "new"
     assert [
         line["reply"]["message"]["parts"][0]["text"] for line in lines(path) if "key" in line
-    ] == [
-        "new",
-        "b1",
-    ]
+    ] == ["new", "b1"]
     replay = Cassette(None, path, "replay")
     assert [said(replay, p) for p in "aba"] == ["new", "b1", "new"]
 
@@ -475,14 +452,17 @@ def test_a_miss_shows_the_first_difference_to_the_nearest(tmp_path):
 def test_a_miss_names_tools_length_and_choice(tmp_path):
     path = tmp_path / "a.jsonl"
     hi = Message.user("hi")
-    ask(Cassette(ScriptedModel(["x"]), path, "record"), hi, tools=Toolset([look]))
+    ask(
+        Cassette(ScriptedModel([call("look", path="a")]), path, "record"), hi, tools=Toolset([look])
+    )
 
     @tool(name="look")
-    def other(path: str) -> str:
+    def other(path: str, more: str = "") -> str:
         """See."""
         return path
 
-    assert "changed: look" in miss(path, hi, tools=Toolset([other]))
+    replay = Cassette(None, path, "replay")
+    assert ask(replay, hi, tools=Toolset([other]))[-1].message.calls[0].name == "look"
     assert "gone: look" in miss(path, hi)
     assert "1 messages were recorded, now there are 2" in miss(
         path, hi, Message.user("and?"), tools=Toolset([look])
@@ -634,19 +614,13 @@ def test_two_branches_merge_by_concatenation(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        b"\xff\xfe not text",
-        b"<<<<<<< ours",
-        b"{",
-        b"[]",
-        b"[" * 100_000,
-        b'{"key": 1}',
+        *(b"\xff\xfe not text", b"<<<<<<< ours", b"{", b"[]", b"[" * 100_000, b'{"key": 1}'),
         b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"user"}}}',
         b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant","parts":[{"text":1}]}}}',
         b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"},"usage":{"input":-1}}}',
         b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"},"usage":{"cost":NaN}}}',
         b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"}},"deltas":[7]}',
-        b'{"at":"x"}',
-        b"9" * 5_000,
+        *(b'{"at":"x"}', b"9" * 5_000),
     ],
 )
 def test_a_damaged_line_is_named_and_the_others_are_used(tmp_path, damage):

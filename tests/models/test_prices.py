@@ -31,11 +31,8 @@ def test_what_was_cached_and_written_has_its_own_price():
 @pytest.mark.parametrize(
     ("model", "where"),
     [
-        ("gpt-4o", "http://127.0.0.1:8000/v1"),
-        ("gpt-4o", "https://gateway.example/v1"),
-        ("a-model-nobody-knows", OPENAI),
-        ("", OPENAI),
-        ("gpt-4o\0", "not an address"),
+        *(("gpt-4o", "http://127.0.0.1:8000/v1"), ("gpt-4o", "https://gateway.example/v1")),
+        *(("a-model-nobody-knows", OPENAI), ("", OPENAI), ("gpt-4o\0", "not an address")),
     ],
 )
 def test_what_is_not_known_has_no_price(model, where):

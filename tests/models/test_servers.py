@@ -56,11 +56,8 @@ def test_a_server_may_say_how_long_its_window_is(said, window):
 @pytest.mark.parametrize(
     "reply",
     [
-        failure(404, b"<html>not here</html>"),
-        failure(200, b"<html>some other service</html>"),
-        document({"data": "nonsense"}),
-        document(["x"]),
-        document({"data": ["x"]}),
+        *(failure(404, b"<html>not here</html>"), failure(200, b"<html>some other service</html>")),
+        *(document({"data": "nonsense"}), document(["x"]), document({"data": ["x"]})),
         document({"data": [{"name": "no id"}]}),
     ],
 )
@@ -78,7 +75,7 @@ def test_the_first_server_of_the_table_wins():
     with Loopback(listing=document(LISTED)) as server:
         nobody = f"http://127.0.0.1:{closed_port()}/v1"
         found = local_servers([("Away", nobody), ("Here", server.url), ("Also", server.url)])
-    assert [served.name for served in found] == ["Here", "Also"]
+    assert [served.identity.name for served in found] == ["Here", "Also"]
     assert found[0].models[0] == "qwen3-coder"
 
 

@@ -128,11 +128,7 @@ class Kernel:
             if got["msg_type"] == "status" and content["execution_state"] == "idle":
                 break
             if got["msg_type"] in (
-                "stream",
-                "error",
-                "display_data",
-                "execute_result",
-                "update_display_data",
+                *("stream", "error", "display_data", "execute_result", "update_display_data"),
             ):
                 cell.outputs.append(content)
                 if interrupt is not None and due is None and "ready" in cell.text:

@@ -20,11 +20,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 LOAD = "%load_ext hermes_nb"
 STORY = (
-    LOAD,
-    "rows = [1, 2, 3]",
-    "%%hermes --approve all\nHow many rows are there?",
-    "print(counted)",
-    "%hermes And now?",
+    *(LOAD, "rows = [1, 2, 3]", "%%hermes --approve all\nHow many rows are there?"),
+    *("print(counted)", "%hermes And now?"),
 )
 
 

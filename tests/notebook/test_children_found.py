@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -10,44 +9,31 @@ import pytest
 from hermes_nb.app.delegation import SOURCE
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.commands.table import find, perform
-from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.resident import Resident
+from hermes_nb.models.scripted import call
+
+from tests.notebook.desks import Desk
 
 
-class Desk:
+class Family(Desk):
     """A resident whose agent has had a child read a paper, and what the two are called."""
 
     def __init__(self, shell):
-        self.resident = Resident(shell, say=lambda _: None)
-        steps = [
-            call("delegate_task", goal="count the walruses"),
-            "Seventeen walruses.",
-            "As counted.",
-            "About walruses: many.",
-        ]
-        self.resident.use(ScriptedModel(steps))
+        super().__init__(shell)
+        task = call("delegate_task", goal="count the walruses")
+        self.plays(task, "Seventeen walruses.", "As counted.", "About walruses: many.")
         self.ask("How many are there?")
         self.parent = self.resident.session.id
         self.child = self.family()[0]
-
-    def ask(self, prompt, **options):
-        return asyncio.run(self.resident.ask(prompt, TurnOptions(**options)))
 
     def family(self):
         stored = map(self.resident.store.get, self.resident.store.lineage(self.parent))
         return [each.id for each in stored if each.source == SOURCE]
 
-    def __call__(self, line):
-        command, words = find(line)
-        return asyncio.run(perform(command, self.resident, words))
-
 
 @pytest.fixture
 def desk(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    desk = Desk(shell)
+    desk = Family(shell)
     yield desk
     desk.resident.close()
 

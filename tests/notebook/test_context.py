@@ -35,18 +35,10 @@ def test_the_whole_block():
         error=ERROR,
     )
     assert text.splitlines() == [
-        "[Notebook context]",
-        "Notebook: /work/a.ipynb",
-        "Variables:",
-        LINE,
-        "- n: int",
-        "deleted: old, older",
-        "The last cell failed (cell ab12):",
-        "KeyError: 'x'",
-        "Cell In[3], line 1: d['x']",
-        "Cells above this one (c3):",
-        "0 c1 code [1] import pandas",
-        "1 c2 code [2] df = ...",
+        *("[Notebook context]", "Notebook: /work/a.ipynb", "Variables:", LINE, "- n: int"),
+        *("deleted: old, older", "The last cell failed (cell ab12):", "KeyError: 'x'"),
+        *("Cell In[3], line 1: d['x']", "Cells above this one (c3):"),
+        *("0 c1 code [1] import pandas", "1 c2 code [2] df = ..."),
     ]
 
 

@@ -39,40 +39,13 @@ PARSERS = {
 }
 PIECES = st.sampled_from(
     [
-        *(
-            "</details>",
-            "<details>",
-            "</summary>",
-            "<summary>x</summary>",
-            "<pre>",
-            "</pre>",
-            "<sub>",
-        ),
+        *("</details>", "<details>", "</summary>", "<summary>x</summary>", "<pre>", "</pre>"),
+        "<sub>",
         *("```", "````", "~~~", "`", "\n", "\n\n", "    ", "\t", "- ", "1. ", "> ", "# ", "| a |"),
-        *(
-            "|---|",
-            "<!--",
-            "-->",
-            "<![CDATA[",
-            "<?",
-            "$$",
-            "$",
-            "\\",
-            "[x](http://a.b)",
-            "<script>",
-        ),
-        *(
-            "![p](http://a.b/c.png)",
-            "word",
-            "&lt;",
-            "&#96;",
-            "*",
-            "_",
-            "***\n",
-            "===\n",
-            "\\(",
-            "<b>",
-        ),
+        *("|---|", "<!--", "-->", "<![CDATA[", "<?", "$$", "$", "\\", "[x](http://a.b)"),
+        "<script>",
+        *("![p](http://a.b/c.png)", "word", "&lt;", "&#96;", "*", "_", "***\n", "===\n", "\\("),
+        "<b>",
     ]
 )
 HOSTILE = st.lists(PIECES | st.text(max_size=3), max_size=14).map("".join)
@@ -179,10 +152,7 @@ def test_a_turn_with_everything_in_it_is_whole(parser):
     assert page.folds[3][1] == "✓ terminal ls | wc · 0.4 s"
     assert "✓ list_variables · 0.4 s" in page.text
     assert page.codes == [
-        "x < 1  # &\n",
-        "import a\nb | c\n",
-        "<b>bold</b>\n\n   x\n",
-        "</details> 3\n",
+        *("x < 1  # &\n", "import a\nb | c\n", "<b>bold</b>\n\n   x\n", "</details> 3\n"),
     ]
     assert "✓ 0.0 s · qwen3-coder · 3 requests · 3.0k in · 30 out" in page.outside
     assert {"h1", "table", "ol", "blockquote", "sub"} <= page.tags

@@ -15,15 +15,13 @@ from hermes_nb.app.maps.inputs import inputs_of
 from hermes_nb.app.maps.items import Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.completion import Completions
 from hermes_nb.notebook.commands.fanout import notebook_text
-from hermes_nb.notebook.commands.table import find, perform
 from hermes_nb.notebook.display.map_view import MapView, finished, running
-from hermes_nb.notebook.resident import Resident
 
 from tests.kernels import kernel
 from tests.loopback import Loopback, Reply, pause, stall, stream, text_chunks
+from tests.notebook.desks import Desk
 from tests.patience import STOPS_WITHIN
 
 
@@ -43,26 +41,12 @@ def play(request):
     return "about " + request.messages[-1].text.rpartition("\n<")[0].rpartition("\n")[2]
 
 
-class Desk:
-    """A resident over a scripted model, and what it displayed."""
-
-    def __init__(self, shell, capsys):
-        self.resident = Resident(shell, say=lambda _: None)
-        self.model = ScriptedModel([play] * 500, name="scripted")
-        self.resident.use(self.model)
-        self.shell = shell
-
-    def __call__(self, line):
-        command, words = find(line)
-        return asyncio.run(perform(command, self.resident, words))
-
-
 @pytest.fixture
 def desk(shell, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for n in range(4):
         (tmp_path / f"n{n}.md").write_text(f"note {n}")
-    desk = Desk(shell, capsys)
+    desk = Desk(shell).plays(*[play] * 500, name="scripted")
     yield desk
     desk.resident.close()
 

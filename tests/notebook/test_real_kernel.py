@@ -38,11 +38,8 @@ def test_stop_while_idle(kernel):
 @pytest.mark.parametrize(
     "code",
     [
-        "for i in range(300): time.sleep(.1)",
-        "time.sleep(20)",
-        "while True: pass",
-        "await asyncio.sleep(20)",
-        "await asyncio.sleep(0)\ntime.sleep(20)",
+        *("for i in range(300): time.sleep(.1)", "time.sleep(20)", "while True: pass"),
+        *("await asyncio.sleep(20)", "await asyncio.sleep(0)\ntime.sleep(20)"),
         "import subprocess; subprocess.run(['sleep', '20'])",
     ],
 )

@@ -35,7 +35,7 @@ def test_every_command_is_there_and_explained(name):
 
 def test_every_option_has_a_help_text():
     found = dict(options())
-    assert len(found) == 13
+    assert len(found) == 14
     assert all(found.values())
     assert "--max-cost USD" in found
     assert reference().count("\n## ") == 1

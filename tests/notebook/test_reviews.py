@@ -74,7 +74,7 @@ def test_under_approval_it_waits_is_told_and_is_saved_when_allowed(running, tmp_
         assert running.run(f"%hermes {prompt}", allow_stdin=True).status == "ok"
     assert running.run(WAIT).text.split() == ["4", "True"]
     third = running.run("%hermes three", allow_stdin=True).markdown
-    assert "1 thing waits for your approval: `%hermes memory pending`" in third
+    assert "1 note waits: keep `%hermes memory approve 1` · look" in third
     assert "Learned since" not in third
     assert "Answers in German" in running.run("%hermes memory pending").markdown
     assert not (home / "memories/USER.md").exists()

@@ -40,7 +40,7 @@ def use(shell, tmp_path):
         return tool.run(context, arguments)
 
     def use(**arguments):
-        return asyncio.run(start(**arguments))
+        return asyncio.run(start(**arguments)).text
 
     use.start = start
     return use

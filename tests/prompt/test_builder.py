@@ -28,14 +28,7 @@ FULL = Material(
     project="PROJECT",
 )
 ORDER = [
-    "SOUL",
-    "PROVIDER",
-    "MESSAGE",
-    "MEMORY",
-    "USER",
-    "SKILLS",
-    "PROJECT",
-    "Date: ",
+    *("SOUL", "PROVIDER", "MESSAGE", "MEMORY", "USER", "SKILLS", "PROJECT", "Date: "),
     "Your answer",
 ]
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)

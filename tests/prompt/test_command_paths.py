@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from hermes_nb.prompt.command_paths import Mention, mention, paths_in
@@ -16,41 +18,10 @@ def words(command):
     return [found.path for found in paths_in(command)]
 
 
-@pytest.mark.parametrize(
-    ("command", "paths"),
-    [
-        ("cat backend/app.py", ["backend/app.py"]),
-        ("cd backend", ["backend"]),
-        ("pushd -P backend", ["backend"]),
-        ("cd a && cat b/c", ["a", "a/b/c", "b/c"]),
-        ("cd a; cd b; cat c/d", ["a", "a/b", "b", "a/b/c/d", "c/d"]),
-        ("(cd a && make) && cat b/c", ["a", "b/c"]),
-        ("cd -", []),
-        ("cd", []),
-        ('cd "$DIR" && cat b/c', ["$DIR", "b/c"]),
-        ("cd 'my dir' && ls", ["my dir"]),
-        ("cat my\\ dir/x", ["my dir/x"]),
-        ("./run.sh 'a/it'\"'\"'s'", ["./run.sh", "a/it's"]),
-        ("pytest --rootdir=a/b -k c/d", ["a/b", "c/d"]),
-        ("dd if=a/b of=c/d", ["a/b", "if=a/b", "c/d", "of=c/d"]),
-        ("head data/year=2024/x.csv", ["data/year=2024/x.csv"]),
-        ("X=a/b ./run", ["a/b", "./run"]),
-        ("if cd a; then cat b/c; fi", ["a", "a/b/c", "b/c"]),
-        ("ls src/*.py lib/{a,b}/c $X/y", ["src/*.py", "lib/{a,b}/c", "$X/y"]),
-        ("curl https://example.com/a/b -o out/x", ["out/x"]),
-        ("git clone git@example.com:org/repo.git", []),
-        ("grep -I/usr -rn x a/b 2>&1 >out/log </in/put", ["a/b", "out/log", "/in/put"]),
-        ("diff <(ls a/b) <(ls c/d)", ["a/b", "c/d"]),
-        ("x=$(cat a/b) && echo `ls c/d`", ["a/b", "c/d"]),
-        ("bash -lc 'cd a && cat b/c'", ["a", "a/b/c", "b/c"]),
-        ("ls a/b # not c/d\nls e/f", ["a/b", "e/f"]),
-        ("cat > a/b <<EOF\nc/d\nEOF\ncat e/f", ["a/b", "e/f"]),
-        ("cat <<-'X' <<\"Y\" > a/b\n\tc/d\n\tX\ne/f\nY\ncat g/h", ["a/b", "g/h"]),
-        ("cat <<< 'a/b'", ["a/b"]),
-        ("echo '1 << 2'\ncat a/b", ["a/b"]),
-        ("echo 'never closed a/b", ["a/b"]),
-    ],
-)
+MENTIONED = json.loads(Path(__file__).with_name("command_paths.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("command", "paths"), MENTIONED)
 def test_what_a_command_mentions(command, paths):
     assert certain(command) == paths
 
@@ -84,7 +55,7 @@ def test_no_command_is_too_bad(command):
 )
 def test_a_megabyte_costs_no_more_than_its_beginning(unit):
     command = unit * (1_000_000 // len(unit))
-    started = time.process_time()
+    started = time.thread_time()
     for _, _found in zip(range(256), paths_in(command), strict=False):
         pass
-    assert time.process_time() - started < 0.25
+    assert time.thread_time() - started < 0.25

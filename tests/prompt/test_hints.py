@@ -91,23 +91,14 @@ def test_a_dot_in_a_directorys_name(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"path": "backend/new/deep/file.py"},
-        {"file_path": "backend"},
-        {"filePath": "backend/x"},
-        {"workdir": "backend"},
-        {"paths": ["README", "backend/x"]},
-        {"edits": [{"file": "backend/x", "old": "web/x"}]},
-        {"notebook_path": "backend/x.ipynb"},
-        {"target": "backend"},
-        {"path": "backend/**/*.py"},
-        {"path": "backend/[id]/x"},
-        {"command": "ls backend/*.py"},
-        {"command": "cat backend/${NAME}/{a,b}"},
-        {"command": "cd backend && ls"},
-        {"command": "ls backend"},
+        *({"path": "backend/new/deep/file.py"}, {"file_path": "backend"}),
+        *({"filePath": "backend/x"}, {"workdir": "backend"}, {"paths": ["README", "backend/x"]}),
+        *({"edits": [{"file": "backend/x", "old": "web/x"}]}, {"notebook_path": "backend/x.ipynb"}),
+        *({"target": "backend"}, {"path": "backend/**/*.py"}, {"path": "backend/[id]/x"}),
+        *({"command": "ls backend/*.py"}, {"command": "cat backend/${NAME}/{a,b}"}),
+        *({"command": "cd backend && ls"}, {"command": "ls backend"}),
         {"command": "python -m pytest --rootdir=backend"},
-        {"command": "ls api", "workdir": "backend"},
-        {"command": "cat app.py", "cwd": "backend"},
+        *({"command": "ls api", "workdir": "backend"}, {"command": "cat app.py", "cwd": "backend"}),
         {"command": "bash -c 'cat backend/x'"},
     ],
 )
@@ -118,18 +109,10 @@ def test_where_paths_stand(tmp_path, arguments):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"content": "backend/x"},
-        {"path": "https://example.com/backend/x"},
-        {"command": "curl https://backend/x"},
-        {"command": "ls -backend --backend"},
-        {"command": "cat <<EOF\nbackend/x\nEOF"},
-        {"command": "backend"},
-        {"source": "memo"},
-        {"path": ""},
-        {},
-        None,
-        [],
-        "backend/x",
+        *({"content": "backend/x"}, {"path": "https://example.com/backend/x"}),
+        *({"command": "curl https://backend/x"}, {"command": "ls -backend --backend"}),
+        *({"command": "cat <<EOF\nbackend/x\nEOF"}, {"command": "backend"}, {"source": "memo"}),
+        *({"path": ""}, {}, None, [], "backend/x"),
     ],
 )
 def test_where_no_paths_stand(tmp_path, arguments):
@@ -231,21 +214,11 @@ def test_what_earlier_calls_lead_to_is_theirs(tmp_path):
 
 
 HOSTILE = [
-    {"path": None},
-    {"path": 7},
-    {"path": "a\0b"},
-    {"path": "\ud800/x"},
-    {"path": "x" * 1_000_000},
-    {"path": "/".join(["x"] * 100_000)},
-    {"path": "../" * 2_000},
-    {"path": "~nobody/x"},
-    {"command": "'" * 100_001},
-    {"command": "cd " * 100_000},
-    {"command": ["ls", "backend"]},
-    {"command": "<<A\n" * 100_000},
-    {7: {"path": ["x"] * 100_000}},
-    {"path": Image("x")},
-    {"paths": [[[[[[[["backend"]]]]]]]]},
+    *({"path": None}, {"path": 7}, {"path": "a\0b"}, {"path": "\ud800/x"}),
+    *({"path": "x" * 1_000_000}, {"path": "/".join(["x"] * 100_000)}, {"path": "../" * 2_000}),
+    *({"path": "~nobody/x"}, {"command": "'" * 100_001}, {"command": "cd " * 100_000}),
+    *({"command": ["ls", "backend"]}, {"command": "<<A\n" * 100_000}),
+    *({7: {"path": ["x"] * 100_000}}, {"path": Image("x")}, {"paths": [[[[[[[["backend"]]]]]]]]}),
 ]
 
 

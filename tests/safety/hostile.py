@@ -1,4 +1,4 @@
-"""What a hostile text may try in a notebook, and what a harmless one needs, as data.
+"""What a hostile text may try in a notebook, and what a harmless one needs (`data/markup.json`).
 
 Every payload calls `__pwned()` if it runs, asks for something at `spy.invalid` if it loads, or
 hides what it is. `{n}` becomes a number, so that one can be told from another.
@@ -6,112 +6,12 @@ hides what it is. `{n}` becomes a number, so that one can be told from another.
 
 from __future__ import annotations
 
-PAYLOADS = (
-    "<script>__pwned()</script>",
-    "<img src=x onerror=__pwned()>",
-    "<svg/onload=__pwned()>",
-    "<svg><script>__pwned()</script></svg>",
-    "<math><mtext></mtext><mglyph><style><!--</style><img src=x onerror=__pwned()>",
-    "<math href='javascript:__pwned()'>x</math>",
-    "<details open ontoggle=__pwned()><summary>x</summary></details>",
-    "</details></div><img src='https://spy.invalid/{n}'>",
-    "<details>\n`<img src=x onerror=__pwned()>`\n</details>",
-    "<br>\n`<img src=x onerror=__pwned()>`",
-    "<b style='position:fixed;inset:0' onmouseover=__pwned()>x</b>",
-    "<base href='https://spy.invalid/{n}/'>",
-    "<link rel=stylesheet href='https://spy.invalid/{n}.css'>",
-    "<style>@import 'https://spy.invalid/{n}.css';</style>",
-    "<meta http-equiv=refresh content='0;url=https://spy.invalid/{n}'>",
-    "<form action=javascript:__pwned()><button autofocus>go</button></form>",
-    "<iframe srcdoc='<script>parent.__pwned()</script>'></iframe>",
-    "<object data='data:text/html,<script>__pwned()</script>'></object>",
-    "<a name=jupyterapp id=document href=javascript:__pwned()>x</a>",
-    "<button data-commandlinker-command='apputils:reset' data-commandlinker-args='1'>x</button>",
-    "<video autoplay src='https://spy.invalid/{n}.mp4' onerror=__pwned()></video>",
-    "<!-- --!><img src=x onerror=__pwned()> -->",
-    "<![CDATA[><img src=x onerror=__pwned()>]]>",
-    "<?php ?><img src=x onerror=__pwned()",
-    "<https://x/onmouseover=__pwned()//>\n<https://x/autofocus/onfocus=__pwned()//tabindex=1>",
-    "![pixel](https://spy.invalid/{n}.png)",
-    "!![pixel](https://spy.invalid/{n}.png)",
-    "![pixel](//spy.invalid/{n}.png)",
-    "![pixel](/\\spy.invalid/{n}.png)",
-    "![pixel](\\\\spy.invalid/{n}.png)",
-    "![pixel](&#104;ttps&colon;//spy.invalid/{n}.png)",
-    "![pixel](ht\\tps://spy.invalid/{n}.png)",
-    "![pixel][p{n}]\n\n[p{n}]: https://spy.invalid/{n}.png",
-    "![p{n}](local.png b)\n\n[p{n}]: https://spy.invalid/{n}.png",
-    "[x](foo![pixel](https://spy.invalid/{n}.png))",
-    "[click](javascript:__pwned())",
-    "[click](JaVaScRiPt:__pwned())",
-    "[click](\njavascript:__pwned())",
-    "> [click](\n> javascript:__pwned())",
-    "[click](< javascript:__pwned()>)",
-    "[click](<java\tscript:__pwned()>)",
-    "[click](&#x6A;ava&Tab;script&colon;__pwned())",
-    "[click](java&NewLine;script:__pwned())",
-    "[click](\x01javascript:__pwned())",
-    "[click](vbscript:__pwned())",
-    "[click](data:text/html,<script>__pwned()</script>)",
-    "[click](blob:https://spy.invalid/{n})",
-    '[click](https://example.org "x" onmouseover="__pwned()")',
-    "[d{n}]:\njavascript:__pwned()\n\n[d{n}]",
-    "> [d{n}]: javascript:__pwned()\n>\n> [d{n}]",
-    "[`]: javascript:__pwned() '`'\n\n[x][`]",
-    "[^f{n}]: <img src=x onerror=__pwned()>\n\n[^f{n}]",
-    "[`code`](javascript:__pwned())",
-    "$\\href{javascript:__pwned()}{click}$",
-    "$$\\style{background:url(https://spy.invalid/{n})}{x}$$",
-    "\\(\\href{javascript:__pwned()}{click}\\)",
-    "\\\\(\\href{javascript:__pwned()}{click}\\\\)",
-    "\\\\[\\mmlToken{mi}[href='javascript:__pwned()']{click}\\\\]",
-    "&#36;&#92;href{javascript:__pwned()}{click}&#36;",
-    "\\$\\href{javascript:__pwned()}{click}\\$",
-    "\\begin{align}\\href{javascript:__pwned()}{click}\\end{align}",
-    "cost $5 and `\\href{javascript:__pwned()}{click}` is $6",
-    "`\\begin{align}\\href{javascript:__pwned()}{click}` `\\end{align}`",
-    "$$\n```\n\\href{javascript:__pwned()}{click}\n```\n$$",
-    "```\n\\begin{align}\\href{javascript:__pwned()}{click}\n```\n\\end{align}",
-    '[click]($x" onmouseover="__pwned()" tabindex=1 style="font-size:99px$)',
-    '$$x" onmouseover="__pwned()$$',
-    "$\\fcolorbox{red;background:url(https://spy.invalid/{n})}{white}{x}$",
-    "$\\def\\x{\\h}\\x ref \\cssId{jupyterapp}{y}\\includegraphics{https://spy.invalid/{n}}$",
-    "```mermaid\nflowchart TD\nA@{ img: 'https://spy.invalid/{n}.png', label: 'x' }\n```",
-    "```mermaid\n%%{init: {'themeCSS': '@import url(https://spy.invalid/{n}.css)'}}%%\n"
-    "graph TD\nA-->B\n```",
-    "```mermaid\ngraph TD\nA-->B\nclick A 'javascript:__pwned()'\n```",
-    "```mermaid\ngraph TD\nA[<img src=https://spy.invalid/{n}.png>]-->B\n```",
-    "```\n<b>\n``` x\n<img src=x onerror=__pwned()>",
-    "- `a\n- <img src=x onerror=__pwned()> `",
-    "| `a | <img src=x onerror=__pwned()> | ` |\n|---|---|---|\n| 1 | 2 | 3 |",
-    "\\`<img src=x onerror=__pwned()>\\`",
-    "``` `\n<img src=x onerror=__pwned()>",
-    "a|<img src=x onerror=__pwned()>|`b`",
-    "\x1b]8;;javascript:__pwned()\x07click\x1b]8;;\x07 \x1b[2J",
-    "pay \u202eevil\u202c to \u2066me\u2069 \u200bnow \U000e0041",
-    "[https://bank.example](https://b\u0430nk.example/{n})",
-    "@@0@@ $x$ @@1@@ `@@0@@` <img src=x onerror=__pwned()>",
-)
+import json
+from pathlib import Path
 
-HARMLESS = (
-    "plain *prose* with `code`, a < b and [a link](https://example.org/x?y=1#z).",
-    "```python\nif a < b: print('<b>')\n```",
-    "use `List<int>` here",
-    "| a | b |\n|---|---|\n| 1 | 2 |",
-    "$x < y$ and $$\\frac{1}{2}$$",
-    "$$\n\\begin{aligned}a &= b \\\\ c &= d\\end{aligned}\n$$",
-    "\\begin{equation}e = mc^2\\end{equation}",
-    "[anchor](#here) [file](data/x.csv) [me](mailto:me@example.org)",
-    "![plot](figures/plot.png) ![in here](attachment:one.png)",
-    "👩‍💻 🇩🇪 می‌خواهم שלום ½ naïve",
-    "1. one\n   - two\n     - three\n2. four",
-    "H<sub>2</sub>O, x<sup>2</sup>, <kbd>Ctrl</kbd> and<br>a break",
-    "<details><summary>more</summary>\n\n- a list\n\n</details>",
-    "It costs $5.",
-    "- [ ] to do\n- [x] done\n\n> quoted\n\n---\n\n# Title",
-    "```mermaid\ngraph TD\nA --> B\n```",
-    "dict[str, int] and a[0][1], f(x)[0]: fine",
-)
+_TEXTS = json.loads(Path(__file__).with_name("data").joinpath("markup.json").read_text("utf-8"))
+PAYLOADS: list[str] = _TEXTS["payloads"]
+HARMLESS: list[str] = _TEXTS["harmless"]
 """Texts that stay as they are."""
 
 

@@ -59,15 +59,9 @@ def test_the_file_is_private(trust, home):
 @pytest.mark.parametrize(
     "damage",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        b"[" * 100_000,
+        *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000),
         b'{"version": 1, "accepted": [{"path": 3, "sha256": "x", "when": ""}]}',
-        b'{"version": 1, "accepted": [{"path": []}]}',
-        b'{"version": 99, "accepted": []}',
+        *(b'{"version": 1, "accepted": [{"path": []}]}', b'{"version": 99, "accepted": []}'),
     ],
 )
 def test_a_damaged_file_trusts_nothing_and_is_kept(trust, home, damage):

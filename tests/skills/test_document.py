@@ -35,14 +35,9 @@ def test_a_document_is_read():
 @pytest.mark.parametrize(
     ("given_name", "folder", "name"),
     [
-        ("draw", "draw", "draw"),
-        ("draw", "other", "draw"),
-        ("", "my-folder", "my-folder"),
-        ("Draw Charts!", "my-folder", "my-folder"),
-        ("Draw Charts!", "", "draw-charts"),
-        ("../../etc", "ok", "ok"),
-        ("x" * 80, "ok", "ok"),
-        ("[a, b]", "Ok Folder", "ok-folder"),
+        *(("draw", "draw", "draw"), ("draw", "other", "draw"), ("", "my-folder", "my-folder")),
+        *(("Draw Charts!", "my-folder", "my-folder"), ("Draw Charts!", "", "draw-charts")),
+        *(("../../etc", "ok", "ok"), ("x" * 80, "ok", "ok"), ("[a, b]", "Ok Folder", "ok-folder")),
         ("日本", "日本", "unnamed"),
     ],
 )

@@ -44,22 +44,13 @@ def test_no_frontmatter_is_an_error(text):
         ("d: Use when: the user asks", "d", "Use when: the user asks"),
         ("d: Use it: now\n  and: later", "d", "Use it: now and: later"),
         ("d: *.py, **/*.md", "d", "*.py, **/*.md"),
-        ("d: @mention `code`", "d", "@mention `code`"),
-        ("d: 'it's fine'", "d", "it's fine"),
-        ('d: "say "hi" now"', "d", 'say "hi" now'),
-        ("d: [draft] plots things: all", "d", None),
-        ("d:\tone\n\tmore", "d", "one more"),
-        ("d: bell\x07 rings", "d", "bell rings"),
-        ("d: 2024-01-31", "d", "2024-01-31"),
-        ("d: 1.10", "d", "1.10"),
-        ("d: yes", "d", "yes"),
-        ("d: ~", "d", ""),
-        ("d: '~'", "d", "~"),
-        ("d: null", "d", ""),
-        ("d: |\n  one\n  two", "d", "one\ntwo"),
-        ("d: >-\n  one\n  two", "d", "one two"),
-        ("d: &x one\ne: *x", "e", "*x"),
-        ("tags: [a, b]", "tags", ["a", "b"]),
+        *(("d: @mention `code`", "d", "@mention `code`"), ("d: 'it's fine'", "d", "it's fine")),
+        *(('d: "say "hi" now"', "d", 'say "hi" now'), ("d: [draft] plots things: all", "d", None)),
+        *(("d:\tone\n\tmore", "d", "one more"), ("d: bell\x07 rings", "d", "bell rings")),
+        *(("d: 2024-01-31", "d", "2024-01-31"), ("d: 1.10", "d", "1.10"), ("d: yes", "d", "yes")),
+        *(("d: ~", "d", ""), ("d: '~'", "d", "~"), ("d: null", "d", "")),
+        *(("d: |\n  one\n  two", "d", "one\ntwo"), ("d: >-\n  one\n  two", "d", "one two")),
+        *(("d: &x one\ne: *x", "e", "*x"), ("tags: [a, b]", "tags", ["a", "b"])),
         ("metadata:\n  hermes:\n    tags: [a]", "metadata", {"hermes": {"tags": ["a"]}}),
     ],
 )
@@ -91,13 +82,7 @@ def test_what_is_no_mapping_is_refused(head):
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        "- " * 30_000,
-        "a: " + "[" * 30_000,
-        "a: " + "{a: " * 10_000,
-        "? " * 30_000,
-    ],
+    "head", ["- " * 30_000, "a: " + "[" * 30_000, "a: " + "{a: " * 10_000, "? " * 30_000]
 )
 def test_bombs_are_refused_quickly(head):
     started = time.process_time()
@@ -137,16 +122,7 @@ def test_what_yaml_writes_is_read_back(fields):
 
 PIECES = st.sampled_from(
     [
-        "\n",
-        "\r\n",
-        ": ",
-        "\0",
-        "\x07",
-        "\ud800",
-        "\ufeff",
-        "---",
-        "name",
-        "...",
+        *("\n", "\r\n", ": ", "\0", "\x07", "\ud800", "\ufeff", "---", "name", "..."),
         *"\t[]{}'\"|>*&!#%@`?,é- ",
     ]
 )

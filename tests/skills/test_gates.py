@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.skills.document import Gates
-from hermes_nb.skills.gates import Surroundings
+from hermes_nb.skills.index import Surroundings
 
 
 @pytest.mark.parametrize(
     ("platforms", "here", "closed"),
     [
-        ((), "linux", False),
-        (("linux", "macos"), "linux", False),
-        (("macos",), "linux", True),
-        (("macos",), "darwin", False),
-        (("windows",), "win32", False),
-        (("all",), "linux", False),
-        (("MacOS ",), "darwin", False),
+        *(((), "linux", False), (("linux", "macos"), "linux", False), (("macos",), "linux", True)),
+        *((("macos",), "darwin", False), (("windows",), "win32", False)),
+        *((("all",), "linux", False), (("MacOS ",), "darwin", False)),
     ],
 )
 def test_platforms(platforms, here, closed):

@@ -33,12 +33,9 @@ def test_beginnings_and_wide_scripts_are_found():
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ("plot-csv", "csv-plots", True),
-        ("plot-csv", "plot_csv", True),
-        ("webapp-testing", "webbapp-testing", True),
-        ("report-2024", "report-2025", False),
-        ("plot-csv", "plot-json", False),
-        ("a", "b", False),
+        *(("plot-csv", "csv-plots", True), ("plot-csv", "plot_csv", True)),
+        *(("webapp-testing", "webbapp-testing", True), ("report-2024", "report-2025", False)),
+        *(("plot-csv", "plot-json", False), ("a", "b", False)),
     ],
 )
 def test_names_that_mean_the_same(one, other, same):

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from hermes_nb.core.calls import as_output
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import Tool, ToolContext
 
@@ -28,6 +29,11 @@ def run(tool: Tool, *, within: ToolContext | None = None, **arguments):
         return await result if inspect.isawaitable(result) else result
 
     return asyncio.run(body())
+
+
+def told(tool: Tool, **arguments) -> str:
+    """Run a tool as `run` does, and return the text of what it returns."""
+    return as_output(run(tool, **arguments)).text
 
 
 def stopped() -> threading.Event:

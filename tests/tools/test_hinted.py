@@ -89,11 +89,8 @@ def text_of(result):
 @pytest.mark.parametrize(
     ("name", "before"),
     [
-        ("look", "saw a/x"),
-        ("look_later", "saw a/x"),
-        ("draw", "(no output)"),
-        ("count", '{"n": 1}'),
-        ("nothing", "(no output)"),
+        *(("look", "saw a/x"), ("look_later", "saw a/x"), ("draw", "(no output)")),
+        *(("count", '{"n": 1}'), ("nothing", "(no output)")),
     ],
 )
 def test_a_hint_follows_what_a_tool_returns(tools, name, before):

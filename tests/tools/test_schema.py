@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -177,6 +179,19 @@ def test_what_passes_the_check_runs_and_what_does_not_is_explained(arguments):
     else:
         result = everything.run(context_for(everything), arguments)
         assert isinstance(eval(result), tuple)
+
+
+def test_tools_keep_their_descriptions_without_docstrings():
+    """As under `PYTHONOPTIMIZE=2`."""
+    code = (
+        "from pathlib import Path; from hermes_nb.tools.files import files\n"
+        "for each in files(Path()): print(each.description, each.parameters)"
+    )
+    kept, left_out = (
+        subprocess.run([sys.executable, *o, "-c", code], capture_output=True, text=True, check=True)
+        for o in ([], ["-OO"])
+    )
+    assert left_out.stdout == kept.stdout != ""
 
 
 def test_any_schema_can_be_checked():

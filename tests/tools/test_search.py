@@ -165,13 +165,10 @@ def test_files_by_name(find):
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("(foo", "missing ), unterminated subpattern at position 0"),
-        ("[a", "at position 0"),
+        *(("(foo", "missing ), unterminated subpattern at position 0"), ("[a", "at position 0")),
         ("a{2,1}", "min repeat greater than max repeat at position 2"),
-        ("[[:alpha:]]", "Possible nested set"),
-        ("a\nb", "one line"),
-        ("x" * 2000, "at most 1000"),
-        ("(" * 900 + ")" * 900, "one line of at most"),
+        *(("[[:alpha:]]", "Possible nested set"), ("a\nb", "one line")),
+        *(("x" * 2000, "at most 1000"), ("(" * 900 + ")" * 900, "one line of at most")),
     ],
 )
 def test_what_is_no_pattern(find, pattern, said):

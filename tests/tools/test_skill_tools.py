@@ -56,10 +56,7 @@ def test_list(tools, root):
     put(root, "draw", category="data")
     put(root, "mail", text("mail", "Sends letters."))
     assert run(listing).splitlines() == [
-        "general:",
-        "- mail: Sends letters.",
-        "data:",
-        "- draw: Draws a chart from a table.",
+        *("general:", "- mail: Sends letters.", "data:", "- draw: Draws a chart from a table."),
     ]
     assert run(listing, query="charts") == "- draw: Draws a chart from a table."
     assert "categories: data (1), general (1)" in run(listing, query="submarine")

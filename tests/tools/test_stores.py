@@ -21,7 +21,7 @@ from hermes_nb.tools.wrap import asking
 
 from tests.conftest import take_turn
 from tests.patience import SOON
-from tests.tools.support import run
+from tests.tools.support import told as run
 
 
 @pytest.fixture

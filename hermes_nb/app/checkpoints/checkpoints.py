@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +60,11 @@ class Checkpoints:
         # another process began is never gone on with: it may have counted the turns differently.
         self._open: dict[str, tuple[int, int]] = {}
         self._unsaved: dict[str, tuple[int, str]] = {}
+
+    def forget(self, sessions: Iterable[str]) -> None:
+        """Remove the undo data of sessions; raise TimeoutError or OSError."""
+        with self._store.lock():
+            self._store.remove(sessions)
 
     def keeper(self, session: Callable[[], str]) -> Keeper:
         """Return what tools save with, for the session that runs at the time."""

@@ -12,7 +12,7 @@ import re
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +136,14 @@ class CheckpointStore:
                 with suppress(OSError):
                     (self._blobs / digest).unlink()
         self._used = used
+
+    def remove(self, sessions: Iterable[str]) -> None:
+        """Remove sessions' indexes, and the blobs that no other one needs."""
+        for session in sessions:
+            self._path(session).unlink(missing_ok=True)
+        if self._blobs.is_dir():
+            nothing = TurnRecord(number=0, turn=0, when=0.0)
+            self.sweep(OpenTurn("", Index(), nothing))
 
     def _sizes(self) -> dict[str, int]:
         """Return the size of every blob; what killed writers left behind is removed."""

@@ -1,4 +1,4 @@
-"""What a message's text adds once the index has found it: who speaks, when, and whether it answers.
+"""What a message's text adds once the index has found it: who speaks, and whether it answers.
 
 Each clue raises or lowers a score by a share of it. The shares were chosen on the first half of
 `bench/recall.py`; the other half shows what they are worth.
@@ -10,17 +10,13 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hermes_nb.memory.search import addresses, dates, documents, words
+from hermes_nb.memory.search import addresses, documents, words
 from hermes_nb.memory.search.passages import Passage
 from hermes_nb.memory.search.postings import Postings
 from hermes_nb.memory.search.query import Query
 
 SPEAKER = 0.7
 """The one whom the query names is speaking."""
-DATED = 0.5
-"""It was said on the days that the query speaks of."""
-TIME = 0.2
-"""The query asks when, and the text names a time."""
 NUMBER = 0.3
 """The query asks how many, and the text names a number."""
 QUESTION = -0.25
@@ -36,10 +32,6 @@ _ONE_SIDED = 0.75
 READ = 1_000
 """Characters of a message that are read for clues."""
 
-_ASKS_WHEN = re.compile(
-    r"\bwhen\b|\bhow long\b|\bsince\b|\b(?:what|which)\s+(?:date|day|month|year|time)",
-    re.IGNORECASE,
-)
 _ASKS_NUMBER = re.compile(r"\bhow (?:many|much|old|often|long|far|big|tall)\b", re.IGNORECASE)
 _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|twenty|thirty|"
@@ -88,11 +80,9 @@ class People:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
-    """What to look for in a text; `dated` are the spots of the days in question."""
+    """What to look for in a text."""
 
     people: People
-    dated: frozenset[int] = frozenset()
-    time: bool = False
     number: bool = False
 
     def factor(self, passage: Passage) -> float:
@@ -101,20 +91,11 @@ class Clues:
         out = 1.0
         if self.people.speak(passage.role, passage.text[:READ]):
             out += SPEAKER
-        if passage.spot in self.dated:
-            out += DATED
-        if self.time and dates.has_time(text):
-            out += TIME
         if self.number and _NUMBER.search(text):
             out += NUMBER
         if asks(passage):
             out += QUESTION
         return out
-
-
-def asks_when(query: str) -> bool:
-    """Say whether a query asks for a time."""
-    return _ASKS_WHEN.search(query) is not None
 
 
 def asks_number(query: str) -> bool:

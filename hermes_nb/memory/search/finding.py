@@ -18,8 +18,6 @@ from hermes_nb.core.protocols import Hit
 from hermes_nb.memory.search import (
     addresses,
     clues,
-    dates,
-    documents,
     index,
     passages,
     ranking,
@@ -28,17 +26,14 @@ from hermes_nb.memory.search import (
 from hermes_nb.memory.search.clues import Clues, People
 from hermes_nb.memory.search.evidence import Collector
 from hermes_nb.memory.search.passages import Passage
-from hermes_nb.memory.search.postings import Filter, Postings, days, expression
+from hermes_nb.memory.search.postings import Filter, Postings, expression
 from hermes_nb.memory.search.query import Query, parse
-from hermes_nb.memory.search.ranking import Evidence, rarity
 
 POOL = 80
 """Messages whose texts are read."""
 SHARE = 25
 FEWEST, MOST = 4_000, 40_000
 """Documents that a search may look at: one in `SHARE` of the store's, within these bounds."""
-_REPLAYED = 30 * 86400
-"""Seconds between a session's start and a message from which on it was written down later."""
 
 log = logging.getLogger(__name__)
 
@@ -95,25 +90,17 @@ def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: 
     size = max(1, newest or 0)
     budget = min(MOST, max(FEWEST, size // SHARE))
     people = People.named(asked, postings)
-    dated = _dated(connection, asked, postings, budget)
     collector = Collector(
         postings, asked, people=people.terms, budget=budget, limit=limit, size=size
     )
     evidence = collector.evidence()
-    if not evidence and dated:
-        evidence = [Evidence(dict.fromkeys(dated, 1.0), rarity(len(dated), size))]
     scored = ranking.scores(evidence, silent=asked.question, most=max(ranking.SEEDS, 2 * limit))
     if asked.must:
         allowed = postings.documents(expression(asked.must), most=budget)
         scored = {spot: scored.get(spot, 0.0) for spot in map(addresses.spot_of, allowed)}
     texts = passages.load(connection, ranking.best(scored, max(POOL, 2 * limit)))
     texts = {s: p for s, p in texts.items() if only.admits(p.session_id, p.role, p.at)}
-    clue = Clues(
-        people=people,
-        dated=frozenset(map(addresses.spot_of, dated)),
-        time=clues.asks_when(asked.text),
-        number=clues.asks_number(asked.text),
-    )
+    clue = Clues(people=people, number=clues.asks_number(asked.text))
     found = clues.with_answers({spot: scored[spot] for spot in texts}, texts)
     found = {spot: score * clue.factor(texts[spot]) for spot, score in found.items()}
     terms = {term for unit in asked.units for term in unit.terms}
@@ -140,22 +127,3 @@ def _distinct(found: list[Passage]) -> list[Passage]:
         (repeated if key in seen else first).append(passage)
         seen.add(key)
     return first + repeated
-
-
-def _dated(
-    connection: sqlite3.Connection, asked: Query, postings: Postings, budget: int
-) -> list[int]:
-    """Return the documents of the days that a query speaks of, seen from the last message."""
-    row = connection.execute(
-        "SELECT m.at, s.started FROM messages m LEFT JOIN sessions s ON s.id = m.session"
-        " ORDER BY m.id DESC LIMIT 1"
-    ).fetchone()
-    if row is None:
-        return []
-    at, started = row[0], row[1] if row[1] is not None else row[0]
-    today = dates.day_of(started if at - started > _REPLAYED else at)
-    spans = dates.spans(asked.text, today) if today else []
-    if not spans:
-        return []
-    match = " OR ".join(days(mark, spans) for mark in (documents.written_on, documents.said_on))
-    return postings.documents(match, most=budget // 4)

@@ -185,6 +185,25 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
     )
 
 
+def prune(connection: sqlite3.Connection) -> None:
+    """Forget the words that are in no message any more.
+
+    The index gets another name: what processes know of its words is no longer so.
+    """
+    try:
+        for statement in (
+            "INSERT INTO search_text (search_text) VALUES ('optimize')",
+            "CREATE VIRTUAL TABLE temp.search_terms USING fts5vocab(main, search_text, row)",
+            "DELETE FROM search_words WHERE word NOT IN (SELECT term FROM temp.search_terms)",
+            "DROP TABLE temp.search_terms",
+        ):
+            connection.execute(statement)
+    except sqlite3.OperationalError as error:
+        if not is_missing(error):
+            raise
+    connection.execute("UPDATE search_state SET name = ?", (secrets.token_hex(8),))
+
+
 def rebuild(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
     """Drop the index and make it again from the messages; without FTS5 there is none."""
     for table in _TABLES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -233,14 +233,3 @@ def _numbers(found: str | None) -> list[int]:
 
 def _among(what: str, operator: str, name: str) -> str:
     return f" AND {what} {operator} (SELECT value FROM json_each(:{name}))"  # noqa: S608 - ours
-
-
-def days(mark: Callable[[str], str], spans: Collection[dates.Span]) -> str:
-    """Return an expression for the messages that bear the mark of a day in one of the spans."""
-    wanted: dict[str, None] = {}
-    for span in spans:
-        if (span.last - span.first).days <= _MOST_DAYS:
-            wanted |= dict.fromkeys(f'"{mark(dates.digits(day))}"' for day in span.days())
-        else:
-            wanted |= dict.fromkeys(f'"{mark(month)}" *' for month in span.months())
-    return " OR ".join(wanted)

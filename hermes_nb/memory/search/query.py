@@ -61,7 +61,7 @@ class Query:
     """A query that was read.
 
     `units` are what a message is scored by; `must` is what it has to match, None when any unit
-    will do. `text` is the query's text for what reads it otherwise (dates, question words), `names`
+    will do. `text` is the query's text for what reads it otherwise (question words), `names`
     are the terms of its capitalised words. A `question` may be answered in words that are not its.
     """
 

@@ -7,45 +7,26 @@ reach, irregular verbs and plurals, is a table. A stem is a key and nothing to s
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
-from functools import lru_cache
-
-IRREGULAR = """
-arise arose arisen;awake awoke awoken;be am is are was were been being;bear bore borne;
-beat beaten;become became;begin began begun;bend bent;bind bound;bite bit bitten;blow blew blown;
-break broke broken;bring brought;build built;burn burnt;buy bought;catch caught;choose chose chosen;
-come came;creep crept;deal dealt;dig dug;do did done does doing;draw drew drawn;dream dreamt;
-drink drank drunk;drive drove driven;eat ate eaten;fall fell fallen;feed fed;feel felt;
-fight fought;find found;flee fled;fly flew flown;forbid forbade forbidden;forget forgot forgotten;
-forgive forgave forgiven;freeze froze frozen;get got gotten;give gave given;go went gone goes;
-grow grew grown;hang hung;have has had having;hear heard;hide hid hidden;hold held;keep kept;
-kneel knelt;know knew known;lay laid;lead led;lean leant;leap leapt;learn learnt;leave left;
-lend lent;light lit;lose lost;make made;mean meant;meet met;pay paid;ride rode ridden;
-ring rang rung;rise rose risen;run ran;say said;see saw seen;seek sought;sell sold;send sent;
-sew sewn;shake shook shaken;shine shone;shoot shot;show shown;shrink shrank shrunk;sing sang sung;
-sink sank sunk;sit sat;sleep slept;slide slid;smell smelt;speak spoke spoken;spell spelt;
-spend spent;spin spun;stand stood;steal stole stolen;stick stuck;strike struck;strive strove;
-swear swore sworn;sweep swept;swim swam swum;swing swung;take took taken;teach taught;
-tear tore torn;tell told;think thought;throw threw thrown;understand understood;wake woke woken;
-wear wore worn;weave wove woven;weep wept;win won;wind wound;write wrote written;
-child children kid kids;man men;woman women;person people;foot feet;tooth teeth;mouse mice;
-goose geese;life lives;wife wives;knife knives;leaf leaves;shelf shelves;half halves;wolf wolves;
-loaf loaves;thief thieves;calf calves;mum mom mummy mommy mother;dad daddy father;
-bike bicycle;photo photograph;tv television;fridge refrigerator;phone telephone;
-app application;repo repository;config configuration;db database;dir directory;env environment;
-auth authentication;param parameter;arg argument;doc document;info information;
-datum data;index indices indexes;matrix matrices;vertex vertices;analysis analyses;axis axes
-"""
-"""A base form and the forms that mean it, a line of the language's own; a form stands once."""
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 LONGEST = 40
 """Characters of the longest word that is stemmed; longer ones are names, hashes or noise."""
 
 
-@lru_cache(maxsize=1)
+@cache
+def listed() -> dict[str, Any]:
+    """Return the words of `words.toml`."""
+    return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def _irregular() -> dict[str, str]:
     table = {}
-    for line in IRREGULAR.replace("\n", "").split(";"):
+    for line in listed()["irregular"].replace("\n", "").split(";"):
         base, *forms = line.split()
         table.update(dict.fromkeys(forms, base))
     return table

@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,13 +25,17 @@ from hermes_nb.core.errors import StoreError
 from hermes_nb.core.hurry import hurried
 from hermes_nb.memory.search import indexing
 from hermes_nb.memory.store import forks, quarantine
+from hermes_nb.memory.store.migrations import VERSION, version_of
 from hermes_nb.memory.store.opening import (
     Opened,
     identity,
+    logs,
+    lost_its_head,
     open_file,
     open_memory,
     open_read_only,
     primary,
+    stamp,
 )
 from hermes_nb.memory.store.sharing import SharedLock
 
@@ -66,6 +71,8 @@ class Database:
 
     `warn` is told, in one sentence, what the user has to know about the file. `read` and `write`
     raise sqlite3.Error and OSError as they come; hand the error to `repair` before giving up.
+    `incidents` counts what may have cost messages that were durable, and `doubtful` says that
+    somebody should look the file through: it was just opened, or was written by others.
     """
 
     def __init__(self, path: str, warn: Callable[[str], None]) -> None:
@@ -79,6 +86,9 @@ class Database:
         self._paused = False
         self._orphan = False
         self._crowded_until = 0.0
+        self._stamp: tuple[int, int] | None = None
+        self.incidents = 0
+        self.doubtful = False
 
     def read(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `action` reads; it may be called again."""
@@ -100,9 +110,24 @@ class Database:
                 # Our own tables have been checked by now; the index writes what it has collected.
                 with indexing.at_work():
                     _patiently(connection.execute, "COMMIT")
+                if self._stamp is not None:
+                    self._stamp = stamp(self.path)
             finally:
                 self._end()
         return result
+
+    def vacuum(self) -> None:
+        """Rewrite the file without what was deleted, and empty its log."""
+        with self._lock:
+            connection = self._writable(None)
+            with self._sharing.shared(BUSY_SECONDS):
+                _patiently(connection.execute, "VACUUM")
+                until = time.monotonic() + BUSY_SECONDS
+                while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    if time.monotonic() > until:
+                        break
+                    _pause(LATER)
+            self._stamp = self._stamp and stamp(self.path)
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""
@@ -164,10 +189,11 @@ class Database:
                 if time.monotonic() > deadline:
                     raise
             else:
-                if not self._exchanged() and not quarantine.unfinished(self._file):
+                whole = not self._exchanged() and not quarantine.unfinished(self._file)
+                if whole and not self._touched() and version_of(connection) == VERSION:
                     return connection
             self._end()
-            self._forget()
+            self._leave()
 
     def _end(self) -> None:
         """Roll back what has not been committed, and free the lock."""
@@ -203,7 +229,7 @@ class Database:
             message = f"session store {self.path}: not available in a process forked from its user"
             raise StoreError(message)
         if self._opened is not None and self._file is not None and self._exchanged():
-            self._forget()
+            self._leave()
         if self._opened is None:
             self._opened = open_memory() if self._file is None else self._open_file(self._file)
             self._pid = os.getpid()
@@ -227,6 +253,7 @@ class Database:
     def _mend(self, file: Path, error: sqlite3.Error, attempt: int) -> bool:
         before = self._opened.identity if self._opened is not None else None
         self._forget()
+        self.incidents += 1
         with self._sharing.exclusive(REPAIR_SECONDS):
             if self._finish(file) or before not in (None, identity(self.path)):
                 return True  # another process was faster
@@ -252,7 +279,52 @@ class Database:
 
     def _exchanged(self) -> bool:
         opened = self._opened
-        return opened is None or opened.identity != identity(self.path)
+        return (
+            opened is None
+            or opened.identity != identity(self.path)
+            or (not opened.refusal and opened.logs != logs(self.path))
+        )
+
+    def _touched(self) -> bool:
+        """Say whether others have written a file that has a log, by a checkpoint or otherwise."""
+        now, before = stamp(self.path), self._stamp
+        if now == before or self._opened is None or self._opened.logs[0] is None:
+            return False
+        self._stamp, self.doubtful = now, True
+        self.incidents += before is not None
+        return before is not None
+
+    def _leave(self) -> None:
+        """Close the file, which may be another one now, or have another log; say so if it is.
+
+        A log that was removed is still there for those who have it open.
+        """
+        opened, file = self._opened, Path(self.path)
+        if opened is None or opened.refusal or not self._exchanged():
+            self._forget()
+            return
+        log, memory = logs(self.path)
+        if opened.identity == identity(self.path) and opened.logs[0] not in (None, log):
+            self.incidents += 1
+            if log is None or memory == opened.logs[1]:
+                with suppress(sqlite3.Error, TimeoutError), self._sharing.exclusive(BUSY_SECONDS):
+                    opened.connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1_000:.0f}")
+                    opened.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._warn(f"{file.name}-wal was removed while it was open; what it held is saved")
+        self._forget()
+        self._sharing.close()
+        if opened.identity == identity(self.path):
+            return
+        self.incidents += 1
+        if lost_its_head(self.path):
+            return  # what its log holds is saved when it is opened
+        with suppress(OSError), self._sharing.exclusive(BUSY_SECONDS):
+            if opened.logs[0] is not None and opened.logs == logs(self.path):
+                quarantine.put_aside(file, quarantine.LOGS)  # it is not the new file's
+        self._warn(
+            f"{file.name} was removed or exchanged while it was open; what this kernel has in "
+            "memory of its session is written into the one that is there now"
+        )
 
     def _forget(self) -> None:
         """Close the connection; one inherited over a fork is left alone."""
@@ -261,6 +333,8 @@ class Database:
             return
         if self._pid == os.getpid():
             opened.connection.close()
+            if self._stamp is not None:  # the last one to close it writes it
+                self._stamp = stamp(self.path)
         else:
             _inherited.append(opened)
 

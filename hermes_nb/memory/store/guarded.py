@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hermes_nb.core.errors import StoreError
+from hermes_nb.memory.store import quarantine
 from hermes_nb.memory.store.database import Database
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -26,10 +29,42 @@ class Guarded:
         self.warn = warn
         self.warnings: list[str] = []
         self.database = Database(self.path, self.warnings.append)
+        self._looking: threading.Thread | None = None
 
     def close(self) -> None:
         """Close the file; a later call opens it again."""
+        if self._looking is not None:
+            self._looking.join()
         self.database.close()
+
+    def incidents(self) -> int:
+        """Return how often something happened that may have cost messages.
+
+        Waits for the look through the file that follows when it was opened, or written by others.
+        """
+        if self._looking is not None:
+            self._looking.join()
+        self.deliver()
+        return self.database.incidents
+
+    def look(self) -> None:
+        """Look through the tables in the background if there is reason to."""
+        busy = self._looking is not None and self._looking.is_alive()
+        if self.database.doubtful and not busy:
+            self.database.doubtful = False
+            self._looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
+            self._looking.start()
+
+    def _check(self) -> None:
+        """Mend the file if a table is damaged; a connection apart keeps nobody waiting."""
+        try:
+            with closing(Database(self.path, self.warnings.append)) as apart:
+                apart.read(quarantine.check)
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error, OSError, StoreError):
+                self.database.repair(error, attempt=0)
+        except (OSError, StoreError):  # whoever needs the file hears of it
+            return
 
     def deliver(self) -> None:
         """Hand the warnings that have collected to `warn`, if there is somebody to hear them."""
@@ -60,5 +95,6 @@ def guarded(method: Method) -> Method:
             raise StoreError(message) from error
         finally:
             self.deliver()
+            self.look()
 
     return cast("Method", wrapper)

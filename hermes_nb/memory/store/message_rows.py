@@ -12,23 +12,23 @@ from hermes_nb.memory.store.arrangement import Arrangement, matched, packed, unp
 
 def append(
     connection: sqlite3.Connection, session_id: str, role: Role, body: str, at: float
-) -> int:
-    """Add an encoded message behind all others of its session, and return its row.
+) -> tuple[int, int]:
+    """Add an encoded message behind all others of its session; return its row and its position.
 
     `at` is in seconds since the epoch. Raises sqlite3.IntegrityError if there is no such session.
     The index hears of it later, with others.
     """
+    position = next_position(connection, session_id)
     row = connection.execute(
-        "INSERT INTO messages (session, position, role, body, at) VALUES (?1,"
-        " (SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?1), ?2, ?3, ?4)",
-        (session_id, role, body, at),
+        "INSERT INTO messages (session, position, role, body, at) VALUES (?, ?, ?, ?, ?)",
+        (session_id, position, role, body, at),
     ).lastrowid
     connection.execute(
         "UPDATE sessions SET last = ?1 WHERE id = ?2 AND EXISTS (SELECT 1 FROM sessions AS other"
         " WHERE other.last >= sessions.last AND other.rowid <> sessions.rowid)",
         (row, session_id),
     )
-    return row or 0
+    return row or 0, position
 
 
 def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
@@ -67,7 +67,7 @@ def replace(
     rows = active(connection, session_id)
     bodies = [encode(each) for each in messages]
     found = matched([_normal(row["body"]) for row in rows], bodies)
-    start = stop = _next_position(connection, session_id)
+    start = stop = next_position(connection, session_id)
     order = []
     for message, body, stored in zip(messages, bodies, found, strict=True):
         if stored is None:
@@ -121,7 +121,8 @@ def restore(connection: sqlite3.Connection, session_id: str) -> bool:
     return True
 
 
-def _next_position(connection: sqlite3.Connection, session_id: str) -> int:
+def next_position(connection: sqlite3.Connection, session_id: str) -> int:
+    """Return the position of the message that is added next."""
     query = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?"
     return int(connection.execute(query, (session_id,)).fetchone()[0])
 

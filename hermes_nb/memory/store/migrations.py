@@ -2,6 +2,11 @@
 
 `PRAGMA user_version` counts the steps a file has taken. All that are missing are taken in one
 transaction: a killed process leaves the old schema or the new one.
+
+The steps are closed: a kernel of an earlier version may have the file open, and stops writing when
+it meets a version that it does not know. What is needed later is added where it is missing, as
+tables and as columns with defaults (none for claims, which are read whole), and leaves the version
+as it is, so that such a kernel goes on writing.
 """
 
 from __future__ import annotations
@@ -94,21 +99,29 @@ UPDATE sessions SET
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Take the steps that are missing; nothing happens to a schema that is newer or the same."""
-    if _version(connection) >= VERSION:
+    if version_of(connection) >= VERSION and pragma(connection, "application_id"):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in STEPS[_version(connection) :]:  # asked again: another process may be faster
+        for step in STEPS[version_of(connection) :]:  # asked again: another process may be faster
             step(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
+        if not pragma(connection, "application_id"):
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
         raise
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return a number from the file's header."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return how many steps the file has taken."""
+    return pragma(connection, "user_version")
 
 
 def _to_1(connection: sqlite3.Connection) -> None:
@@ -148,6 +161,10 @@ STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (
 """The n-th step takes the schema from version n to n + 1."""
 VERSION = len(STEPS)
 """The version of the schema that this code writes."""
+APPLICATION = 0x6865726D
+"""What the header says of whose file it is: "herm"."""
+WITHOUT_SHARED_MEMORY = APPLICATION + 1
+"""The same for a file on a file system that cannot share memory, which needs a rollback journal."""
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def is_sound(path: Path) -> bool:
     finally:
         connection.close()
     return True
+
+
+def check(connection: sqlite3.Connection) -> None:
+    """Raise the error of a damaged file if a table of conversations is damaged.
+
+    The index is left out, which takes the longest and is mended when a search meets the damage.
+    """
+    for table in ("sessions", "messages", "arrangements"):
+        (verdict,) = connection.execute(f"PRAGMA quick_check({table})").fetchone()
+        if verdict != "ok":
+            error = sqlite3.DatabaseError(verdict)
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise error
 
 
 def with_new_index(path: Path) -> bool:
@@ -102,17 +116,23 @@ def finish(path: Path) -> Path:
 
     The log goes first: beside the new file it would be taken for the new file's own.
     """
+    aside = put_aside(path, (*LOGS, ""))
+    path.with_name(path.name + _READY).replace(path)
+    _sync(path.parent)
+    return aside
+
+
+def put_aside(path: Path, parts: Sequence[str]) -> Path:
+    """Rename those parts of a database, and return its new name."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     count = 1
     while aside.exists():
         count += 1
         aside = path.with_name(f"{path.name}.damaged-{stamp}-{count}")
-    for suffix in (*LOGS, ""):
+    for suffix in parts:
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-    path.with_name(path.name + _READY).replace(path)
-    _sync(path.parent)
     return aside
 
 

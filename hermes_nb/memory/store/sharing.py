@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,13 +58,14 @@ class SharedLock:
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         if self._handle >= 0:
-            os.close(self._handle)
+            self._closing()
             self._handle = -1
 
     def _take(self, *, exclusive: bool, timeout: float) -> None:
         if self._handle < 0:
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
             self._handle = os.open(self.path, flags, 0o600)
+            self._closing = weakref.finalize(self, os.close, self._handle)
         if _attempt(self._handle, exclusive=exclusive):
             return
         end = time.monotonic() + timeout

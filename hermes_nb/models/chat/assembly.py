@@ -7,17 +7,18 @@ understood is ignored, and arguments that did not arrive whole become a problem 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta
 from hermes_nb.core.messages import Message, Reply, ToolCall
+from hermes_nb.core.thinking import Piece, Thinking
 from hermes_nb.models.chat.classify import from_body, malformed
 from hermes_nb.models.chat.usage import read_usage
 from hermes_nb.models.clean import clean, clean_text
 from hermes_nb.models.toolcalls.fragments import CallFragments
-from hermes_nb.models.toolcalls.strategies import RAW, Reader, Reading
+from hermes_nb.models.toolcalls.strategies import RAW, PlainReader, Reader, Reading
 
 LIMIT = 4_000_000
 """Characters of one reply; a server that sends more is cut off and the reply ends as `length`."""
@@ -38,10 +39,20 @@ Shown = TextDelta | ReasoningDelta
 
 
 class Assembly:
-    """One reply as it arrives."""
+    """One reply as it arrives; a `fresh` reader takes over where what was read was reasoning."""
 
-    def __init__(self, reader: Reader, *, limit: int = LIMIT, secret: str = "") -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        fresh: Callable[[], Reader] = PlainReader,
+        limit: int = LIMIT,
+        secret: str = "",
+    ) -> None:
         self._reader = reader
+        self._fresh = fresh
+        self._thinking = Thinking()
+        self._answer: list[str] = []
         self._left = limit
         self._secret = secret
         self._calls = CallFragments()
@@ -86,6 +97,7 @@ class Assembly:
 
     def finish(self, *, done: bool = False) -> tuple[list[Shown], Reply]:
         """Return the last deltas and the reply; `done` says that the server ended the stream."""
+        shown = list(self._told_apart(self._thinking.finish()))
         rest, reading = self._reader.finish()
         cut = self.full or self._finish == "length" or not (self._finish or done)
         calls = _unique((*self._calls.calls(cut=cut), *reading.calls))
@@ -94,16 +106,17 @@ class Assembly:
             finish = "tool_calls"
         elif finish == "tool_calls" and not calls:
             finish = "stop"
+        reasoning = clean_text("".join(self._reasoning))
         message = Message(
             role="assistant",
             parts=Message.assistant(clean_text(reading.text)).parts,
             calls=calls,
-            reasoning=clean_text("".join(self._reasoning)),
+            reasoning=reasoning.strip() if self._thinking.found else reasoning,
             echo=self._echo(reading),
         )
         usage = read_usage(self._usage)
         reply = Reply(message=message, usage=usage, finish=finish, model=self._model)
-        return ([TextDelta(clean_text(rest))] if rest else []), reply
+        return [*shown, *([TextDelta(clean_text(rest))] if rest else [])], reply
 
     def _echo(self, reading: Reading) -> dict[str, Any]:
         """Return what a later request may send back as it came."""
@@ -192,10 +205,23 @@ class Assembly:
             self._left -= self._calls.feed({"function": old}, 0, room=max(self._left, 0))
 
     def _text(self, text: str) -> Iterator[Shown]:
-        text = self._within(text)
-        shown = self._reader.feed(text) if text else ""
-        if shown:
-            yield TextDelta(clean_text(shown))
+        yield from self._told_apart(self._thinking.feed(self._within(text)))
+
+    def _told_apart(self, pieces: Iterable[Piece]) -> Iterator[Shown]:
+        """Show reasoning that stood in the text as such; the reader has the rest."""
+        for kind, text in pieces:
+            if kind == "text":
+                self._answer.append(text)
+                if shown := self._reader.feed(text):
+                    yield TextDelta(clean_text(shown))
+                continue
+            was_text = kind == "retract"
+            thought = "".join(self._answer) if was_text else text
+            if was_text:
+                self._answer, self._reader = [], self._fresh()
+            if thought:
+                self._reasoning.append(thought)
+                yield ReasoningDelta(clean_text(thought), was_text)
 
     def _thought(self, text: str) -> Iterator[Shown]:
         text = self._within(text)

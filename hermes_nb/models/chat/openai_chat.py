@@ -12,11 +12,13 @@ import os
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta
-from hermes_nb.core.messages import Reply
+from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request
 from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.assembly import LIMIT, Assembly
@@ -25,9 +27,11 @@ from hermes_nb.models.chat.endpoint import DUMMY_KEY, Endpoint
 from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.models.chat.wire import Conversation
 from hermes_nb.models.clean import dumps
-from hermes_nb.models.profiles import Profile, profile_for
+from hermes_nb.models.memo import Memo
+from hermes_nb.models.profiles import Profile, effort_fields, profile_for
 from hermes_nb.models.toolcalls.strategies import Strategy, Structured
 from hermes_nb.models.toolcalls.text_calls import TextCalls
+from hermes_nb.safety.redact import without_secrets
 
 OPENAI = "https://api.openai.com/v1"
 _DRAIN = 0.1
@@ -51,9 +55,11 @@ class OpenAIChat:
 
     Without `base_url` it is `OPENAI_BASE_URL` or OpenAI, and the key `OPENAI_API_KEY`; a server
     named here is never sent that key unless it is given. `options` are further fields of every
-    request (temperature, reasoning_effort, …). `idle` and `connect` are seconds. `limit` bounds
-    the characters of one reply. `cache_ttl` is how long a provider that is told what to cache
-    shall keep it. Raises `ModelError` from `stream` alone; nothing is tried again.
+    request (temperature, top_p, …), of which `effort` is written as this provider wants it; that of
+    a `Request` comes first. With `redacted`, secrets in messages are not sent. `idle` and
+    `connect` are seconds. `limit` bounds the characters of one reply. `cache_ttl` is how long a
+    provider that is told what to cache shall keep it. Raises `ModelError` from `stream` alone;
+    nothing is tried again.
     """
 
     def __init__(  # noqa: PLR0913 - settings of one endpoint, all but the name optional
@@ -71,6 +77,7 @@ class OpenAIChat:
         idle: float = 120.0,
         limit: int = LIMIT,
         cache_ttl: TTL = "5m",
+        redacted: bool = False,
     ) -> None:
         if not base_url:
             base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI
@@ -87,6 +94,8 @@ class OpenAIChat:
         self._options = dict(options or {})
         if "max_tokens" in self._options:
             self._options[self.profile.max_tokens] = self._options.pop("max_tokens")
+        self._effort = str(self._options.pop("effort", ""))
+        self._redacted: Memo[Message] | None = Memo() if redacted else None
         self._limit = limit
         self._cache_ttl = cache_ttl
         self._conversation = Conversation(self.profile)
@@ -126,10 +135,15 @@ class OpenAIChat:
 
     def body(self, request: Request) -> bytes:
         """Return the JSON that `request` is sent as."""
+        if (bare := self._redacted) is not None:
+            # Each message once: what was sent stays the same object, and the same bytes.
+            kept = tuple(bare.get(m, partial(without_secrets, m)) for m in request.messages)
+            request = replace(request, messages=kept)
         messages = self._conversation.items(self._strategy.messages(request))
         if self.profile.caching == "system_and_3":
             messages = mark_items(messages, ttl=self._cache_ttl)
-        fields: dict[str, Any] = {**self._strategy.fields(request), **self._options}
+        effort = effort_fields(self.profile, request.effort or self._effort)
+        fields: dict[str, Any] = {**self._strategy.fields(request), **effort, **self._options}
         fields["stream"] = True
         if self._stream_usage:
             fields["stream_options"] = {"include_usage": True}
@@ -155,7 +169,10 @@ class OpenAIChat:
         self._require_key()
         body = self.body(request)
         assembly = Assembly(
-            self._strategy.reader(), limit=self._limit, secret=self._endpoint.secret
+            self._strategy.reader(),
+            fresh=self._strategy.reader,
+            limit=self._limit,
+            secret=self._endpoint.secret,
         )
         decoder = StreamDecoder()
         read = 0

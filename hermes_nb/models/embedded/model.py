@@ -35,8 +35,8 @@ SILENCE_SECONDS = 600.0
 NOTICE = (
     "No model is set up, so this is the built-in one: Qwen2.5-Coder-0.5B. It runs on this machine "
     "and nothing leaves it. It is very small, good for simple questions about your data, and often "
-    "wrong: check what it says. For a real model: `%hermes model NAME`, or set `OPENAI_API_KEY` "
-    "or `HERMES_NB_MODEL` before the kernel starts."
+    "wrong: check what it says. For a real model: `%hermes key` asks for a provider's key, "
+    "`%hermes model NAME` chooses one; or set `OPENAI_API_KEY` before the kernel starts."
 )
 """What the user reads before the first answer."""
 

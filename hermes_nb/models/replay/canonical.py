@@ -1,11 +1,10 @@
 """A request in a form that is the same in every run of the same story, and the key made of it.
 
-What counts: the texts of the messages, the calls by name and arguments, images by their digest,
-the tools by theirs, and whether calls are allowed. What does not: the model's name, the ids of
-calls, reasoning and a provider's own fields, the layers of the system prompt that come from
-the user's own home, secrets, and what `volatile` takes out. The messages form a chain of digests,
-each made of its message and the one before, so that a conversation that only grows shares all it
-had before.
+What counts is what was said: the user's messages, the results of tools, the calls by name and
+arguments, images by their digest, and the project's own context. What does not: our guidance, the
+tools' descriptions and schemas, the model's name, the ids of calls, replies' texts, reasoning,
+secrets, and what `volatile` and `wording` take out. The messages form a chain of digests, each made
+of its message and the one before, so that a conversation that only grows shares all it had before.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.core.messages import Image, Message, Text, ToolCall
+from hermes_nb.core.messages import Image, Message, Text, ToolCall, given_id
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import canonical_json
-from hermes_nb.core.tools import Tool
 from hermes_nb.models.clean import clean, clean_text
 from hermes_nb.models.memo import Memo
 from hermes_nb.models.replay.volatile import (
@@ -34,12 +32,11 @@ from hermes_nb.models.replay.volatile import (
     masked,
 )
 from hermes_nb.models.replay.volatile import EVERYWHERE as WRITTEN
+from hermes_nb.models.replay.wording import CONTEXT, counted
 from hermes_nb.safety.redact import STUB, redact
 
-FORM = 1
-"""The version of this form; another one has other keys."""
-CONTEXT = "[Notebook context]"
-"""The line that begins what the notebook adds to the user's message."""
+FORM = 2
+"""The version of the key. That of form 1 was made of every word and of the tools' schemas."""
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?: this one[^\n]*)?:\n.*\Z")
 """Where the notebook lies and what stands above: a run without a page does not know either."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
@@ -62,12 +59,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """A request's canonical form. `tools` maps each tool's name to its digest."""
+    """A request's canonical form. `tools` are the names of those that are offered.
+
+    `key` is of what counts, `said` of the same but for which things are the same ones.
+    """
 
     key: str
+    said: str
     links: tuple[Link, ...]
-    tools: Mapping[str, str]
-    tools_digest: str
+    tools: frozenset[str]
     choice: str
     named: Named = field(repr=False)
 
@@ -79,11 +79,16 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A message by itself: its form with its digest, and what it names."""
+    """A message by itself: its form, what it names, and the same of what counts of it.
+
+    `counted` is the digest of that, "" where nothing counts, `heard` the things in it.
+    """
 
     form: Mapping[str, Any]
     named: tuple[tuple[str, str], ...]
     digest: str
+    counted: str
+    heard: tuple[tuple[str, str], ...]
 
 
 class Canon:
@@ -111,8 +116,9 @@ class Canon:
         places = self._places()
         personal = tuple(text for text in self._personal() if text)
         detached = not len(request.tools)
-        named = Named(places)
+        named, heard = Named(places), Named()
         links: list[Link] = []
+        counts: list[tuple[str, list[int], list[int]]] = []
         before = ""
         calls: dict[str, int] = {}
         variant = tuple(places.names), personal, detached, len(self._normalisers)
@@ -121,22 +127,24 @@ class Canon:
                 message, _Reader(self, places, personal, detached=detached).of(message), variant
             )
             numbers = [named.number(said.named), _numbered(message, calls)]
-            before = _digest([before, said.digest, *numbers])
+            before = digest_of([before, said.digest, *numbers])
             links.append(Link(before, links[-1].digest if links else "", said.form))
-        tools = {tool.name: self._tool(tool, places) for tool in request.tools}
-        digest = _digest(tools)
-        key = _sha([FORM, before, digest, request.tool_choice])
-        return Canonical(key, tuple(links), tools, digest, request.tool_choice, named)
+            if said.counted:
+                counts.append((said.counted, heard.number(said.heard), numbers[1]))
+        return Canonical(
+            key=_sha([FORM, counts]),
+            said=digest_of([digest for digest, *_ in counts]),
+            links=tuple(links),
+            tools=frozenset(tool.name for tool in request.tools),
+            choice=request.tool_choice,
+            named=named,
+        )
 
     def normalised(self, text: str) -> str:
         """Return a text after the user's own normalisers."""
         for normalise in self._normalisers:
             text = normalise(text)
         return text
-
-    def _tool(self, tool: Tool, places: Places) -> str:
-        described = masked(clean_text(tool.description), (), places).text
-        return _digest([self.normalised(described), clean(tool.parameters)])[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,7 @@ class _Reader:
             form: dict[str, Any] = {"role": message.role}
             if parts := [part for part in parts if part != ""]:
                 form["parts"] = parts
+            spoken = len(named)
             if message.calls:
                 form["calls"] = [self._call(call, named) for call in message.calls]
             if message.role == "tool":
@@ -164,7 +173,9 @@ class _Reader:
             for flag in ("failed", "interrupted"):
                 if getattr(message, flag):
                     form[flag] = True
-            return _Said(form, tuple(named), _digest(form))
+            skipped = {"system": len(named), "assistant": spoken}.get(message.role, 0)
+            heard = tuple(named[skipped:])
+            return _Said(form, tuple(named), digest_of(form), counted_digest(form), heard)
 
         return make
 
@@ -224,6 +235,12 @@ class _Reader:
         return self.canon.normalised(found.text)
 
 
+def counted_digest(said: Mapping[str, object]) -> str:
+    """Return the digest of what counts of a message's form, "" where nothing does."""
+    counts = counted(said)
+    return "" if counts is None else digest_of(counts)
+
+
 def without(text: str, layers: Sequence[str]) -> str:
     """Return a system prompt without some of its layers, which blank lines set apart."""
     for layer in layers:
@@ -253,13 +270,15 @@ def redacted(value: Any, name: str = "") -> Any:  # noqa: ANN401 - any JSON valu
 def _numbered(message: Message, calls: dict[str, int]) -> list[int]:
     """Return the numbers of a message's calls, or of the call it answers: ids are arbitrary."""
     if message.role == "tool":
-        return [calls.get(message.call_id, 0)]
-    for call in message.calls:
-        calls[call.id] = len(calls) + 1 if call.id not in calls else calls[call.id]
-    return [calls[call.id] for call in message.calls]
+        return [calls.get(given_id(message.call_id), 0)]
+    ids = [given_id(call.id) for call in message.calls]
+    for each in ids:
+        calls.setdefault(each, len(calls) + 1)
+    return [calls[each] for each in ids]
 
 
-def _digest(value: object) -> str:
+def digest_of(value: object) -> str:
+    """Return a short digest of a JSON value."""
     return _sha(value)[:32]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.models.replay.canonical import Canonical, Link
 from hermes_nb.models.replay.recording import Recording, own_version
 from hermes_nb.models.replay.tape import Tape
+from hermes_nb.models.replay.wording import counted
 
 AROUND = 40
 """Characters shown on each side of the first difference."""
@@ -17,6 +17,9 @@ NAMED_TOOLS = 4
 AGAIN = (
     "record it anew: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the top"
 )
+
+_Shown = tuple[str, str]
+"""What counts of a message, and all of it."""
 
 
 class CassetteMiss(ModelError):  # noqa: N818 - what happened, not a fault
@@ -42,21 +45,21 @@ def _nearest(
     canonical: Canonical, recordings: Sequence[Recording], tape: Tape
 ) -> tuple[Recording, str]:
     """Return the recording that most messages are the same in, and how it differs."""
-    shown: dict[str, str] = {}  # most recordings share most of their messages
+    shown: dict[str, _Shown] = {}  # most recordings share most of their messages
 
-    def texts(links: Sequence[Link]) -> list[str]:
+    def texts(links: Sequence[Link]) -> list[_Shown]:
         for link in links:
             if link.digest not in shown:
                 shown[link.digest] = _shown(link.said)
         return [shown[link.digest] for link in links]
 
     now = [_shown(link.said) for link in canonical.links]
-    best: tuple[tuple[int, ...], Recording, list[str]] | None = None
+    best: tuple[tuple[int, ...], Recording, list[_Shown]] | None = None
     for recording in recordings:
         then = texts(tape.conversation(recording))
-        same = sum(a == b for a, b in zip(then, now, strict=False))
-        tools = recording.tools == canonical.tools
-        score = (same, -abs(len(then) - len(now)), int(tools), _alike(then, now))
+        same = sum(a[0] == b[0] for a, b in zip(then, now, strict=False))
+        fits = int(recording.fits(canonical))
+        score = (same, -abs(len(then) - len(now)), fits, _alike(then, now))
         if best is None or score > best[0]:
             best = score, recording, then
     assert best is not None  # noqa: S101 - there are recordings
@@ -64,34 +67,24 @@ def _nearest(
     return nearest, _difference(then, now, nearest, canonical)
 
 
-def _difference(then: list[str], now: list[str], nearest: Recording, canonical: Canonical) -> str:
+def _difference(
+    then: list[_Shown], now: list[_Shown], nearest: Recording, canonical: Canonical
+) -> str:
     if not then:
         return "what the recordings answered is not in the file, so what changed cannot be told."
     for at, (a, b) in enumerate(zip(then, now, strict=False)):
-        if a != b:
+        if a[0] != b[0]:
             role = canonical.links[at].said.get("role", "")
-            return f"message {at + 1} ({role}) {_apart(a, b)}"
+            return f"message {at + 1} ({role}) {_apart(a[1], b[1])}"
     if len(then) != len(now):
         longer, which = (now, "now") if len(now) > len(then) else (then, "recorded")
-        more = _quoted(longer[min(len(then), len(now))], 0)
+        more = _quoted(longer[min(len(then), len(now))][1], 0)
         return f"{len(then)} messages were recorded, now there are {len(now)}; {which} also: {more}"
-    if nearest.tools != canonical.tools:
-        return _tools(nearest.tools, canonical.tools)
-    if nearest.choice != canonical.choice:
+    if gone := nearest.gone(canonical):
+        return f"the recording calls tools that are gone: {_listed(gone)}."
+    if not nearest.fits(canonical):
         return f"tool_choice was {nearest.choice!r}, now it is {canonical.choice!r}"
     return "its messages read the same, but name other things than they did"
-
-
-def _tools(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return which tools are others than they were."""
-    changed = [name for name in now if name in then and now[name] != then[name]]
-    kinds = (
-        ("changed", changed),
-        ("new", [name for name in now if name not in then]),
-        ("gone", [name for name in then if name not in now]),
-    )
-    told = [f"{kind}: {_listed(names)}" for kind, names in kinds if names]
-    return f"the tools are others ({'; '.join(told)})."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -130,16 +123,21 @@ def parting(a: str, b: str) -> int:
     return low
 
 
-def _alike(then: Sequence[str], now: Sequence[str]) -> int:
+def _alike(then: Sequence[_Shown], now: Sequence[_Shown]) -> int:
     """Return how many characters the first two messages that differ begin with alike."""
     for a, b in zip(then, now, strict=False):
-        if a != b:
-            return parting(a, b)
+        if a[0] != b[0]:
+            return parting(a[0], b[0])
     return 0
 
 
-def _shown(said: Mapping[str, Any]) -> str:
-    """Return a canonical message as it is compared and quoted: its texts, then the rest."""
+def _shown(said: Mapping[str, object]) -> _Shown:
+    """Return a canonical message as it is compared, and as it is quoted."""
+    counts = _spelt(counted(said) or {})
+    return counts, counts if said.get("role") == "system" else _spelt(said)
+
+
+def _spelt(said: Mapping[str, object]) -> str:
     parts = said.get("parts")
     pieces = [_part(part) for part in parts] if isinstance(parts, list) else []
     rest = {name: value for name, value in said.items() if name not in ("role", "parts")}

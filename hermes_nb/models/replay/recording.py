@@ -18,7 +18,7 @@ from hermes_nb.core.events import ReasoningDelta, TextDelta
 from hermes_nb.core.messages import Message, Reply, Text, ToolCall, Usage
 from hermes_nb.core.text import canonical_json
 from hermes_nb.models.clean import clean, clean_text
-from hermes_nb.models.replay.canonical import Canonical, Link, redacted
+from hermes_nb.models.replay.canonical import FORM, Canonical, Link, digest_of, redacted
 from hermes_nb.models.replay.volatile import Named
 from hermes_nb.safety.redact import redact
 
@@ -29,15 +29,16 @@ _KINDS: dict[type[Piece], str] = {TextDelta: "text", ReasoningDelta: "reasoning"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A reply to the request of that `key`; `head` is its conversation, `tools` its tools.
+    """A reply to the request of that `key`; `head` is its conversation, `tools` what was offered.
 
     `model`, `window` (in tokens) and `version` (of hermes_nb) are facts: they are no part of the
-    key. `pieces` are the deltas as they came. `nth` counts the same requests of one run from 1.
+    key. `pieces` are the deltas as they came. `nth` counts the same requests of one run from 1,
+    `form` is that of the key. `edited` says that the line is not as it was written.
     """
 
     key: str
     head: str
-    tools: Mapping[str, str]
+    tools: frozenset[str]
     choice: str
     model: str
     window: int | None
@@ -45,6 +46,8 @@ class Recording:
     reply: Reply
     pieces: tuple[Piece, ...]
     nth: int = 1
+    form: int = FORM
+    edited: bool = False
 
     @classmethod
     def of(
@@ -78,13 +81,27 @@ class Recording:
         message = _changed(self.reply.message, named.unpack)
         return recut(self.pieces, named.unpack), replace(self.reply, message=message)
 
+    def fits(self, now: Canonical) -> bool:
+        """Say whether the calls of the reply can be made as they could then."""
+        return not self.gone(now) and not (now.choice == "none" and self.reply.message.calls)
+
+    def gone(self, now: Canonical) -> list[str]:
+        """Return the tools that the reply calls and that are offered no more."""
+        called = {call.name for call in self.reply.message.calls}
+        return sorted(called & self.tools - now.tools)
+
+    def nearness(self, now: Canonical) -> tuple[bool, bool, int]:
+        """Return how alike the rest of the request is, where the same was said: more is nearer."""
+        return self.head == now.head, self.choice == now.choice, -len(self.tools ^ now.tools)
+
     def line(self) -> bytes:
         """Return the recording as a line, without its end."""
-        return _line(
+        return _summed(
             {
+                "form": self.form,
                 "key": self.key,
                 "head": self.head,
-                "tools": dict(self.tools),
+                "tools": sorted(self.tools),
                 **({} if self.choice == "auto" else {"choice": self.choice}),
                 **({} if self.nth == 1 else {"nth": self.nth}),
                 "model": self.model,
@@ -106,6 +123,20 @@ class Recording:
                 },
             }
         )
+
+
+def accepted(line: bytes) -> bytes:
+    """Return a recording's line as it would be, had it been recorded so."""
+    return _summed(json.loads(line))
+
+
+def _summed(data: Mapping[str, object]) -> bytes:
+    return _line({**data, "sum": _sum(data)})
+
+
+def _sum(data: Mapping[str, object]) -> str:
+    """Return what tells whether somebody edited a recording."""
+    return digest_of(clean({name: data[name] for name in data if name != "sum"}))[:16]
 
 
 def link_line(link: Link) -> bytes:
@@ -169,7 +200,9 @@ def _changed(message: Message, change: Change, *, secrets: bool = False) -> Mess
     """Return a message whose every text went through `change`."""
     return replace(
         message,
-        parts=tuple(Text(change(p.text)) if isinstance(p, Text) else p for p in message.parts),
+        parts=tuple(
+            replace(p, text=change(p.text)) if isinstance(p, Text) else p for p in message.parts
+        ),
         calls=tuple(_changed_call(call, change, secrets=secrets) for call in message.calls),
         reasoning=change(message.reasoning),
         echo=redacted(clean(message.echo)) if secrets else message.echo,
@@ -203,12 +236,11 @@ def _recording(data: Mapping[str, Any]) -> Recording:
     message = Message.from_dict(_mapping(reply, "message"))
     _check(message)
     message = replace(message, calls=tuple(map(_as_written, message.calls)))
-    tools = _mapping(data, "tools")
-    window, nth = data.get("window"), data.get("nth", 1)
+    window, nth, form = data.get("window"), data.get("nth", 1), data.get("form", 1)
     return Recording(
         key=_text(data, "key"),
         head=_text(data, "head"),
-        tools={str(name): str(digest) for name, digest in tools.items()},
+        tools=frozenset(map(str, data["tools"])),
         choice=str(data.get("choice", "auto")),
         model=str(data.get("model", "")),
         window=window if isinstance(window, int) and window > 0 else None,
@@ -221,6 +253,8 @@ def _recording(data: Mapping[str, Any]) -> Recording:
         ),
         pieces=tuple(_piece(each) for each in data.get("deltas", ())),
         nth=nth if isinstance(nth, int) else 1,
+        form=form if isinstance(form, int) else 1,
+        edited=form != 1 and data.get("sum") != _sum(data),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hermes_nb.models.replay.canonical import Link
+from hermes_nb.models.replay.canonical import Canonical, Link, counted_digest, digest_of
 from hermes_nb.models.replay.recording import Recording, read
 
 LARGEST = 512 * 2**20
@@ -16,11 +16,16 @@ LARGEST = 512 * 2**20
 
 @dataclass(slots=True)
 class Reel:
-    """Recordings by their lines, in order; messages by their digests; what could not be read."""
+    """Recordings by their lines, in order; messages by their digests; what could not be read.
+
+    `by_said` has the recordings of form 1 by what was said in the messages that they hold.
+    """
 
     made: dict[bytes, Recording] = field(default_factory=dict)
     by_key: dict[str, list[bytes]] = field(default_factory=dict)
+    by_said: dict[str, list[bytes]] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
+    edited: dict[bytes, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @classmethod
@@ -35,6 +40,7 @@ class Reel:
                 continue
             for number, line in enumerate(lines, 1):
                 reel.take(line, f"{file.name}, line {number}")
+        reel.key_anew()
         return reel
 
     def take(self, line: bytes, where: str = "") -> None:
@@ -50,10 +56,25 @@ class Reel:
             self.links.setdefault(thing.digest, thing)
             return
         self.made[line] = thing
+        if thing.edited:
+            self.edited[line] = where
         lines = self.by_key.setdefault(thing.key, [])
         lines.append(line)
         if len(lines) > 1:  # in the order of their run, and then in the file's
             lines.sort(key=lambda each: self.made[each].nth)
+
+    def key_anew(self) -> None:
+        """Key the recordings of form 1 by what was said in the messages that they hold."""
+        digests = {digest: counted_digest(link.said) for digest, link in self.links.items()}
+        for line, made in self.made.items():
+            links = self.conversation(made) if made.form == 1 else []
+            if links and not links[0].before:
+                said = digest_of([each for link in links if (each := digests[link.digest])])
+                self.by_said.setdefault(said, []).append(line)
+
+    def find(self, now: Canonical) -> list[bytes]:
+        """Return the lines that answer a request, in the order of their run."""
+        return [*self.by_said.get(now.said, ()), *self.by_key.get(now.key, ())]
 
     def conversation(self, recording: Recording) -> list[Link]:
         """Return the messages that a recording answered, as far as they are there, in order."""

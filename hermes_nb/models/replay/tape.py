@@ -18,9 +18,13 @@ from pathlib import Path
 from hermes_nb.core.atomic import locked, make_private, write_atomic
 from hermes_nb.core.errors import HermesError
 from hermes_nb.models.replay.canonical import Canonical, Link
-from hermes_nb.models.replay.recording import Recording, link_line, read
+from hermes_nb.models.replay.recording import Recording, accepted, link_line, read
 from hermes_nb.models.replay.reel import Reel, lines_of
 
+ACCEPT = (
+    "accept it with `%hermes cassette accept`, `pytest --hermes-accept` or "
+    "`jupyter hermes run --cassette replay --accept`, or record it anew"
+)
 _Stamp = tuple[int, int, int]
 
 
@@ -45,7 +49,7 @@ class Tape:
         self._stamps: tuple[_Stamp, ...] | None = None
         self._played: Counter[str] = Counter()
         self._used: set[bytes] = set()
-        self._old: dict[str, set[bytes]] | None = None
+        self._old: set[bytes] | None = None
 
     @property
     def problems(self) -> list[str]:
@@ -72,17 +76,29 @@ class Tape:
             self._used.clear()
             self._old = None
 
-    def next(self, key: str) -> Recording | None:
-        """Return the recording of a request whose turn it is, None when there is none."""
+    def next(self, now: Canonical) -> Recording | None:
+        """Return the recording of a request whose turn it is, None when there is none.
+
+        Raises `CassetteError` when it was edited and nobody accepted that.
+        """
         with self._lock:
-            reel = self._fresh()
-            lines = reel.by_key.get(key)
+            lines = self._nearest(now)
             if not lines:
                 return None
-            line = lines[min(self._played[key], len(lines) - 1)]
-            self._played[key] += 1
+            line = next((each for each in lines if each not in self._used), lines[-1])
+            if line in self._reel.edited:
+                message = f"{self._reel.edited[line]}: the answer was edited; {ACCEPT}"
+                raise CassetteError(message)
+            self._played[now.key] += 1
             self._used.add(line)
-            return reel.made[line]
+            return self._reel.made[line]
+
+    def _nearest(self, now: Canonical) -> list[bytes]:
+        """Return the lines that answer a request; of several, those whose rest is most alike."""
+        reel = self._fresh()
+        lines = [line for line in reel.find(now) if reel.made[line].fits(now)]
+        near = {line: reel.made[line].nearness(now) for line in lines}
+        return [line for line in lines if near[line] == max(near.values())]
 
     def conversation(self, recording: Recording) -> list[Link]:
         """Return the messages that a recording answered, as far as they are there, in order."""
@@ -113,8 +129,8 @@ class Tape:
         with self._lock:
             reel = self._fresh()
             if self._old is None:  # what was there before this run recorded anything
-                self._old = {key: set(lines) for key, lines in reel.by_key.items()}
-            instead = self._old.get(recording.key, set())
+                self._old = set(reel.made)
+            instead = self._old.intersection(self._nearest(canonical))
             nth = self._played[recording.key] + 1
             line = replace(recording, nth=nth).line()
             links = [link_line(link) for link in canonical.links if link.digest not in reel.links]
@@ -123,7 +139,7 @@ class Tape:
                     self._write([*links, line], instead)
             except OSError as error:  # TimeoutError is one
                 raise self._unwritable(error) from error
-            self._old.pop(recording.key, None)
+            self._old -= instead
             self._played[recording.key] = nth
             self._used.add(line)
 
@@ -155,6 +171,25 @@ class Tape:
                 raise self._unwritable(error) from error
             self._stamps = None
             return len(own.made.keys() - self._used)
+
+    def accept(self) -> int:
+        """Let the answers of the file count as they were edited; return how many that was.
+
+        Raises `CassetteError`, and then the file is as it was.
+        """
+        with self._lock:
+            edited = self._fresh().edited
+            if not edited:
+                return 0
+            try:
+                with locked(self._guarded()):
+                    lines = lines_of(self.path)
+                    new = [accepted(line) if line in edited else line for line in lines]
+                    write_atomic(self.path, _joined(new))
+            except OSError as error:
+                raise self._unwritable(error) from error
+            self._stamps = None
+            return sum(line in edited for line in lines)
 
     def _fresh(self) -> Reel:
         """Return what the files hold, read again if any of them is another than before."""

@@ -8,8 +8,11 @@ old one or the new one.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -17,16 +20,20 @@ from typing import Any, TypeVar, cast
 from hermes_nb.core.atomic import locked, write_atomic
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.text import one_line
 from hermes_nb.notebook.cells.document import Cell, CellType, source_hash
 from hermes_nb.notebook.cells.finding import conflict, no_such_cell
-from hermes_nb.notebook.cells.ipynb import Notebook, Stored, read_notebook
-from hermes_nb.notebook.cells.schema import is_valid, new_cell, on_disk
+from hermes_nb.notebook.cells.ipynb import Notebook, NotebookCell, Stored, read_notebook
 from hermes_nb.notebook.cells.upgrading import source_of
+from hermes_nb.notebook.values.mime import json_ready
 from hermes_nb.tools.textfile import open_regular
 from hermes_nb.tools.workspace import Workspace
 
 LOCK_SECONDS = 10.0
 """How long an edit waits for another process's."""
+CHECKED = 32_000_000
+"""Bytes of a notebook that is validated with its outputs; of a larger one only the rest is, since
+validation needs all of it in memory."""
 _TYPES = ("code", "markdown", "raw")
 
 _T = TypeVar("_T")
@@ -267,3 +274,58 @@ def _make_private(directory: Path) -> None:
     """Make a directory and those above it, for their owner only."""
     for each in (*reversed(directory.parents), directory):
         each.mkdir(mode=0o700, exist_ok=True)
+
+
+def new_cell(
+    source: str, kind: CellType, metadata: Mapping[str, Any], used: Collection[str]
+) -> NotebookCell:
+    """Return a cell, its keys in nbformat's order, with an id that is not among the `used`."""
+    name = secrets.token_hex(4)
+    while name in used:
+        name = secrets.token_hex(4)
+    cell: NotebookCell = {"cell_type": kind}
+    if kind == "code":
+        cell["execution_count"] = None
+    cell |= {"id": name, "metadata": json_ready(metadata)}
+    if kind == "code":
+        cell["outputs"] = []
+    return cell | {"source": source.splitlines(keepends=True)}
+
+
+def on_disk(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return outputs as nbformat writes them, longer texts as lists of lines."""
+    import nbformat
+    from nbformat.v4.rwbase import split_lines
+
+    try:
+        plain = json.loads(json.dumps(list(outputs)))
+        cell = {"cell_type": "code", "source": "", "outputs": plain}
+        lines = split_lines(nbformat.from_dict({"cells": [cell]}))
+        nbformat.validate(
+            {**cell, "id": "x", "metadata": {}, "execution_count": None}, ref="code_cell", version=4
+        )
+    except (TypeError, ValueError, AttributeError, nbformat.ValidationError) as error:
+        message = f"these are not outputs of a notebook: {one_line(str(error), 200)}"
+        raise ToolError(message) from error
+    return [dict(output) for output in lines["cells"][0]["outputs"]]
+
+
+def is_valid(notebook: Notebook, data: bytes) -> bool:
+    """Say whether a notebook follows the schema, its outputs included unless they are too many."""
+    import nbformat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if len(data) <= CHECKED:
+                document = json.loads(data)
+            else:
+                cells = [
+                    {**cell, "outputs": []} if "outputs" in cell else cell
+                    for cell in notebook.cells
+                ]
+                document = {**notebook.document, "cells": cells}
+            nbformat.validate(document)
+        except (ValueError, nbformat.ValidationError):  # numbers too long for Python, too
+            return False
+    return True

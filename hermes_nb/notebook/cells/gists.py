@@ -6,13 +6,12 @@ Cells are named by the number that they have in the notebook; ids are for the ag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Arguments
 from hermes_nb.safety.visible import visible
 
-Arguments = Mapping[str, Any]
 Naming = Callable[[str], str]
 """Says for a cell's id, or the beginning of one, how the user knows it, such as `cell 5`."""
 

@@ -21,6 +21,9 @@ from hermes_nb.notebook.cells.upgrading import MAJOR, complete, converted
 LOADED = 16_000_000
 """Bytes of one cell's outputs that are read as they are; of more, the beginnings are."""
 
+CELLS = 20_000
+"""Cells of a notebook that is read: about two seconds of a slow core."""
+
 _BRIEFS = 64
 _BRIEF = 400
 _LOOKED_AT = 4_096
@@ -58,13 +61,22 @@ class Notebook:
         return cells
 
     def outputs(self, cell: NotebookCell, limit: int = LOADED) -> list[dict[str, Any]]:
-        """Return a cell's outputs; of those over `limit` bytes the beginnings, and a note."""
+        """Return a cell's outputs; of those over `limit` bytes the beginnings, and a note.
+
+        Raises ToolError for outputs that are no JSON.
+        """
         stored = cell.get("outputs", [])
         if not isinstance(stored, Stored):
             return list(stored)
-        if stored.span.size > limit:
-            return load_reduced(self.scanner, stored.span, limit)
-        loaded = self.scanner.load(stored.span)
+        try:
+            if stored.span.size > limit:
+                return load_reduced(self.scanner, stored.span, limit)
+            loaded = self.scanner.load(stored.span)
+        except Malformed as error:
+            message = (
+                f"outputs of cell {cell.get('id')!r} are damaged (byte {error.offset:,}): {error}"
+            )
+            raise ToolError(message) from error
         return [output for output in loaded if isinstance(output, dict)]
 
     def encode(self) -> bytes:
@@ -104,7 +116,7 @@ def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook
     """
     try:
         scanner = Scanner(file)
-        document = _document(scanner)
+        document = _document(scanner, name)
         scanner.finish()
         document = _current(document, scanner, name, whole=whole)
         _check(document, name)
@@ -119,7 +131,7 @@ def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook
     return Notebook(document, scanner, indent, tail.endswith("\n"))
 
 
-def _document(scanner: Scanner) -> dict[str, Any]:
+def _document(scanner: Scanner, name: str) -> dict[str, Any]:
     if scanner.peek() != b"{":
         message = "a notebook begins with {"
         raise Malformed(message, scanner.offset)
@@ -127,23 +139,36 @@ def _document(scanner: Scanner) -> dict[str, Any]:
     for key in scanner.members():
         kind = scanner.peek()
         if key == "cells" and kind == b"[":
-            document[key] = [_cell(scanner) for _ in scanner.items()]
+            document[key] = _cells(scanner, name)
         elif key == "worksheets" and kind == b"[":
-            document[key] = [_worksheet(scanner) for _ in scanner.items()]
+            document[key] = [_worksheet(scanner, name) for _ in scanner.items()]
         else:
             document[key] = scanner.load(scanner.skip())
     return document
 
 
-def _worksheet(scanner: Scanner) -> dict[str, Any]:
+def _worksheet(scanner: Scanner, name: str) -> dict[str, Any]:
     """Return what formats before 4 have around their cells."""
     sheet: dict[str, Any] = {}
     for key in scanner.members():
         if key == "cells" and scanner.peek() == b"[":
-            sheet[key] = [_cell(scanner) for _ in scanner.items()]
+            sheet[key] = _cells(scanner, name)
         else:
             sheet[key] = scanner.load(scanner.skip())
     return sheet
+
+
+def _cells(scanner: Scanner, name: str) -> list[NotebookCell]:
+    cells: list[NotebookCell] = []
+    for _ in scanner.items():
+        if len(cells) == CELLS:
+            message = (
+                f"{name!r} has more than {CELLS:,} cells, too many for the notebook tools; "
+                "run_python can read it as JSON"
+            )
+            raise ToolError(message)
+        cells.append(_cell(scanner))
+    return cells
 
 
 def _cell(scanner: Scanner) -> NotebookCell:

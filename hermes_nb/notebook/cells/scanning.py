@@ -132,6 +132,9 @@ class Scanner:
         except RecursionError as error:
             message = "values nested too deeply"
             raise Malformed(message, span.start) from error
+        except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
+            message = "a number with too many digits"
+            raise Malformed(message, span.start) from error
 
     def raw(self, span: Span) -> bytes:
         """Return the bytes of a span; the cursor stays where it is."""

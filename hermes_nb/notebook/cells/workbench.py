@@ -6,12 +6,12 @@ agent is shown what it holds and asked again; so what was approved is what happe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Arguments
 from hermes_nb.notebook.cells.document import Cell, NotebookDocument
 from hermes_nb.notebook.cells.finding import brief_id, conflict, find
 from hermes_nb.notebook.cells.gists import telling
@@ -20,7 +20,6 @@ from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.visible import visible
 
 Open = Callable[[], Awaitable[NotebookDocument]]
-Arguments = Mapping[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,11 +32,11 @@ class Workbench:
 
     shell: Foreign
     open: Open
-    turn_mark: Callable[[], Mapping[str, Any]]
+    turn_mark: Callable[[], Arguments]
     sees_images: Callable[[], bool]
     seen: Seen
     _words: dict[str, str] = field(default_factory=dict)
-    _inserted: tuple[Mapping[str, Any], str] | None = None
+    _inserted: tuple[Arguments, str] | None = None
 
     async def cells(self) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""

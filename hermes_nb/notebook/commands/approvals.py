@@ -31,14 +31,15 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
         return "Nothing waits for your approval."
     limit = WHOLE if words else LISTED
     blocks = [_block(each, approvals.shown(each), limit) for each in waiting]
-    ways = f"`%hermes {kind} approve N`, `%hermes {kind} reject N`"
+    ways = f"`%hermes {kind} approve N`, `%hermes {kind} reject N`, or `all` for N"
     if kind == "memory":
         ways += ", and `%hermes memory approve N TEXT` in other words"
     return "\n\n".join([*blocks, ways])
 
 
 def approve(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Save what waits under some numbers, or under one of them in other words."""
+    """Save what waits under some numbers or all, or under one of them in other words."""
+    words = _spelt(approvals, kind, words)
     first, _, rest = words.strip().partition(" ")
     if rest and not all(map(str.isdecimal, rest.split())):
         numbers, text = [_number(first, kind)], rest.strip()
@@ -57,8 +58,8 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def reject(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Drop what waits under some numbers."""
-    numbers = _numbers(words, kind)
+    """Drop what waits under some numbers, or all of a kind."""
+    numbers = _numbers(_spelt(approvals, kind, words), kind)
     _refuse_others(approvals, kind, numbers)
     return "\n\n".join(_told(approvals.reject(number)) for number in numbers)
 
@@ -89,6 +90,17 @@ def _refuse_others(approvals: Approvals, kind: Kind, numbers: list[int]) -> None
         if each.number in numbers and each.kind != kind:
             message = f"{each.number} is about {each.kind}: `%hermes {each.kind} pending`"
             raise ConfigError(message)
+
+
+def _spelt(approvals: Approvals, kind: Kind, words: str) -> str:
+    """Return `words` with the numbers of what waits in the place of "all"."""
+    if words.strip().casefold() != "all":
+        return words
+    numbers = [str(each.number) for each in approvals.waiting(kind)]
+    if not numbers:
+        message = "nothing waits for your approval"
+        raise ConfigError(message)
+    return " ".join(numbers)
 
 
 def _numbers(words: str, kind: Kind) -> list[int]:

@@ -22,20 +22,24 @@ DOES: dict[Mode, str] = {
     "auto": "what is recorded is played, the rest is asked and recorded",
     "off": "nothing is recorded or played",
 }
+WORDS = (*MODES, "accept")
 LISTED = 10
 """Recordings and damaged lines that are listed."""
 
 
 def cassette(resident: Resident, words: str) -> str:
-    """Show what is recorded and replayed, switch it, or prune what the run had no use for."""
+    """Show what is recorded and replayed, switch it, prune it, or accept what was edited."""
     match words.split():
         case [] | ["status"]:
             return _status(resident)
         case ["prune"]:
             return _prune(resident)
+        case ["accept"]:
+            tape = resident.deck.tape
+            return f"{tape.accept()} edited answers of {code_span(str(tape.path))} count now."
         case [word] if word.lower() in MODES:
             return _switch(resident, mode_named(word))
-    message = f"{one_line(words, 40)!r} is neither status, prune nor one of {', '.join(MODES)}"
+    message = f"{one_line(words, 40)!r} is neither status, prune nor one of {', '.join(WORDS)}"
     raise ConfigError(message)
 
 

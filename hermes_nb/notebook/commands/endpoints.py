@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hermes_nb.app.config import Endpoint, Settings
 from hermes_nb.app.models import EMBEDDED
 from hermes_nb.models.addresses import is_address
-from hermes_nb.models.chat.reaching import SECONDS, Reached, proxy_for, reach
+from hermes_nb.models.chat.reaching import SECONDS, Kind, Reached, proxy_for, reach
 from hermes_nb.models.servers import LOCAL_SERVERS
 from hermes_nb.notebook.commands.installed import Finding, State
 from hermes_nb.safety.redact import redact
@@ -22,7 +22,7 @@ from hermes_nb.safety.visible import visible
 OPENAI = "https://api.openai.com/v1"
 NEAR = 3
 """Names that are offered in the place of one that is not served."""
-KEYS = "put it into the environment (OPENAI_API_KEY) or into .env of your Hermes home"
+KEYS = "`%hermes key` asks for one and keeps it; or set OPENAI_API_KEY in the environment"
 
 
 def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
@@ -35,26 +35,28 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
     named = [("answer", settings.endpoint)]
     named += [("fallback", end) for end in settings.fallbacks]
     named += [("auxiliary", settings.auxiliary)] if settings.auxiliary is not None else []
-    return [_tried(name, end, timeout) for name, end in named if _asks_somebody(end)]
+    asked = [(name, tried(end, timeout)[1:]) for name, end in named if _asks_somebody(end)]
+    return [Finding(name, state, told) for name, (state, told) in asked]
 
 
 def _asks_somebody(end: Endpoint) -> bool:
-    return end.model != EMBEDDED and bool(end.model or end.base_url or end.api_key)
+    return end.model != EMBEDDED and end.named
 
 
-def _tried(name: str, end: Endpoint, timeout: float) -> Finding:
+def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
+    """Return what came of asking a server, None where it was not, and what that means."""
     address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
     key = end.api_key or ("" if end.base_url else os.environ.get("OPENAI_API_KEY", ""))
     shown = visible(redact(address))
     if not is_address(address):
-        return Finding(name, "problem", f"{shown!r} is no address; it looks like https://HOST/v1")
+        return None, "problem", f"{shown!r} is no address; it looks like https://HOST/v1"
     if address == OPENAI and not key:
-        return Finding(name, "problem", f"{shown} wants a key and there is none; {KEYS}")
+        return None, "problem", f"{shown} wants a key and there is none; {KEYS}"
     if not (key.isascii() and key.isprintable()):
-        return Finding(name, "problem", f"the key holds what cannot be sent; copy it again, {KEYS}")
+        return None, "problem", f"the key holds what cannot be sent; copy it again, {KEYS}"
     found = reach(address, api_key=key, timeout=timeout)
     state, told = _means(found, end, shown, has_key=bool(key))
-    return Finding(name, state, redact(visible(told)))
+    return found.kind, state, redact(visible(told))
 
 
 def _means(found: Reached, end: Endpoint, address: str, *, has_key: bool) -> tuple[State, str]:

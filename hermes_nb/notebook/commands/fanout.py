@@ -19,7 +19,7 @@ from hermes_nb.app.maps.executors import HERE
 from hermes_nb.app.maps.fanout import Fanout
 from hermes_nb.app.maps.inputs import inputs_of
 from hermes_nb.app.maps.items import Plan
-from hermes_nb.app.maps.mapping import Mapped, run_map
+from hermes_nb.app.maps.mapping import run_map
 from hermes_nb.app.models import build_model, is_embedded
 from hermes_nb.app.spending import standing_budgets
 from hermes_nb.core.budget import Budget, Limits
@@ -34,8 +34,6 @@ from hermes_nb.notebook.cells.finding import short_ids
 from hermes_nb.notebook.cells.selecting import rendered, with_outputs
 from hermes_nb.notebook.display.map_view import MapView
 from hermes_nb.notebook.display.wording import grid
-from hermes_nb.notebook.endings import Stopped
-from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.resident import Resident, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
@@ -111,34 +109,29 @@ async def map_(resident: Resident, words: str) -> str:
         ending.callback(view.close)
         return view.moved
 
-    mapped: Mapped | None = None
-    with stoppable() as stop:
-        async with ending:
-            settings = resident.settings(model=options.model or None)
-            model = await _model(resident, settings, ending, options)
-            budgets, spent = await _account(resident, options, model)
-            end = settings.endpoint
-            mapped = await run_map(
-                Plan(
-                    prompt=options.prompt,
-                    model=model.name,
-                    base_url=end.base_url,
-                    parallel=1 if is_embedded(model) else options.parallel,
-                    retry=options.retry,
-                    afresh=resident.deck.on,
-                ),
-                inputs,
-                executor=options.executor,
-                model=model,
-                store=resident.store,
-                budgets=budgets,
-                jobs=resident.jobs,
-                spent=spent,
-                begun=begun,
-            )
-    if stop.stopped or mapped is None:
-        message = "stopped"
-        raise Stopped(message)
+    async with ending:
+        settings = resident.settings(model=options.model or None)
+        model = await _model(resident, settings, ending, options)
+        budgets, spent = await _account(resident, options, model)
+        end = settings.endpoint
+        mapped = await run_map(
+            Plan(
+                prompt=options.prompt,
+                model=model.name,
+                base_url=end.base_url,
+                parallel=1 if is_embedded(model) else options.parallel,
+                retry=options.retry,
+                afresh=resident.deck.on,
+            ),
+            inputs,
+            executor=options.executor,
+            model=model,
+            store=resident.store,
+            budgets=budgets,
+            jobs=resident.jobs,
+            spent=spent,
+            begun=begun,
+        )
     if options.into:
         resident.shell.user_ns[options.into] = mapped.table
     return ""

@@ -21,12 +21,18 @@ import hermes_nb
 from hermes_nb.app.config import Settings
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.protocols import Variable
+from hermes_nb.safety.sandbox import level
 
 State = Literal["ok", "note", "problem"]
 MARKS: dict[State, str] = {"ok": "✓", "note": "–", "problem": "✗"}
 EXTENSION = "hermes-nb"
 """The labextension's name, and its folder's."""
-SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook")
+OTHER = "jupyter-ai-hermes-magics"
+"""A package whose magics have the names of ours; it speaks with the command-line Hermes Agent."""
+SHOWN_PACKAGES = (
+    *("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook"),
+    OTHER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,9 @@ def versions() -> Finding:
         here += [f"{package} {version}"] if version else []
     if unmet := _unmet():
         return Finding("versions", "problem", f"{', '.join(unmet)}; `pip install -U hermes_nb`")
+    if OTHER in " ".join(here):
+        told = f"{OTHER} has a `%%hermes` too: the one loaded last counts, `%reload_ext hermes_nb`"
+        return Finding("versions", "note", f"{', '.join(here)}; {told} takes it back")
     return Finding("versions", "ok", ", ".join(here))
 
 
@@ -97,7 +106,7 @@ def _unmet() -> list[str]:
 
 def model(settings: Settings, variables: Callable[[], Sequence[Variable]] = tuple) -> Finding:
     """Return which model would answer; a replay asks none, so none is looked for."""
-    from hermes_nb.app.models import build_model, embedded_notice
+    from hermes_nb.app.models import build_model, embedded_notice, not_accepted
 
     if settings.cassette == "replay":
         return _replay(settings)
@@ -105,7 +114,8 @@ def model(settings: Settings, variables: Callable[[], Sequence[Variable]] = tupl
     if embedded_notice(found) is None:
         where = settings.endpoint.base_url
         return Finding("model", "ok", f"{found.name}" + (f" at {where}" if where else ""))
-    return Finding("model", "ok", f"the built-in {found.name}. For real work set HERMES_NB_MODEL")
+    text = f"the built-in {found.name}. For real work: %hermes key, or HERMES_NB_MODEL"
+    return Finding("model", "ok", "; ".join([text, *not_accepted(settings)]))
 
 
 def _replay(settings: Settings) -> Finding:
@@ -140,7 +150,11 @@ def key(settings: Settings) -> Finding:
         provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
         where = settings.sources.get("api_key") or f"{provider}_API_KEY"
         return Finding("key", "ok", f"there is one ({where}); it is never shown")
-    return Finding("key", "note", "there is none; local and built-in models need none")
+    return Finding(
+        "key",
+        "note",
+        "there is none: `%hermes key` asks for one; local and built-in models need none",
+    )
 
 
 def home(settings: Settings) -> Finding:
@@ -195,7 +209,7 @@ def labextension() -> Finding:
         return Finding("labextension", "note", told + "Jupyter server runs")
     package = _json(here / "package.json")
     entry = package.get("jupyterlab", {}).get("_build", {}).get("load", "")
-    if not (here / str(entry)).is_file():
+    if not (here / str(entry).partition("?")[0]).is_file():  # behind it stands a hash
         return Finding("labextension", "problem", f"{here} is damaged; reinstall hermes_nb")
     if package.get("version") != hermes_nb.__version__:
         told = (
@@ -229,4 +243,13 @@ def _names(disabled: object) -> dict[str, bool]:
 def sandbox() -> Finding:
     """Return what confines commands."""
     slow = "" if shutil.which("rg") else "; ripgrep is not installed, so searching is slower"
-    return Finding("sandbox", "note", f"commands run unconfined, as you: approve with care{slow}")
+    return Finding("sandbox", "ok" if level().name != "none" else "note", f"{sandbox_told()}{slow}")
+
+
+def sandbox_told() -> str:
+    """Return what confines commands on this machine, and why it is not more."""
+    found = level()
+    why = f" ({found.why})" if found.why else ""
+    if found.name == "none":
+        return f"none{why}: only commands that are known to read run unasked"
+    return f"{found.name}{why}: other commands run unasked where they can only read"

@@ -100,9 +100,17 @@ def _deciding(resident: Resident, kind: Kind) -> dict[str, Callable[[Knowledge, 
 
 
 def trust(resident: Resident, words: str) -> str:
-    """Show what was not loaded as it stands, accept one such file, or take that back."""
+    """Show what was not loaded as it stands, accept one such file, or take that back.
+
+    `conversation` accepts the text from outside that the running conversation holds.
+    """
     known = resident.knowledge
     action, name = _split(words, default="")
+    if action == "conversation":
+        where = resident.session.accept_outside() if resident.session else ""
+        if not where:
+            return "The conversation holds no text from outside."
+        return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
     if action == "--forget":
         return _forgotten(known, name)
     if action:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shlex
 import sys
 from collections.abc import Iterable
@@ -11,21 +12,27 @@ from hermes_nb.app.amounts import amount, used
 from hermes_nb.app.config import APPROVE_MODES, Settings
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
-from hermes_nb.app.spending import notebook_usage, session_usage
+from hermes_nb.app.models import not_accepted
+from hermes_nb.app.spending import notebook_usage, session_usage, usage_since
 from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.budget import dollars
+from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import head_tail, number_of, one_line
+from hermes_nb.learning.review import SOURCE as REVIEW
 from hermes_nb.memory.recall import cells_of
+from hermes_nb.notebook.commands.installed import sandbox_told
 from hermes_nb.notebook.display.showing import can_draw
 from hermes_nb.notebook.display.wording import ago, facts, grid, moment
 from hermes_nb.notebook.resident import Resident, working_directory
 from hermes_nb.safety.markup import code_span, escape, safe_markdown
+from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
+ENDS = "`%hermes trust conversation` or `%hermes new` ends that"
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
@@ -40,7 +47,9 @@ async def status(resident: Resident, _words: str) -> str:
     await resident.desk.look()
     rows = [
         ("model", resident.model_name or settings.endpoint.model or "chosen at the first turn"),
+        *[("server", line) for line in await in_thread(lambda: _waiting(resident, settings))],
         ("approvals", settings.approve),
+        ("sandbox", await in_thread(sandbox_told)),
         ("requests a turn", str(settings.max_requests)),
         ("home", str(settings.home)),
         ("notebook", resident.notebook or "unknown"),
@@ -51,6 +60,10 @@ async def status(resident: Resident, _words: str) -> str:
         rows += [
             ("session", session.id),
             ("messages", str(len(session.messages))),
+            *[
+                ("from outside", f"{where}: what could act on it asks; {ENDS}")
+                for where in filter(None, [outside(session.messages)])
+            ],
             ("prompt now", f"about {amount(session.agent.prompt_tokens())} tokens"),
             ("sent by this kernel", _used(session.usage)),
         ]
@@ -61,14 +74,41 @@ async def status(resident: Resident, _words: str) -> str:
     return facts(rows)
 
 
+def cost(resident: Resident, _words: str) -> str:
+    """Return what the session has used, what for and of which models, and what today's have."""
+    rows = [] if resident.turn is None else [("last turn", resident.turn.status)]
+    if (session := resident.session) is not None:
+        jobs = session.by_job.items()
+        rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]
+        rows += _spent(session.store, session.id, resident.notebook)
+    rows += [*_today(resident.store), *_budgets(resident.settings())]
+    return f"{facts(rows)}\n\nOf requests whose price is not known, the tokens alone are counted."
+
+
+def _waiting(resident: Resident, settings: Settings) -> list[str]:
+    """Return servers that are found and not accepted, where no model is named or handed over."""
+    looks = not (settings.endpoint.named or resident.models.given)
+    return not_accepted(settings) if looks and settings.cassette != "replay" else []
+
+
 def _spent(store: SessionStore, session_id: str, notebook: str) -> Iterable[tuple[str, str]]:
     """Yield what the session and its notebook have used in all, their reviews included."""
     try:
+        reviews = session_usage(store, session_id, source=REVIEW)
+        yield from [("its reviews", _used(reviews))] if reviews.requests else []
         yield "session in all", _used(session_usage(store, session_id))
         if notebook:
             yield "notebook in all", _used(notebook_usage(store, notebook))
     except StoreError as error:
         yield "in all", f"cannot be read: {error}"
+
+
+def _today(store: SessionStore) -> Iterable[tuple[str, str]]:
+    midnight = datetime.datetime.now().astimezone().replace(hour=0, minute=0, second=0)
+    try:
+        yield "sessions of today", _used(usage_since(store, midnight.timestamp()))
+    except StoreError as error:
+        yield "sessions of today", f"cannot be read: {error}"
 
 
 def _budgets(settings: Settings) -> Iterable[tuple[str, str]]:

@@ -7,9 +7,11 @@ returns Markdown to show.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import importlib
 import inspect
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 CLOSE_ENOUGH = 0.7
 """How alike (0 to 1) a word must be to a known one to count as a slip of the pen."""
+
+LONG, LONG_SLIP = 6, 2
+"""In words of so many letters, so many may be wrong."""
 
 Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs"]
 
@@ -43,30 +48,49 @@ class Command:
 def find(line: str) -> tuple[Command, str] | None:
     """Return the command that a magic line names and its words, or None for a prompt.
 
-    Raises `ConfigError` for a lone word that looks like a misspelt command, and for a command's
-    first word that looks like a misspelt one.
+    Raises `ConfigError` for what looks like a slip of the pen: a lone word, or a word and one that
+    a command takes, that is nearly the command; or a command's first word that is nearly one.
     """
     word, *more = line.split(None, 1) or [""]
     rest = more[0].strip() if more else ""
     if word in COMMANDS:
         _check_first(word, COMMANDS[word], rest)
         return COMMANDS[word], rest
-    if word and not rest and not word.startswith("-"):
-        near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=CLOSE_ENOUGH)
-        if near:
-            message = (
-                f"there is no command {word!r}; did you mean `%hermes {near[0]}`? "
-                f"To send it as a prompt: `%hermes -- {word}`"
-            )
-            raise ConfigError(message)
+    if near := _meant(word, rest):
+        message = (
+            f"there is no command {word!r}; did you mean `%hermes {f'{near} {rest}'.strip()}`? "
+            f"Nothing was sent; `%hermes -- {line.strip()}` sends it as a prompt"
+        )
+        raise ConfigError(message)
     return None
+
+
+def _meant(word: str, rest: str) -> str:
+    """Return the command that `word` is nearly, of those that take `rest`; "" if there is none."""
+    if rest and not word.isalpha():  # `memory, edit` is a part of a sentence
+        return ""
+    takes = [name for name, command in COMMANDS.items() if not rest or rest in command.words]
+    near = [name for name in takes if _is_slip(word.lower(), name)]
+    return next(iter(difflib.get_close_matches(word.lower(), near, n=1, cutoff=0)), "")
+
+
+def _is_slip(typed: str, name: str) -> bool:
+    """Say whether a word is a name with letters swapped, or one other (two in a longer word).
+
+    The first letter stays, people get that right, unless it is swapped: `next` is not `context`.
+    """
+    missing, extra = Counter(name) - Counter(typed), Counter(typed) - Counter(name)
+    others = missing.total(), extra.total()
+    few = max(others) <= 1 or (sum(others) == LONG_SLIP and len(typed) >= LONG)
+    alike = difflib.SequenceMatcher(None, typed, name).ratio() >= CLOSE_ENOUGH
+    return not any(others) or (few and alike and typed[:1] == name[:1])
 
 
 async def perform(command: Command, resident: Resident, words: str) -> str:
     """Run a command and return what to show."""
     module, _, name = command.run.partition(":")
-    run = getattr(importlib.import_module(f"hermes_nb.notebook.{module}"), name)
-    result = run(resident, words)
+    imported = await asyncio.to_thread(importlib.import_module, f"hermes_nb.notebook.{module}")
+    result = getattr(imported, name)(resident, words)
     shown: str = await result if inspect.isawaitable(result) else result
     return shown
 
@@ -78,7 +102,10 @@ def _check_first(name: str, command: Command, words: str) -> None:
         return
     near = difflib.get_close_matches(first, command.words, n=1, cutoff=CLOSE_ENOUGH)
     if near and (command.names in (None, "skills") or first.startswith("-")):
-        message = f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near[0]}`?"
+        message = (
+            f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near[0]}`? "
+            f"`%hermes -- {name} {words}` sends it as a prompt"
+        )
         raise ConfigError(message)
 
 
@@ -86,6 +113,10 @@ COMMANDS = {
     "status": Command(
         about="model, session, what was used and what it cost, budgets",
         run="commands.session:status",
+    ),
+    "cost": Command(
+        about="tokens and money: of this session by job and model, of the notebook, of today",
+        run="commands.session:cost",
     ),
     "panel": Command(
         usage="[memory, skills, context or session]",
@@ -104,7 +135,12 @@ COMMANDS = {
         names="sessions",
     ),
     "sessions": Command(
-        about="recent sessions, what they used and cost", run="commands.session:sessions"
+        usage="[delete ID… or --older-than 90d [--yes]]",
+        about="recent sessions, what they used and cost; or forget some for good",
+        run="commands.forgetting:sessions",
+        words=("delete",),
+        names="sessions",
+        before=("delete",),
     ),
     "search": Command(
         usage="QUERY", about="find what was said in any session", run="commands.session:search"
@@ -142,8 +178,8 @@ COMMANDS = {
         before=("show", "enable", "disable", "delete", "undo", "trust"),
     ),
     "trust": Command(
-        usage="[NAME or --forget PATH]",
-        about="files that were not loaded as they stand",
+        usage="[NAME, conversation or --forget PATH]",
+        about="files that were not loaded as they stand, text from outside",
         run="commands.knowledge:trust",
     ),
     "context": Command(
@@ -166,7 +202,16 @@ COMMANDS = {
         names="models",
     ),
     "models": Command(
-        about="the models at hand: window, pictures, price", run="commands.model:models"
+        usage="[accept, or forget [ADDRESS]]",
+        about="the models at hand: window, price; whether a server found here may be used",
+        run="commands.model:models",
+        words=("accept", "forget"),
+    ),
+    "key": Command(
+        usage="[openai, openrouter or VARIABLE]",
+        about="ask for a provider's key by a prompt that shows nothing, keep it, and try it",
+        run="commands.key:key",
+        words=("openai", "openrouter"),
     ),
     "tools": Command(
         usage="[NAMES or all]",
@@ -223,10 +268,10 @@ COMMANDS = {
         before=("stop",),
     ),
     "cassette": Command(
-        usage="[status, record, replay, auto, off or prune]",
+        usage="[status, record, replay, auto, off, prune or accept]",
         about="record what the model says, and replay it without one",
         run="commands.cassette:cassette",
-        words=("status", "record", "replay", "auto", "off", "prune"),
+        words=("status", "record", "replay", "auto", "off", "prune", "accept"),
     ),
     "config": Command(
         usage="[KEY [VALUE or default]]",

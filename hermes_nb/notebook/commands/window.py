@@ -8,9 +8,8 @@ from hermes_nb.app.session import Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.display.bars import MARK, gauge, shade, stacked
 from hermes_nb.notebook.display.transcript import told_compression
-from hermes_nb.notebook.display.wording import grid
+from hermes_nb.notebook.display.wording import MARK, gauge, grid, shade, stacked
 from hermes_nb.notebook.resident import Resident
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact

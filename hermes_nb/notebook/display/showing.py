@@ -15,7 +15,7 @@ def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     return file.isatty()
 
 
-def show(bundle: Mapping[str, str]) -> None:
+def show(bundle: Mapping[str, str], metadata: Mapping[str, object] | None = None) -> None:
     """Show a MIME bundle that has Markdown, which we wrote, and plain text."""
     if can_draw(sys.stdout):
         from hermes_nb.notebook.display.terminal_page import draw  # and with it rich
@@ -24,4 +24,4 @@ def show(bundle: Mapping[str, str]) -> None:
     else:
         from IPython.display import display
 
-        display(dict(bundle), raw=True)
+        display(dict(bundle), raw=True, metadata=dict(metadata or {}))

@@ -99,6 +99,16 @@ class Transcript:
         """The turn's calls so far."""
         return [call for step in self._steps for call in step.calls]
 
+    @property
+    def refused(self) -> list[str]:
+        """The calls that were denied, each on a line."""
+        return [f"{c.call.name} {c.gist}".strip() for c in self.calls if c.status == "denied"]
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """What the output of a finished turn says to programs: which calls were refused."""
+        return {"hermes": {"refused": self.refused}} if self.refused else {}
+
     def call(self, call_id: str) -> CallView:
         """Return a call that was started."""
         return self._calls[call_id]
@@ -116,8 +126,10 @@ class Transcript:
             case TextDelta(text):
                 self._draft.append(text)
                 self._waiting = ""
-            case ReasoningDelta(text):
+            case ReasoningDelta(text, was_text):
                 self._reasoning.append(text)
+                if was_text:
+                    self._draft.clear()
             case RequestRetried(reason, delay):
                 self._draft.clear()
                 wait = f", again in {delay:.0f} s" if delay >= 1 else ""

@@ -25,8 +25,9 @@ from hermes_nb.core.events import (
     ToolStarted,
     TurnEnded,
 )
-from hermes_nb.notebook.display.showing import can_draw
+from hermes_nb.notebook.display.showing import can_draw, show
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
+from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -117,11 +118,25 @@ class FinalView:
 
     def close(self) -> None:
         """Display the turn."""
-        from IPython.display import display
-
         if not self._closed:
             self._closed = True
-            display(bundle(self.transcript, running=False), raw=True)
+            self._display()
+
+    def _display(self) -> None:
+        from IPython.display import display
+
+        shown = bundle(self.transcript, running=False)
+        display(shown, raw=True, metadata=self.transcript.metadata)
+
+
+class StatusView(FinalView):
+    """One status line when the turn is over, notes above it: its answer goes into a variable."""
+
+    def _display(self) -> None:
+        lines, notes = self.transcript.ending_lines()[-1:], self.transcript.notes
+        marked = "\n\n".join([*notes, *(f"<sub>{escape(line)}</sub>" for line in lines)])
+        plain = "\n".join([*map(plain_text, notes), *lines])
+        show({"text/markdown": marked, "text/plain": plain}, self.transcript.metadata)
 
 
 class CellView:

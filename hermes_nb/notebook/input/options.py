@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.protocols import Effort
 from hermes_nb.safety.guard import Mode
 
 
@@ -25,6 +26,7 @@ class TurnOptions:
     max_requests: int | None = None
     limits: Limits = field(default_factory=Limits)
     approve: Mode | None = None
+    effort: Effort = ""
     images: tuple[str, ...] = ()
     into: str = ""
     quiet: bool = False

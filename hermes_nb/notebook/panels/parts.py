@@ -18,7 +18,7 @@ from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
 
 from hermes_nb.notebook.bridge.heard import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
-from hermes_nb.safety.markdown.fragments import clean_html
+from hermes_nb.safety.markdown import clean_html
 
 Item = TypeVar("Item")
 PAGE = 20

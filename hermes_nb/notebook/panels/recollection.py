@@ -70,14 +70,14 @@ def recollect(known: Knowledge) -> Recollection:
         records, problem = [], f"where entries came from cannot be read: {error}"
     gone = undone(list(reversed(records)))
     standing = [record for record in records if record.id not in gone]
-    review = next((r.origin for r in standing if r.origin.source == SOURCE), None)
+    review = next((r.origin for r in standing if r.origin.source.startswith(SOURCE)), None)
     entries: dict[str, list[Entry]] = {target: [] for target in FILES}
     for target, found in entries.items():
         made = _made(standing, target)
         seen: Counter[str] = Counter()
         for text in known.memory.entries(target):
             record = made.get(text)
-            learned = record is not None and record.origin.source == SOURCE
+            learned = record is not None and record.origin.source.startswith(SOURCE)
             by = "the last review" if learned and record and record.origin == review else "a review"
             found.append(
                 Entry(
@@ -119,7 +119,9 @@ def provenance(entry: Entry) -> str:
     if entry.record is None:
         return "from elsewhere"
     if entry.reviewed:
-        return f"learned by {entry.reviewed} · {ago(entry.record.at)}"
+        _, _, words = entry.record.origin.source.partition(", ")
+        learned = ", ".join(filter(None, (entry.reviewed, shown(words, 80))))
+        return f"learned by {learned} · {ago(entry.record.at)}"
     return where(entry.record)
 
 
@@ -128,8 +130,8 @@ def where(record: Record) -> str:
     origin = record.origin
     if origin.source == "user":
         by = "by hand"
-    elif origin.source == SOURCE:
-        by = "by a review"
+    elif origin.source.startswith(SOURCE):
+        by = f"by a {origin.source}"
     else:
         turn = f"turn {origin.turn}" if origin.turn else origin.source
         by = f"{Path(origin.notebook).name} · {turn}" if origin.notebook else turn

@@ -35,6 +35,7 @@ from hermes_nb.notebook.panels.tab import Place
 LISTED = 500
 """Sessions that are listed, those written to last."""
 HITS = 40
+KEYLESS = "No provider is set up: %hermes key asks for a key."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Sessions:
     busy: str = ""
     reviewing: str = ""
     problem: str = ""
+    keyless: bool = False
 
 
 def look(place: Place, query: str) -> Sessions:
@@ -89,6 +91,7 @@ def look(place: Place, query: str) -> Sessions:
         busy=place.busy,
         reviewing=reviewing,
         problem=problem,
+        keyless=not (resident.models.given or resident.settings().endpoint.named),
     )
 
 
@@ -160,7 +163,8 @@ class SessionTab:
         now = self._now
         count = f"{number_of(now.messages, 'message')} · about {amount(now.prompt)} tokens"
         told = two("<b>This session</b>", f"<small>{shown(now.current)}</small>") + dim(count)
-        write(self._head, told if now.current else dim("No session yet: the next turn starts one."))
+        told = told if now.current else dim("No session yet: the next turn starts one.")
+        write(self._head, told + (f"<br>{dim(KEYLESS)}" if now.keyless else ""))
         self._new.show(
             Act(
                 label="New session",

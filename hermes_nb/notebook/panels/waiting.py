@@ -86,7 +86,7 @@ class Waiting:
         return Line(
             key=proposal.id,
             text=f"{coded(proposal.gist)}{marks}{document(item.would)}",
-            foot=f"by a {shown(proposal.origin.source, 20)} · {ago(proposal.at)}",
+            foot=f"by a {shown(proposal.origin.source, 80)} · {ago(proposal.at)}",
             acts=tuple(self._acts(item)),
         )
 

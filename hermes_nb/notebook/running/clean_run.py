@@ -30,7 +30,8 @@ _ERROR_LIMIT = 3_000
 _OUTPUT_LIMIT = 5_000_000
 """Characters of stream output kept of one cell; only errors are looked at."""
 _LEFT_OUT = ("JPY_SESSION_NAME", "JPY_PARENT_PID")
-_SET = {"HERMES_NB_APPROVE": "never"}
+_SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
+"""Nothing in there raises the mode: what the process was started with is the ceiling."""
 
 
 async def clean_run(

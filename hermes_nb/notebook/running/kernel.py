@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,8 +18,10 @@ from weakref import WeakKeyDictionary
 
 from hermes_nb.notebook.cells.outputs import strip_ansi
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
+from hermes_nb.notebook.lazy import ours
 from hermes_nb.notebook.running.collector import Collector, Output
 from hermes_nb.notebook.running.nested import NestedCell
+from hermes_nb.notebook.running.network import watched
 from hermes_nb.notebook.running.shellstate import captured, text_of, undisturbed
 from hermes_nb.notebook.values.kinds import Foreign
 
@@ -46,13 +48,16 @@ class Execution:
     """What running code gave.
 
     `outputs` are nbformat outputs, ANSI codes included. `interrupted` says that the user pressed
-    stop, also when the code went on regardless; `timed_out` that the time limit struck.
+    stop, also when the code went on regardless; `timed_out` that the time limit struck,
+    `networked` that the network was used, `refused` that it would have been.
     """
 
     outputs: list[Output] = field(default_factory=list)
     error: CellError | None = None
     interrupted: bool = False
     timed_out: bool = False
+    networked: bool = False
+    refused: bool = False
     seconds: float = 0.0
 
 
@@ -62,18 +67,25 @@ async def execute(
     *,
     timeout: float | None = None,
     on_output: Callable[[str], None] | None = None,
+    offline: bool = False,
 ) -> Execution:
     """Run `code` in `shell`'s namespace; what goes wrong in it is in the result, not raised.
 
     Call it on the shell's own thread. `timeout` is in seconds; synchronous code has none on Windows
-    and off the main thread. `on_output` hears of the latest text now and then. A cancellation of
-    the calling task stops the code and passes through. A process forked by the code that comes back
-    here ends, so that the agent goes on in the parent only.
+    and off the main thread. `on_output` hears of the latest text now and then, and `offline`
+    code is refused the network. A cancellation of the calling task stops the code and passes
+    through. A process forked by the code that comes back here ends, so that the agent goes on in
+    the parent only.
     """
     started = time.monotonic()
     collector = Collector(on_output)
     async with _its_turn(shell):
-        with undisturbed(shell), captured(shell, collector, code):
+        with (
+            _mode_held(shell),
+            watched(offline=offline) as watch,
+            undisturbed(shell),
+            captured(shell, collector, code),
+        ):
             cell = NestedCell(shell, code)
             if cell.waits:
                 result, signals = await _run_async(cell, timeout)
@@ -86,6 +98,8 @@ async def execute(
         error=error,
         interrupted=interrupted,
         timed_out=signals.timed_out,
+        networked=watch.networked,
+        refused=watch.refused,
         seconds=time.monotonic() - started,
     )
 
@@ -108,6 +122,13 @@ async def _its_turn(shell: Foreign) -> AsyncIterator[None]:
             del _running[shell]
         else:
             _running[shell] = outer
+
+
+def _mode_held(shell: Foreign) -> AbstractContextManager[None]:
+    """Keep the approval mode from code that runs for the agent, if one lives in this shell."""
+    agent = getattr(ours(shell), "awake", None)
+    held: AbstractContextManager[None] = agent.permission.held() if agent else nullcontext()
+    return held
 
 
 def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:

@@ -10,12 +10,11 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Coroutine, Generator
-from contextlib import suppress
+from collections.abc import Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hermes_nb.notebook.interrupt import Signals
-from hermes_nb.notebook.running.figures import UserFigures
 from hermes_nb.notebook.values.kinds import Foreign
 
 
@@ -117,3 +116,48 @@ def _leave_child(result: Foreign) -> None:
     error = result.error_in_exec if result is not None else None
     status = error.code if isinstance(error, SystemExit) else int(error is not None)
     os._exit(status if isinstance(status, int) else int(status is not None))
+
+
+class UserFigures:
+    """The user's matplotlib figures that were open, and due to be shown, when this was made.
+
+    The inline backend shows and closes *all* open figures when a cell ends. A figure that the
+    user's own cell has begun must wait for that cell's end, also when the agent plots in between.
+    """
+
+    def __init__(self) -> None:
+        # matplotlib is looked up, never imported: without it there are no figures.
+        self._gcf: Any = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+        backend = sys.modules.get("matplotlib_inline.backend_inline")
+        self._show: Any = getattr(backend, "show", None)
+        self._managers = list(self._gcf.figs.values()) if self._gcf else []
+        if self._show:
+            self._due = list(self._show._to_draw)  # noqa: SLF001 - the backend has no other door
+            self._called = self._show._draw_called  # noqa: SLF001
+            self._set_due([], called=False)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take these figures from the list of open ones while others are shown and closed."""
+        if not self._gcf:
+            yield
+            return
+        figs = self._gcf.figs
+        mine = {n: m for n, m in figs.items() if m in self._managers}
+        for number in mine:
+            del figs[number]
+        try:
+            yield
+        finally:
+            others = dict(figs)
+            figs.clear()
+            figs.update(mine | others)
+
+    def put_back(self) -> None:
+        """Let them be due again, as they were."""
+        if self._show:
+            self._set_due(self._due, called=self._called)
+
+    def _set_due(self, figures: list[Any], *, called: bool) -> None:
+        self._show._to_draw = figures  # noqa: SLF001
+        self._show._draw_called = called  # noqa: SLF001

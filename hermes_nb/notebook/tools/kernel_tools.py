@@ -7,15 +7,15 @@ namespace belongs to it.
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.messages import Origin
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.cells.gists import telling
-from hermes_nb.notebook.cells.outputs import IMAGES, render, strip_ansi
+from hermes_nb.notebook.cells.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.display.drawings import show_drawings
 from hermes_nb.notebook.running.kernel import Execution, execute
 from hermes_nb.notebook.values.kinds import Foreign
@@ -27,6 +27,8 @@ from hermes_nb.notebook.values.variables import (
     summaries,
     user_variables,
 )
+from hermes_nb.safety.guard import Way
+from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 
 TIMEOUT = 60.0
@@ -52,11 +54,16 @@ def kernel_tools(
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python in the live kernel; shows what it prints and its last expression's value."""
         before = fingerprints(shell.user_ns, shell.user_ns_hidden)
-        execution = await execute(
-            shell,
+        execution = await permitted(
+            context,
             code,
-            timeout=timeout,
-            on_output=lambda text: context.progress(_last_line(text)),
+            lambda offline: execute(
+                shell,
+                code,
+                timeout=timeout,
+                on_output=lambda text: context.progress(last_line(text, 120)),
+                offline=offline,
+            ),
         )
         show_drawings(shell, execution.outputs)
         after = fingerprints(shell.user_ns, shell.user_ns_hidden)
@@ -84,6 +91,25 @@ def kernel_tools(
     return Toolset([run_python, inspect_variable, list_variables])
 
 
+async def permitted(
+    context: ToolContext, code: str, run: Callable[[bool], Awaitable[Execution]]
+) -> Execution:
+    """Run code as the guard said; `run(offline)` again where the user allows it the network."""
+    way = context.permit
+    execution = await run(isinstance(way, Way) and way.offline)
+    if execution.refused and context.ask is not None:
+        question = Question(
+            why=(
+                "it was refused the network, as the conversation holds text from outside. It would "
+                "run again from its beginning, with the network"
+            ),
+            shown=visible(code, lines=True),
+        )
+        if await context.ask(question) != "deny":
+            execution = await run(False)  # noqa: FBT003 - not offline
+    return execution
+
+
 def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
     """Return what the model reads of an execution; raise when it failed or was stopped."""
     output = render(execution.outputs, images=images)
@@ -92,10 +118,13 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
         raise TurnInterrupted(message)
     text = "\n".join(part for part in (output.text, note) if part)
     if execution.error is None:
-        return ToolOutput(text or "(no output)", output.images)
+        origin: Origin = "outside" if execution.networked else "workspace"
+        return ToolOutput(text or "(no output)", output.images, origin)
     if execution.error.ename not in output.text:
         text = f"{text}\n{execution.error.ename}: {execution.error.evalue}".strip()
-    raise ToolError(text)
+    error = ToolError(text)
+    error.origin = "outside" if execution.networked else "workspace"
+    raise error
 
 
 def _mention(shell: Foreign, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
@@ -115,10 +144,6 @@ def _line(variable: Variable, value: object) -> str:
     columns = (f"{name} {dtype}" for name, dtype in (variable.columns or {}).items())
     listed = ", ".join(columns)
     return one_line(brief(variable, value) + (f": {listed}" if listed else ""), 300)
-
-
-def _last_line(text: str) -> str:
-    return one_line(re.split(r"[\r\n]", strip_ansi(text).strip())[-1], 120)
 
 
 def _no_such(name: str, names: list[str]) -> str:

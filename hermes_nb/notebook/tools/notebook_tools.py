@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.tools import Risk, Tool, ToolOutput, Toolset
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.cells import gists
 from hermes_nb.notebook.cells.document import Cell, CellType
 from hermes_nb.notebook.cells.finding import brief_id, find, named, short_ids
 from hermes_nb.notebook.cells.outline import Seen, glance, outline
 from hermes_nb.notebook.cells.selecting import rendered, selected, title_of, with_outputs
-from hermes_nb.notebook.cells.workbench import Arguments, Open, Workbench, first_words
+from hermes_nb.notebook.cells.workbench import Open, Workbench, first_words
 from hermes_nb.notebook.tools.run_tools import run_tools
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.tools.schema import tool

@@ -7,24 +7,28 @@ front end is never asked to run it, since it would wait for the cell that runs n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError, TurnInterrupted
-from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.messages import Origin, least_trusted
+from hermes_nb.core.text import head_tail
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.cells.document import Cell, NotebookDocument
 from hermes_nb.notebook.cells.finding import brief_id
 from hermes_nb.notebook.cells.gists import several
 from hermes_nb.notebook.cells.ipynb import read_notebook
-from hermes_nb.notebook.cells.outputs import IMAGES, render, strip_ansi
+from hermes_nb.notebook.cells.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.cells.selecting import TOTAL_LIMIT
-from hermes_nb.notebook.cells.workbench import Arguments, Workbench, runnable
+from hermes_nb.notebook.cells.workbench import Workbench, runnable
 from hermes_nb.notebook.running.clean_run import clean_run
 from hermes_nb.notebook.running.kernel import Execution, execute
+from hermes_nb.notebook.tools.kernel_tools import permitted
+from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.textfile import open_regular
@@ -92,20 +96,50 @@ def _run_notebook(bench: Workbench, own: Callable[[], str], root: Callable[[], P
         return visible(str(arguments.get("path", "")))
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, paths=("path",), describe=gist)
-    async def run_notebook(context: ToolContext, path: str, timeout: int = TIMEOUT) -> str:
+    async def run_notebook(context: ToolContext, path: str, timeout: int = TIMEOUT) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
         target, name, is_own, notebook = await in_thread(lambda: _read(root(), path, own()))
         if is_own:  # what is not saved yet runs, too
             notebook["cells"] = await _as_shown(bench)
-        return await clean_run(
+        told = await clean_run(
             notebook,
             name=name,
             directory=target.parent,
             timeout=timeout,
             progress=context.progress,
         )
+        # Nobody has seen what the fresh kernel's code connected to.
+        return ToolOutput(
+            told, origin="outside" if _RETRIEVES.search(_code(notebook)) else "workspace"
+        )
 
-    return run_notebook
+    async def preview(arguments: Arguments) -> str:
+        """Return every code cell that would run, whole."""
+        _, name, is_own, notebook = await in_thread(
+            lambda: _read(root(), str(arguments["path"]), own())
+        )
+        if is_own:
+            notebook["cells"] = await _as_shown(bench)
+        return f"{name}, in a fresh kernel:\n\n{_code(notebook)}"
+
+    return replace(run_notebook, preview=preview)
+
+
+_RETRIEVES = re.compile(
+    r"https?://|ftp://|s3://|\b(?:requests|httpx|urllib|aiohttp|socket|curl|wget|boto3|gcsfs)\b"
+)
+"""What makes a notebook's results text from outside, as far as its code shows that it fetches."""
+
+
+def _code(notebook: Mapping[str, Any]) -> str:
+    """Return a notebook's code, each cell under its number."""
+    cells = [cell for cell in notebook.get("cells", ()) if cell.get("cell_type") == "code"]
+    return "\n\n".join(f"# cell {n}\n{_source(cell)}" for n, cell in enumerate(cells, 1))
+
+
+def _source(cell: Mapping[str, Any]) -> str:
+    source = cell.get("source", "")
+    return source if isinstance(source, str) else "".join(map(str, source))
 
 
 def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, Any]]:
@@ -149,8 +183,9 @@ async def _run(
     shown = ToolOutput("")
     for number, cell in enumerate(cells):
         label = f"cell {cell.index}" if len(cells) == 1 else f"cell {number + 1} of {len(cells)}"
-        execution = await execute(
-            bench.shell, cell.source, timeout=timeout, on_output=_progress(context, label)
+        progress = _progress(context, label)
+        execution = await permitted(
+            context, cell.source, partial(_executed, bench.shell, cell, timeout, progress)
         )
         lost = await _written(document, cell, execution)
         if execution.interrupted:
@@ -160,8 +195,20 @@ async def _run(
         if execution.error is not None:
             left = len(cells) - number - 1
             rest = f"\n({left} cells after it were not run)" if left else ""
-            raise ToolError(head_tail(shown.text, TOTAL_LIMIT) + rest)
-    return ToolOutput(head_tail(shown.text, TOTAL_LIMIT), shown.images[:IMAGES])
+            error = ToolError(head_tail(shown.text, TOTAL_LIMIT) + rest)
+            error.origin = shown.origin
+            raise error
+    return replace(shown, text=head_tail(shown.text, TOTAL_LIMIT), images=shown.images[:IMAGES])
+
+
+def _executed(
+    shell: Foreign,
+    cell: Cell,
+    timeout: int,
+    tell: Callable[[str], None],
+    offline: bool,  # noqa: FBT001
+) -> Awaitable[Execution]:
+    return execute(shell, cell.source, timeout=timeout, on_output=tell, offline=offline)
 
 
 async def _written(document: NotebookDocument, cell: Cell, execution: Execution) -> str:
@@ -192,16 +239,14 @@ def _report(
     if execution.error is not None and execution.error.ename not in text:
         text = f"{text}\n{execution.error.ename}: {execution.error.evalue}"
     where = f", outputs in {document.way}" if not lost else ""
-    return ToolOutput(f"{title}{where}{lost}\n{text}", output.images)
+    origin: Origin = "outside" if execution.networked else "workspace"
+    return ToolOutput(f"{title}{where}{lost}\n{text}", output.images, origin)
 
 
 def _joined(a: ToolOutput, b: ToolOutput) -> ToolOutput:
-    return ToolOutput(f"{a.text}\n\n{b.text}".strip(), (*a.images, *b.images))
+    origin = least_trusted((a.origin, b.origin))
+    return ToolOutput(f"{a.text}\n\n{b.text}".strip(), (*a.images, *b.images), origin)
 
 
 def _progress(context: ToolContext, label: str) -> Callable[[str], None]:
-    def tell(text: str) -> None:
-        last = re.split(r"[\r\n]", strip_ansi(text).strip())[-1]
-        context.progress(f"{label}: {one_line(last, 100)}")
-
-    return tell
+    return lambda text: context.progress(f"{label}: {last_line(text, 100)}")

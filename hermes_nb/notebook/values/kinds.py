@@ -25,7 +25,13 @@ COLUMNS = 40
 _TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"))
 _SERIES = (("pandas", "Series"), ("pandas", "Index"), ("polars", "Series"))
 _ARRAYS = (("numpy", "ndarray"),)
+_LIBRARIES = frozenset({"pandas", "polars", "pyarrow", "numpy"})
 _TENSOR_LIBRARIES = frozenset({"torch", "tensorflow", "jax", "jaxlib", "cupy", "mlx", "scipy"})
+_ASKED = frozenset(
+    "shape columns dtypes dtype index axes schema ndim size __len__ __iter__ __getattr__"
+    " __getattribute__".split()
+)
+"""What is asked of a table, a column or an array; a class of the user's may have its own."""
 _SIZED: tuple[type, ...] = (list, dict, tuple, set, frozenset, deque, bytearray, range)
 
 
@@ -47,6 +53,17 @@ def type_name(value: object) -> str:
     package = library(value)
     name = one_line(str(told(kind, "__qualname__")), 80)
     return name if package in ("builtins", "__main__") else f"{package} {name}"
+
+
+def overridden(value: object) -> str:
+    """Return what a subclass of a table, column or array made its own of what would be asked."""
+    for kind in told(type(value), "__mro__"):  # type: ignore[attr-defined]
+        own = _ASKED & set(told(kind, "__dict__"))  # type: ignore[call-overload]
+        if str(told(kind, "__module__")).partition(".")[0] in _LIBRARIES:
+            return ""
+        if own:
+            return str(min(own))
+    return ""
 
 
 def is_table(value: object) -> bool:
@@ -81,7 +98,7 @@ def shape_of(value: object) -> str:
     for base in _SIZED:
         if issubclass(kind, base):  # the base's own length: a subclass may compute its
             return _items(base.__len__(value))  # type: ignore[attr-defined]
-    if is_table(value) or is_series(value) or is_array(value) or is_tensor(value):
+    if is_tensor(value) or (_is_a(value, _TABLES + _SERIES + _ARRAYS) and not overridden(value)):
         dimensions = _dimensions(value)
         if dimensions is not None:
             return _product(dimensions)
@@ -90,7 +107,7 @@ def shape_of(value: object) -> str:
 
 def columns_of(value: object) -> Mapping[str, str] | None:
     """Return a table's column names and dtypes, the first `COLUMNS` of them; None for the rest."""
-    if not is_table(value):
+    if not is_table(value) or overridden(value):
         return None
     table: Foreign = value
     try:

@@ -56,6 +56,13 @@ def names_a_secret(name: str, value: object) -> bool:
     return not (isinstance(text, str) and _SPACE.search(text))
 
 
+def hides_column(name: object, values: Iterable[object]) -> bool:
+    """Say whether a column must not be shown: by its name, or by that and what it holds."""
+    parts = name if isinstance(name, tuple) else (name,)
+    text = _HUMP.sub("_", "_".join(str(part) for part in parts)[:200]).lower()
+    return _STRONG.search(text) is not None or any(names_a_secret(text, item) for item in values)
+
+
 def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
     """Return a one-line text of about `limit` characters at most."""
     kind = type(value)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.values.kinds import Foreign, library
+from hermes_nb.notebook.values.kinds import Foreign, library, overridden
+from hermes_nb.notebook.values.previews import HIDDEN, hides_column
 
 ROWS = 5
 """Rows shown of a table or a column."""
@@ -24,6 +25,9 @@ _COUNTED = 50_000_000
 
 def describe_table(table: Foreign) -> Iterator[str]:
     """Yield size, columns with dtype and missing values, and the first rows."""
+    if own := overridden(table):
+        yield _of_its_own(own)
+        return
     if library(table) == "pyarrow":
         yield f"{_size(table.nbytes)}, columns: {one_line(str(table.schema), 600)}"
         return
@@ -40,15 +44,21 @@ def describe_table(table: Foreign) -> Iterator[str]:
         yield f"  … {width - COLUMNS:,} more"
     if rows:
         yield f"first {min(ROWS, rows)} rows:"
-        head = table.head(ROWS)
+        head = _masked(table.head(ROWS), pandas=pandas)
         text = head.to_string(max_cols=_WIDTH, max_colwidth=40) if pandas else str(head)
         yield from text.splitlines()
 
 
 def describe_series(series: Foreign) -> Iterator[str]:
     """Yield dtype, missing values, extremes and the first values."""
+    if own := overridden(series):
+        yield _of_its_own(own)
+        return
     rows = len(series)
     name = getattr(series, "name", None)
+    if name is not None and hides_column(name, list(series[:ROWS])):
+        yield f"{one_line(str(name), 60)}, dtype {series.dtype} {HIDDEN}"
+        return
     title = f"{one_line(str(name), 60)}, " if name is not None else ""
     yield f"{title}dtype {series.dtype}{_missing(series, rows, 1)}{_extremes(series, rows)}"
     head = series[:ROWS]
@@ -60,6 +70,9 @@ def describe_series(series: Foreign) -> Iterator[str]:
 
 def describe_array(array: Foreign) -> Iterator[str]:
     """Yield dtype, size, extremes and the corners."""
+    if own := overridden(array):
+        yield _of_its_own(own)
+        return
     yield f"dtype {array.dtype}, {_size(array.nbytes)}{_extremes(array, array.size)}"
     numpy: Foreign = sys.modules["numpy"]
     yield from numpy.array2string(array, threshold=24, edgeitems=3, max_line_width=100).splitlines()
@@ -70,6 +83,28 @@ def describe_tensor(tensor: Foreign) -> Iterator[str]:
     names = ("dtype", "device", "requires_grad", "layout", "format", "nnz")
     facts = ((name, getattr(tensor, name, None)) for name in names)
     yield ", ".join(f"{n} {v}" for n, v in facts if isinstance(v, bool | int | str) or _is_fact(v))
+
+
+def _of_its_own(name: str) -> str:
+    return f"(its class has a `{name}` of its own, which is not run; run_python shows the value)"
+
+
+def _masked(head: Foreign, *, pandas: bool) -> Foreign:
+    """Return the first rows without what stands in columns whose names say that it is secret."""
+    masked = "(not shown)"
+    if not pandas:
+        literal: Foreign = sys.modules["polars"].lit(masked)
+        names = [name for name in head.columns if hides_column(name, head[name])]
+        return head.with_columns([literal.alias(name) for name in names]) if names else head
+    numbers = [i for i, name in enumerate(head.columns) if hides_column(name, head.iloc[:, i])]
+    if numbers:
+        head = head.copy()
+        for number in numbers:
+            head.isetitem(number, [masked] * len(head))
+    named = [name for name in head.index.names if name is not None]
+    if any(hides_column(name, head.index.get_level_values(name)) for name in named):
+        head = head.reset_index(drop=True)
+    return head
 
 
 def _is_fact(value: object) -> bool:

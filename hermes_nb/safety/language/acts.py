@@ -1,46 +1,47 @@
 """What a passage wants done, whatever the order of its words: acts, and what betrays them.
 
-A sentence is read for *frames* (`frames`): something leaves for an address, a secret is taken, the
-user is kept from knowing. None of them is an attack. Those are the acts: frames that stand close by
-each other, so that what leaves is a secret, or what is written into an agent's rules is hushed up.
-
-Sentences are looked at once each, those that repeat only once in all, and long ones in pieces: the
-time is linear in the text.
+A sentence is read for *frames* (`rules.toml`): something leaves for an address, a secret is taken,
+the user is kept from knowing. None of them is an attack. Those are the acts: frames that stand
+close by each other, so that what leaves is a secret, or what is written into an agent's rules is
+hushed up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 
-from hermes_nb.safety.language.alphabet import PARAGRAPH, SENTENCE, class_bits, having
-from hermes_nb.safety.language.frames import ACTS, FRAMES
-from hermes_nb.safety.language.lexicon import lexicon
-from hermes_nb.safety.language.rules import charset, compiled, mask
-from hermes_nb.safety.language.sentences import Sentences
+from hermes_nb.safety.language.rules import charset, having, needed, row, tables
 from hermes_nb.safety.language.standing import Standing
-from hermes_nb.safety.language.tagging import Tagged
-from hermes_nb.safety.reading.normalise import Span
-from hermes_nb.safety.reading.signs import Sign
-from hermes_nb.safety.reading.work import WORK, Work
+from hermes_nb.safety.language.tagging import PARAGRAPH, SENTENCE, Tagged
+from hermes_nb.safety.reading.patterns import Sign, Span, in_time
 
 _REACH = 100
 """Tags that the frames of an act may lie apart."""
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
 """Frames within whose first part no clause ends."""
+_INVITES = re.compile(
+    r"\b(?:any|have|further|other|more)\s+(?:\w+\s+)?(?:questions|queries|doubts)"
+    r"|\b(?:bei|weitere|haben)\s+(?:sie\s+)?(?:noch\s+|weitere\s+)?(?:ruck)?fragen|\bfragen\s+haben"
+    r"|\b(?:toute|des|une|autres?|vos)\s+(?:autre\s+)?questions?|\b(?:dudas?|duvidas?|preguntas)\b"
+    r"|\b(?:alguna|otra|cualquier|alguma|qualquer|qualsiasi|altr[ae]|una)\s+(?:pregunta|pergunta|domand)"
+    r"|\b(?:вопрос(?:ы|ов)?|pytan\w{1,3})\b"
+)
+"""Questions that a letter invites at its end; whoever answers them makes no excuses."""
+_LEAD = 24
+"""Characters before an excuse in which they may be spoken of."""
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
 """Frames that a "not" before them does not excuse: they have their own, or are no order."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
 """Frames that mean nothing in what is told of a program: users report that it does such things."""
 _BREAK = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _SENTENCES_AT_ONCE = 5
-_LOOKED = 60
-"""For how many frames it is looked where they stand; a text with more is a flood."""
-
-
+_LONGEST = 48
+"""Tags of a sentence that are read as one; a longer one is read in pieces that overlap by half."""
+_SENTENCES = re.compile(f"[^{SENTENCE}{PARAGRAPH}]+[{SENTENCE}]?")
 _STEP = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])|\n[ \t]*\n")
 """Where another item or paragraph begins: no frame goes on there."""
 _STEPS = 2
@@ -54,16 +55,14 @@ _FAR = 700
 class _Frame:
     name: str
     bit: int
-    texts: tuple[str, ...]
+    rows: tuple[str, ...]
     needs: tuple[int, ...]
     """Masks of which each has to be there."""
-    all_of: int
-    """Those of them that are one class each, together."""
 
     @property
-    def parts(self) -> tuple[re.Pattern[str], ...]:
+    def parts(self) -> list[re.Pattern[str]]:
         """Its patterns: compiled once a text has all that they need, as that is dear."""
-        return _patterns(self.texts)
+        return [*map(row, self.rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,51 +75,20 @@ class _Found:
 
 
 @cache
+def _bits() -> dict[str, int]:
+    """Return a bit for each frame's name."""
+    return {
+        name: 1 << bit
+        for bit, name in enumerate(dict.fromkeys(name for name, _ in tables()["frames"]))
+    }
+
+
+@cache
 def _frames() -> tuple[_Frame, ...]:
-    bits: dict[str, int] = {}
-    for name, _ in FRAMES:
-        bits.setdefault(name, 1 << len(bits))
-    groups: dict[int, list[_Frame]] = {}  # one after the other: the first that fits says where
-    for name, text in FRAMES:
-        needs = _needs(text)
-        frame = _Frame(
-            *(name, bits[name]),
-            texts=tuple(part.strip() for part in text.split("&")),
-            needs=needs,
-            all_of=sum(need for need in needs if need.bit_count() == 1),
-        )
-        groups.setdefault(needs[0], []).append(frame)
-    return tuple(chain.from_iterable(groups.values()))
-
-
-@cache
-def _telling() -> frozenset[str]:
-    """Return the tags of all words that a frame needs one of."""
-    return frozenset().union(*(having(need) for frame in _frames() for need in frame.needs))
-
-
-@cache
-def _patterns(texts: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(compiled, texts))
-
-
-def _needs(text: str) -> tuple[int, ...]:
-    """Return the masks of which a frame needs each, those that the fewest words have first."""
-    needs = {mask(each) for each in text.split() if each[0].isalpha() and each[-1] != "?"}
-    return tuple(sorted(needs, key=_words_of))
-
-
-@cache
-def _words_of(need: int) -> int:
-    """Return how many words are listed in the classes of a mask."""
-    sizes = lexicon().sizes
-    names = tuple(class_bits())
-    total = 0
-    while need:
-        bit = need & -need
-        total += sizes.get(names[bit.bit_length() - 1], 0)
-        need ^= bit
-    return total
+    return tuple(
+        _Frame(name, _bits()[name], tuple(map(str.strip, text.split("&"))), needed(text)[0])
+        for name, text in tables()["frames"]
+    )
 
 
 @cache
@@ -138,11 +106,12 @@ def _behind() -> re.Pattern[str]:
 
 @cache
 def _acts() -> tuple[tuple[str, float, str, int], ...]:
-    bits = {frame.name: frame.bit for frame in _frames()}
+    bits = _bits()
     texts = [
         (kind, score, text.replace("HIDES", name))
         for name in ("HIDES", "HUSHES", "EXCUSES")
-        for kind, score, text in ACTS
+        for kind, score, text in tables()["acts"]
+        if not (kind == "payment" and name == "EXCUSES")
     ]
     return tuple(
         (category, score, text, sum(bits[name] for name in text.split()))
@@ -152,13 +121,9 @@ def _acts() -> tuple[tuple[str, float, str, int], ...]:
 
 def acts(text: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
     """Yield the acts in a lower-case text; `words` and `standing` are its own."""
-    present = words.present()
-    frames = [
-        frame
-        for frame in _frames()
-        if present & frame.all_of == frame.all_of and all(map(present.__and__, frame.needs))
-    ]
-    known = 0
+    found_here = words.present()
+    frames = [each for each in _frames() if all(map(found_here.__and__, each.needs))]
+    known = speaks = _bits()["SPEAKS"] if standing.veiled else 0
     for frame in frames:
         known |= frame.bit
     wanted = [act for act in _acts() if act[3] & known == act[3]]
@@ -169,15 +134,18 @@ def acts(text: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
         useful |= act[3]
     frames = [frame for frame in frames if frame.bit & useful]
     reader = _Reader(text, words, standing, tuple(frames))
-    found = list(_with_frames(words, frames))
+    found = [
+        replace(each, frames=each.frames | speaks) if speaks and reader.unseen(each) else each
+        for each in _with_frames(words, frames)
+    ]
     for group, together in _groups(found):
+        in_time()
         strongest: dict[str, tuple[float, int, int]] = {}
         for category, score, name, bits in wanted:
+            if category == "payment" and speaks and reader.unseen(group[0]):
+                continue  # a letter's preview says what was paid
             if bits & together != bits or score <= strongest.get(category, (0.0,))[0]:
                 continue
-            if reader.looked > _LOOKED:
-                yield _sign(category, score, words.span(group[0].first, len(words.tags)))
-                return
             close = any(frame in name for frame in ("HIDES", "SPEAKS", "KNOWS"))
             steps = 0 if close else _STEPS
             place = reader.place(group, bits, steps)
@@ -242,13 +210,15 @@ class _Reader:
             self._places[key] = self._meant(sentence, bit)
         return self._places[key]
 
-    @property
-    def looked(self) -> int:
-        """How often it was looked."""
-        return len(self._places)
+    def unseen(self, sentence: _Found) -> bool:
+        """Say whether a page does not show a sentence, which is no question of a dialog's."""
+        start, end = self._words.span(sentence.first, sentence.last)
+        return self._standing.unseen(start) and "?" not in self._text[start : end + 2]
 
     def _meant(self, sentence: _Found, bit: int) -> Span | None:
         """Return the place of a frame in a sentence."""
+        if bit == _bits()["SPEAKS"] and self.unseen(sentence):
+            return (self._words.span(sentence.first, sentence.first + 1)[0],) * 2
         tags = self._words.tags
         piece = tags[sentence.first - 1 : sentence.last]
         for frame in self._frames[bit]:
@@ -277,43 +247,46 @@ class _Reader:
         if frame.name in _UNBROKEN and _BREAK.search(self._text, start, end):
             return False
         if frame.name in _FREE:
-            return True
+            return (
+                frame.name != "EXCUSES"
+                or _INVITES.search(self._text, max(0, start - _LEAD), end) is None
+            )
         return not self._standing.forbidden(start, first)
 
 
-_LOOK = 2
-"""Units of work for looking whether a sentence that has what a frame needs has the frame."""
-_SHARE = 5
-"""Part of all the work that this can be, so that something is left for patterns."""
-
-
-def _with_frames(words: Tagged, frames: Iterable[_Frame]) -> Iterator[_Found]:
-    """Yield the sentences with frames in them."""
-    sentences, work = Sentences(words.tags, _telling()), WORK.get() or Work(len(words.tags))
-    room = min(work.allowed // _SHARE, work.allowed - work.spent) // _LOOK
-    pieces = sentences.pieces
-    found = [0] * len(pieces)
-    told: dict[int, bool] = {}
+def _with_frames(words: Tagged, frames: list[_Frame]) -> Iterator[_Found]:
+    """Yield the sentences with frames in them; what is said twice is read once."""
+    places = [*_sentences(words.tags)]
+    rows = [words.tags[first - 1 : last] for first, last in places]
+    pieces = [*dict.fromkeys(rows)]
+    by_tag: defaultdict[str, set[int]] = defaultdict(set)
+    for number, piece in enumerate(pieces):
+        for tag in set(piece):
+            by_tag[tag].add(number)
+    those: dict[int, set[int]] = {}
+    found = dict.fromkeys(pieces, 0)
     for frame in frames:
-        wanted = [each for each in sentences.having(frame.needs) if not found[each] & frame.bit]
-        if not wanted:
-            continue
-        if len(wanted) > room:  # nor is there any for the frames that follow, wherever they stand
-            work.skip(words.span(*sentences.places[0][:2])[0])
-            break
-        room -= len(wanted)
-        work.spend(len(wanted) * _LOOK)
-        foremost, *others = frame.parts
-        for number in wanted:
+        in_time()
+        for need in frame.needs:
+            if need not in those:
+                some = map(by_tag.__getitem__, by_tag.keys() & having(need))
+                those[need] = set[int]().union(*some)
+        for number in set.intersection(*map(those.__getitem__, frame.needs)):
             piece = pieces[number]
-            if foremost.search(piece) is None or any(not part.search(piece) for part in others):
+            if found[piece] & frame.bit or not all(p.search(piece) for p in frame.parts):
                 continue
-            if frame.name in _TOLD:
-                if number not in told:
-                    told[number] = _told().match(piece) is not None
-                if told[number]:
-                    continue
-            found[number] |= frame.bit
-    for first, last, number in sentences.places:
-        if found[number]:
-            yield _Found(first, last, found[number])
+            if frame.name not in _TOLD or not _told().match(piece):
+                found[piece] |= frame.bit
+    for (first, last), piece in zip(places, rows, strict=True):
+        if found[piece]:
+            yield _Found(first, last, found[piece])
+
+
+def _sentences(tags: str) -> Iterator[Span]:
+    """Yield from where to where each sentence reaches, long ones in pieces."""
+    for match in _SENTENCES.finditer(tags):
+        start, last = match.span()
+        while last - start > _LONGEST:
+            yield start, start + _LONGEST
+            start += _LONGEST // 2
+        yield start, last

@@ -8,12 +8,9 @@ VARIABLE is the value of a secret; BADHOST calls itself an attacker's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, islice
-
-from hermes_nb.safety.reading.needs import Needs
 
 URL = "URL"
 EMAIL = "EMAIL"
@@ -130,61 +127,21 @@ _TOLD = 2
 that every rule is compiled for."""
 
 
-@cache
-def _needs() -> tuple[Needs, tuple[str, ...]]:
-    """Return what a chunk has to have one of to be a thing or to hold an address."""
-    parts = tuple(dict.fromkeys(["://", "@", *(need for kind in _KINDS for need in kind.needs)]))
-    return Needs([(part,) for part in parts]), parts
-
-
-def suspects(chunks: str) -> dict[str, set[str]]:
-    """Return those of some chunks, given one a line, that may name a thing or an address.
-
-    Each comes with the parts it has of what `kinds` and `address` need.
-    """
-    needs, parts = _needs()
-    found = with_parts(chunks, map(parts.__getitem__, needs.met(chunks.__contains__)))
-    numbered = _NUMBERED.search(chunks)
-    while numbered is not None:
-        chunk, end = _around(chunks, numbered.start())
-        found.setdefault(chunk, set()).add(_ACCOUNT)
-        numbered = _NUMBERED.search(chunks, end)
-    return found
-
-
-def with_parts(chunks: str, parts: Iterable[str]) -> dict[str, set[str]]:
-    """Return those of some chunks, given one a line, that have any of some parts, and which."""
-    found: dict[str, set[str]] = {}
-    for need in parts:
-        at = chunks.find(need)
-        while at >= 0:
-            chunk, end = _around(chunks, at)
-            found.setdefault(chunk, set()).add(need)
-            at = chunks.find(need, end)
-    return found
-
-
-def _around(chunks: str, at: int) -> tuple[str, int]:
-    """Return the chunk that stands at a place, and where it ends."""
-    end = chunks.find("\n", at)
-    end = end if end >= 0 else len(chunks)
-    return chunks[chunks.rfind("\n", 0, at) + 1 : end], end
-
-
-def kinds(chunk: str, parts: set[str] | None = None) -> frozenset[str]:
-    """Return the kinds of thing that a chunk without spaces names.
-
-    `parts` are those it has of what kinds need, where that is known (`suspects`).
-    """
-    here = suspects(chunk).get(chunk) if parts is None else parts
+def kinds(chunk: str) -> frozenset[str]:
+    """Return the kinds of thing that a chunk without spaces names."""
+    here = set(filter(chunk.__contains__, _needs()))
+    if _NUMBERED.search(chunk):
+        here.add(_ACCOUNT)
     if not here:
         return frozenset()
-    found = (
-        kind.name
-        for kind in _KINDS
-        if not here.isdisjoint(kind.needs) and kind.pattern.search(chunk)
-    )
+    found = (k.name for k in _KINDS if not here.isdisjoint(k.needs) and k.pattern.search(chunk))
     return frozenset(islice(found, _TOLD))
+
+
+@cache
+def _needs() -> tuple[str, ...]:
+    """Return what a chunk has to have one of to be a thing."""
+    return tuple(dict.fromkeys(need for kind in _KINDS for need in kind.needs))
 
 
 def address(chunk: str) -> tuple[int, int, str] | None:

@@ -3,7 +3,7 @@
 The data is `lexicon.toml` and `acts.toml`: classes of words (verbs of ignoring, names for
 instructions) by language. A word may be in several classes, and rules ask for classes, so that one
 rule reads every language. Reading twenty thousand words takes as long as all else of a first scan,
-so it is done beforehand: `wordlists` writes what is read here, `lexicon.json`.
+so it is done beforehand: `make lexicon` writes what is read here, `lexicon.json`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import ne
 from pathlib import Path
@@ -34,16 +34,15 @@ _JUMBLED = 6
 """How many letters of a jumbled word may be out of place."""
 LONGEST_WORD = 40
 """Letters of a word that may be another one in disguise."""
-_SHORTEST_GLUED = 12
-GLUED = ("ignor", "disregard", "forget", "overrid", "instruct", "prompt", "previous", "unrestrict")
+_SHORTEST__GLUED = 12
+_GLUED = ("ignor", "disregard", "forget", "overrid", "instruct", "prompt", "previous", "unrestrict")
 """What a run of letters has to contain to be worth taking apart."""
 
 
 class Table(TypedDict):
-    """The lexicon as `wordlists` writes it: every word with the number of its set of classes."""
+    """The lexicon as `make lexicon` writes it: every word with the number of its set of classes."""
 
     classes: list[str]
-    sizes: list[int]
     sets: list[list[int]]
     words: dict[str, int]
     stems: dict[str, int]
@@ -56,10 +55,8 @@ class Lexicon:
     """Every word with its classes; see `lexicon`."""
 
     def __init__(self, table: Table) -> None:
-        """Take the words from the table that `wordlists` makes of the lists."""
+        """Take the words from the table that is made of the lists."""
         names = table["classes"]
-        self.sizes = dict(zip(names, table["sizes"], strict=True))
-        """How many words are listed in each class."""
         self._sets = [frozenset(map(names.__getitem__, each)) for each in table["sets"]]
         self.listed = table["words"]
         """Every word, with the number of its set of classes."""
@@ -88,8 +85,6 @@ class Lexicon:
             if len(word) >= _SHORTEST_MISSPELT:
                 for size in range(len(word) - 1, len(word) + 2):
                     self.similar.setdefault((word[0], word[-1], size), []).append(word)
-        self.ends = {first + last for first, last, _ in self.similar}
-        """First and last letters of these."""
         ciphers: dict[str, int] = {}
         for disguise, word in _ciphers(self.telling()):
             if disguise not in ciphers:
@@ -109,11 +104,6 @@ class Lexicon:
         """Return every set of classes that a word can have."""
         return {*self._sets, *map(self.own_classes, self.in_pairs)}
 
-    def in_terms_of(self, tags: Mapping[Classes, str]) -> dict[str, str]:
-        """Return the tag of every listed word: of its classes, by a tag for each set of them."""
-        by_number = [tags[classes] for classes in self._sets]
-        return {word: by_number[number] for word, number in self.listed.items()}
-
     def classes(self, word: str) -> Classes:
         """Return the classes of a plain lower-case word."""
         found = self._listed(word)
@@ -131,36 +121,9 @@ class Lexicon:
                 return self._sets[number]
         return NONE
 
-    def unknown(self, word: str) -> bool:
-        """Say whether a plain English word is certain to mean nothing; most are, cheaply."""
-        return (
-            len(word) < _SHORTEST_GLUED
-            and word[:_SHORTEST_STEM] not in self._starts
-            and word not in self.listed
-            and (word[0], word[-1], len(word)) not in self.similar
-            and word not in self.in_pairs
-        )
-
-    def perhaps(self, some: set[str]) -> set[str]:
-        """Return those of some words that are not certain to mean nothing, or not plain ASCII.
-
-        It is `unknown` written out: to call it for each word takes twice as long.
-        """
-        starts, similar, ends = self._starts, self.similar, self.ends
-        sure = (some & self.listed.keys()) | (some & self.in_pairs)
-        return sure.union(
-            [
-                word
-                for word in some - sure
-                if (len(word) >= _SHORTEST_STEM or not word.isascii())
-                and (
-                    word[:_SHORTEST_STEM] in starts
-                    or len(word) >= _SHORTEST_GLUED
-                    or not word.isascii()
-                    or (word[0] + word[-1] in ends and (word[0], word[-1], len(word)) in similar)
-                )
-            ]
-        )
+    def meaning(self, word: str) -> Classes:
+        """Return the classes of a word, whatever it is disguised as."""
+        return self.classes(word) or self.undisguised(word)
 
     def own_classes(self, word: str) -> Classes:
         """Return the classes of a word that may belong to a phrase, and one of its own."""
@@ -168,14 +131,14 @@ class Lexicon:
 
     def undisguised(self, word: str) -> Classes:
         """Return the classes of a word written with lookalikes, "leet" signs or a misspelling."""
-        if len(word) > LONGEST_WORD:
+        if len(word) > LONGEST_WORD or word.isdigit():
             return NONE
         found = NONE
         if not word.isascii():
             found = self.classes(word.translate(CYRILLIC)) if _MIXED.search(word) else NONE
             word = word.translate(LOOKALIKES)
             found = found or self.classes(word)
-        if not found and _LEET.search(word) and any(map(str.isalpha, word)):
+        if not (found or word.isalpha()) and _LEET.search(word) and _LETTER.search(word):
             for signs in SIGNS_FOR_LETTERS:
                 found = found or self.classes(word.translate(signs))
         if not found and len(word) >= _SHORTEST_MISSPELT - 1:
@@ -204,7 +167,7 @@ class Lexicon:
 
         This reads `ignoreallpreviousinstructions`, and what is left of spaced-out letters.
         """
-        if len(word) < _SHORTEST_GLUED or not any(key in word for key in GLUED):
+        if len(word) < _SHORTEST__GLUED or not any(key in word for key in _GLUED):
             return []
         found: list[tuple[int, int, Classes]] = []
         index = covered = 0
@@ -224,6 +187,7 @@ class Lexicon:
 
 
 _MIXED = re.compile("[a-z].*[\u0400-\u04ff]|[\u0400-\u04ff].*[a-z]")
+_LETTER = re.compile(r"[^\W\d_]")
 _LEET = re.compile("[01345789@$!+€|]")
 """Signs that stand for letters (`SIGNS_FOR_LETTERS`); without one a word means what it says."""
 
@@ -250,20 +214,6 @@ _PROCLITIC = re.compile(
     "^[\u0648\u0641]?[\u0628\u0643\u0644]?(?:\u0627\u0644)?(?:[\u064a\u062a\u0646\u0633](?=.{3}))?"
 )
 """What Arabic writes in one word with the next: and, with, for, the, and the person of a verb."""
-_SECTION = re.compile(r"^\[([a-z]+)\]$|^([A-Z0-9]+) = \"([^\"\\]*)\"$", re.MULTILINE)
-
-
-def languages(text: str) -> dict[str, dict[str, str]]:
-    """Return the words by language and class: the little of TOML that the lexicon is written in."""
-    found: dict[str, dict[str, str]] = {}
-    classes: dict[str, str] = {}
-    for match in _SECTION.finditer(text):
-        language, name, words = match.groups()
-        if language:
-            classes = found[language] = {}
-        else:
-            classes[name] = words
-    return found
 
 
 @cache
@@ -273,15 +223,3 @@ def lexicon() -> Lexicon:
 
 
 TABLE = Path(__file__).with_name("lexicon.json")
-
-
-def words() -> dict[str, dict[str, str]]:
-    """Return the words of both files by language and class."""
-    found: dict[str, dict[str, str]] = {}
-    for name in ("lexicon.toml", "acts.toml"):
-        text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-        for language, classes in languages(text).items():
-            known = found.setdefault(language, {})
-            for each, listed in classes.items():
-                known[each] = f"{known[each]} {listed}" if each in known else listed
-    return found

@@ -11,29 +11,31 @@ Every gap is bounded, so a rule takes time linear in the text.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import defaultdict
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice
+from pathlib import Path
+from typing import TypedDict
 
-from hermes_nb.safety.language.alphabet import CONTINUED, PARAGRAPH, SENTENCE, class_bits, having
-from hermes_nb.safety.language.phrasings import RULES
-from hermes_nb.safety.language.tagging import Tagged
-from hermes_nb.safety.reading.signs import APART, Sign, crowds
+from hermes_nb.safety.language.tagging import (
+    CONTINUED,
+    PARAGRAPH,
+    SENTENCE,
+    Tagged,
+    class_bits,
+    masks,
+    present,
+)
+from hermes_nb.safety.reading.patterns import Sign, compiled, in_time, windows
 
 MARKS = 1.0
 """The score from which a text is suspicious."""
 BLOCKS = 3.0
 """The score from which it is blocked: one plain order to ignore the rules, or several hints."""
 
-_NEAR = 8
-"""Tags between matches of a crowd, and `_CROWD` those that one spans at most."""
-_CROWD = 400
-_SEVERAL = 10
-"""Rules from which on it is worth while to know where each class stands."""
-
+_TAGS, _REACH = 600, 60
+"""Tags that are read at once, and those that a rule spans at most."""
 _NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT", "SANS"})
 _EITHER = {
     "SECRETS": ("SECRET", "ENVIRON", "VARIABLE", "FILE", "WEAKFILE"),
@@ -46,142 +48,93 @@ _EITHER = {
 """Names for several classes."""
 
 
+class Tables(TypedDict):
+    """What `rules.toml` holds: rules and acts with category and score, frames with their name."""
+
+    rules: list[tuple[str, float, str]]
+    frames: list[tuple[str, str]]
+    acts: list[tuple[str, float, str]]
+
+
+@cache
+def tables() -> Tables:
+    """Return what `rules.toml` holds, read once."""
+    data = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+    return Tables(rules=data["rules"], frames=data["frames"], acts=data["acts"])
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule made ready: what it shows, how much it counts, and what has to be there for it.
+    """A rule made ready: what it shows, how much it counts, and masks of which it needs each.
 
-    `all_of` has every class (`tagging.masks`) that no match can do without, and `one_of` a mask for
-    each element that is one of several: a text in which one is missing is not searched, and most
-    texts lack most of them. `needs` are all of these masks, and `reach` the tags that a match can
-    span at most.
+    `all_of` are those of them that are one class each, together.
     """
 
     category: str
     score: float
     text: str
-    all_of: int
-    one_of: tuple[int, ...]
     needs: tuple[int, ...]
-    reach: int
+    all_of: int
     negates: bool
     negated: bool
 
 
-def applicable(present: int) -> Iterator[Rule]:
+def applicable(found: int) -> Iterator[Rule]:
     """Yield the rules that can match in a text with these classes at all."""
     for rule in rules():
-        if present & rule.all_of == rule.all_of and all(map(present.__and__, rule.one_of)):
+        if found & rule.all_of == rule.all_of and all(map(found.__and__, rule.needs)):
             yield rule
 
 
 def signs(words: Tagged) -> Iterator[Sign]:
     """Yield every place where a rule applies."""
-    chosen = list(applicable(words.present()))
-    places = Places(words.tags) if len(chosen) > _SEVERAL else None
-    for rule in chosen:
-        for first, last in _few(_matches(rule, words.tags, places)):
-            start, end = words.span(first, last)
-            yield Sign(
-                *(rule.category, rule.text, rule.score, start, end),
-                negates=rule.negates,
-                negated=rule.negated,
-            )
-
-
-def _few(found: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield matches; beyond `APART` of them, those close together as one."""
-    yield from islice(found, APART)
-    yield from crowds(found, near=_NEAR, longest=_CROWD)
-
-
-def _matches(rule: Rule, tags: str, places: Places | None) -> Iterator[tuple[int, int]]:
-    """Yield where a rule matches, as `finditer` does: only where all that it needs is near."""
-    pattern = compiled(rule.text)
-    if places is None:
-        yield from (match.span() for match in pattern.finditer(tags))
-        return
-    done = 0
-    for first, last in places.near(rule.needs, rule.reach):
-        at = max(first, done)
-        while at < last and (match := pattern.search(tags, at, last + rule.reach)):
-            if match.start() >= last:
-                break
-            yield match.span()
-            at = done = match.end()
-
-
-class Places:
-    """Where the classes of a row of tags stand, worked out for each when it is asked for."""
-
-    def __init__(self, tags: str) -> None:
-        self._by_tag: defaultdict[str, list[int]] = defaultdict(list)
-        for place, tag in enumerate(tags):  # all of them: to look for each takes longer
-            self._by_tag[tag].append(place)
-        self._by_need: dict[int, list[int]] = {}
-
-    def of(self, need: int) -> list[int]:
-        """Return where a tag has one of the classes of a mask, in order."""
-        found = self._by_need.get(need)
-        if found is None:
-            lists = [self._by_tag[tag] for tag in self._by_tag.keys() & having(need)]
-            found = sorted(chain.from_iterable(lists)) if len(lists) > 1 else [*chain(*lists)]
-            self._by_need[need] = found
-        return found
-
-    def near(self, needs: tuple[int, ...], reach: int) -> Iterator[tuple[int, int]]:
-        """Yield where a match can begin: from and to, around the rarest class with all others."""
-        rarest, *others = sorted(map(self.of, needs), key=len)
-        first = last = -1
-        for at in rarest:
-            for other in others:
-                index = bisect_right(other, at - reach)
-                if index == len(other) or other[index] >= at + reach:
+    tags = words.tags
+    done: dict[str, int] = {}
+    for start, stop in windows(len(tags), _TAGS):
+        for rule in applicable(present(tags[start : stop + _REACH])):
+            in_time()
+            begin = max(start, done.get(rule.text, 0))
+            for match in row(rule.text).finditer(tags, begin, stop + _REACH):
+                if match.start() >= stop:
                     break
-            else:
-                if first >= 0 and at - reach <= last:
-                    last = at + 1
-                    continue
-                if first >= 0:
-                    yield first, last
-                first, last = max(0, at - reach), at + 1
-        if first >= 0:
-            yield first, last
+                done[rule.text] = match.end()
+                places = words.span(*match.span())
+                yield Sign(
+                    *(rule.category, rule.text, rule.score, *places),
+                    negates=rule.negates,
+                    negated=rule.negated,
+                )
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules; their patterns are compiled when a text first has what they need."""
-    return tuple(_ready(*each) for each in RULES)
+    return tuple(_ready(*each) for each in tables()["rules"])
+
+
+def needed(text: str) -> tuple[tuple[int, ...], int]:
+    """Return the masks of which a row needs each, and those that are one class each, together."""
+    found = {mask(each) for each in text.split() if each[0].isalpha() and each[-1] != "?"}
+    return tuple(sorted(found)), sum(need for need in found if need.bit_count() == 1)
 
 
 def _ready(category: str, score: float, text: str) -> Rule:
-    elements = text.split()
-    needs = {mask(each) for each in elements if each[0].isalpha() and each[-1] != "?"}
-    single = {need for need in needs if need.bit_count() == 1}
     return Rule(
         *(category, score, text),
-        all_of=sum(single),
-        one_of=tuple(sorted(needs - single)),
-        needs=tuple(sorted(needs)),
-        reach=sum(map(_most, elements)),
-        negates=not _NEGATIVE.isdisjoint(elements),
+        *needed(text),
+        negates=not _NEGATIVE.isdisjoint(text.split()),
         negated=category == "deception" or text.startswith("NEG"),
     )
 
 
-def _most(element: str) -> int:
-    """Return how many tags an element can take; behind each word may stand the mark of a phrase."""
-    return int(element.lstrip("~")) if element.startswith("~") else 2
-
-
 @cache
-def compiled(text: str) -> re.Pattern[str]:
+def row(text: str) -> re.Pattern[str]:
     """Return a rule's text as a regular expression over tags."""
     pattern = "".join(map(_element, text.removeprefix("< ").split()))
     if text.startswith("< "):
         head, bracket, rest = pattern.partition("]")
         pattern = f"{head}{bracket}(?<=[{SENTENCE}{PARAGRAPH}]{head}{bracket}){rest}"
-    return re.compile(pattern)
+    return compiled(pattern)
 
 
 def _element(element: str) -> str:
@@ -203,20 +156,13 @@ def _element(element: str) -> str:
 @cache
 def charset(names: str) -> str:
     """Return the regular expression for the tags of any of the classes in `A|B|C`."""
-    return _charset(mask(names))
+    return f"[{''.join(having(mask(names)))}]"
 
 
 @cache
-def _charset(wanted: int) -> str:
-    """Return the tags of a mask as ranges, which compile sooner than letters one by one."""
-    ranges: list[tuple[int, int]] = []
-    for point in sorted(map(ord, having(wanted))):
-        first, last = ranges[-1] if ranges else (0, -1)
-        if point == last + 1:
-            ranges[-1] = (first, point)
-        else:
-            ranges.append((point, point))
-    return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges) + "]"
+def having(wanted: int) -> frozenset[str]:
+    """Return the tags that have one of the classes of a mask."""
+    return frozenset(tag for tag, known in masks().items() if known & wanted)
 
 
 @cache

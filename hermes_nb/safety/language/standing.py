@@ -8,13 +8,14 @@ speak of attacks, and must not order the reader to do as quoted.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from hermes_nb.safety.language.alphabet import PARAGRAPH, SENTENCE
 from hermes_nb.safety.language.rules import charset
-from hermes_nb.safety.language.tagging import Tagged
-from hermes_nb.safety.reading.signs import Sign
+from hermes_nb.safety.language.tagging import PARAGRAPH, SENTENCE, Tagged
+from hermes_nb.safety.reading.patterns import Sign, Span
 
 _BEFORE = 400
 _AFTER = 200
@@ -64,6 +65,8 @@ _ASKED = re.compile(
     r"|verlangt|bittet|auffordert|просит|требует|говорит|vraagt|zegt|prosi|kaze)\b[^.:;!?\n]{0,24}$"
 )
 """What a page or a user may ask for, told as a case: what comes next is no order."""
+_LEGAL = re.compile(r"\bincluding,?\s+(?:but\s+)?(?:not\s+limited|without\s+limitation)")
+"""What every licence says: a limit that is none of a model's."""
 _MISSIVE = re.compile(
     r"\b(?:e-?mails?|mails?|letters?|drafts?|schreiben|courriels?|correos?|cartas?|lettera"
     r"|wiadomo\w{1,8}|листа?|письм\w{1,4}|e-?posta\w{0,6})\b|邮件|郵件|メール|메일"
@@ -112,9 +115,16 @@ def _patterns() -> _Patterns:
 class Standing:
     """Answers, for one text, whether signs in it are meant."""
 
-    def __init__(self, text: str, words: Tagged) -> None:
+    def __init__(self, text: str, words: Tagged, veiled: Sequence[Span] = ()) -> None:
+        """Take a text, its tags, and where it says what a page does not show, in order."""
         self._text = text
         self._words = words
+        self.veiled = veiled
+
+    def unseen(self, start: int) -> bool:
+        """Say whether what stands there is not shown: it speaks to whoever reads the source."""
+        index = bisect_right(self.veiled, (start, len(self._text))) - 1
+        return index >= 0 and start < self.veiled[index][1]
 
     def meant(self, sign: Sign) -> bool:
         """Say whether a sign is part of an attack and not of talk about one."""
@@ -215,6 +225,8 @@ class Standing:
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         behind = self._text[end : end + _LEAD].partition("\n")[0]
         inside = before.count("`") % 2 == 1 and "`" in behind
+        if _LEGAL.search(self._text, start, end):
+            return True
         return (
             inside
             and not before.rpartition("`")[2].strip()

@@ -10,10 +10,9 @@ import base64
 import binascii
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hermes_nb.safety.reading.characters import characters
 from hermes_nb.safety.reading.lookalikes import ATBASH
 
 
@@ -44,91 +43,18 @@ _LEAST_LETTERS = 0.6
 """How much of a text is letters and spaces; of random bytes that are valid UTF-8, far less."""
 
 
-_SPACED_HERE = re.compile(
-    r"[\s,:](?:0x|\\x)?[0-9a-fA-F]{2,8}[\s,:]{1,2}(?:0x|\\x)?[0-9a-fA-F]{2,8}[\s,:]"
-)
-_SPELLED_HERE = re.compile(r"[\W_](?=[^\W\d_][ .\-_*·•,/|\n]{1,6}[^\W\d_](?![^\W_]))")
-"""What stands before a run: looking for that takes half the time of looking for the run."""
 _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
 """What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
-_SHORTEST = b"x" * 14
-_FEW = 40
-"""Characters beyond ASCII that are drawn one by one sooner than a pattern reads the text."""
-_BEGINNING = 4_096
-"""Characters that mostly tell whether there are more."""
-_DIGITS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
-_IN_BASE64 = bytes(ord("x" if code in _DIGITS else " ") for code in range(256))
-_LETTERS = bytes(
-    ord("x" if chr(code).isalpha() else "0" if chr(code).isdigit() else " ") for code in range(128)
-).ljust(256)
 
 
 def decoded(text: str) -> Iterator[Decoded]:
     """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
-    for match in _spelled_runs(text):
+    for match in _SPELLED.finditer(text):
         yield Decoded(match.start(), match.end(), _spelled(match[0]))
-    for found, readings in (
-        (_long_runs(text), _unbroken),
-        (_SPACED.finditer(text) if _SPACED_HERE.search(text) else (), _codes),
-    ):
-        known: dict[str, str] = {}  # a flood of runs is one run many times
-        for match in found:
-            run = match[0]
-            if (said := known.get(run)) is None:
-                said = known[run] = next(filter(None, map(_as_text, readings(run))), "")
-            if said:
+    for pattern, readings in ((_BASE64, _unbroken), (_SPACED, _codes)):
+        for match in pattern.finditer(text):
+            if said := next(filter(None, map(_as_text, readings(match[0]))), ""):
                 yield Decoded(match.start(), match.end(), said)
-
-
-def _spelled_runs(text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of `_SPELLED`: at the beginning, and behind what `_SPELLED_HERE` finds."""
-    match = _SPELLED.match(text)
-    at = 0
-    here = _single_letters(text)
-    while True:
-        if match:
-            yield match
-            at = match.end()
-        if (place := here(text, at)) is None:
-            return
-        at = place.end()
-        match = _SPELLED.match(text, at)
-
-
-def _single_letters(text: str) -> Callable[[str, int], re.Match[str] | None]:
-    """Return what searches a text for `_SPELLED_HERE`, if it can in a drawing of it first."""
-    odd: list[str] = []
-    for part in (text[:_BEGINNING], text):
-        odd = [sign for sign in characters(part) if sign > "\x7f"]
-        if len(odd) > _FEW:
-            return _SPELLED_HERE.search
-    plain = text
-    for sign in odd:
-        number = "0" if sign.isdecimal() else " "
-        plain = plain.replace(sign, "x" if sign.isalnum() and number == " " else number)
-    drawn = plain.encode("ascii").translate(_LETTERS)
-
-    def search(text: str, at: int) -> re.Match[str] | None:
-        found = None
-        while found is None and (at := drawn.find(b" x ", at)) >= 0:
-            found = _SPELLED_HERE.match(text, at)
-            at += 1
-        return found
-
-    return search
-
-
-def _long_runs(text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of `_BASE64`; where one can be is seen in a drawing of the text."""
-    drawn = text.encode("ascii", "replace").translate(_IN_BASE64)
-    at = drawn.find(_SHORTEST)
-    while at >= 0:
-        if match := _BASE64.match(text, at):
-            yield match
-            at = drawn.find(_SHORTEST, match.end())
-        else:
-            after = drawn.find(b" ", at)
-            at = drawn.find(_SHORTEST, after) if after >= 0 else -1
 
 
 def _spelled(run: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 
-from hermes_nb.safety.reading.characters import lowered
+from hermes_nb.safety.reading.patterns import lowered
 
 _MAIL = re.compile(
     r"(=(?:\?[A-Za-z0-9_-]{2,20}\?[BbQq]\?[!->@-~]{1,400}\?=(?:\s{1,4}(?==\?))?"

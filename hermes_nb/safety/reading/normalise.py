@@ -21,10 +21,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from hermes_nb.safety.reading import hangul, mail
-from hermes_nb.safety.reading.characters import characters, ranges
-
-Span = tuple[int, int]
-
+from hermes_nb.safety.reading.patterns import Span, characters, in_time, ranges
 
 Pieces = tuple[list[int], list[int], list[int]]
 
@@ -185,6 +182,7 @@ class _Folding(dict[int, str]):
     """What each character is folded to, worked out when it first appears."""
 
     def __missing__(self, code: int) -> str:
+        in_time()
         if len(self) >= _REMEMBERED:
             self.clear()
         folded = _fold(chr(code))

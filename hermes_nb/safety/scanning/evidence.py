@@ -5,22 +5,30 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain, islice
+from dataclasses import dataclass
+from itertools import accumulate, chain
 
 from hermes_nb.safety.language.acts import acts
+from hermes_nb.safety.language.lexicon import lexicon
 from hermes_nb.safety.language.rules import BLOCKS, MARKS, charset, mask, signs
 from hermes_nb.safety.language.standing import Standing
 from hermes_nb.safety.language.tagging import Tagged
-from hermes_nb.safety.reading.characters import characters, lowered, ranges
 from hermes_nb.safety.reading.encodings import CIPHERS, Decoded, deciphered, decoded
-from hermes_nb.safety.reading.normalise import Span, normalise
-from hermes_nb.safety.reading.signs import APART, Sign, crowds
-from hermes_nb.safety.reading.work import WORK, Work, bounded
+from hermes_nb.safety.reading.normalise import normalise
+from hermes_nb.safety.reading.patterns import (
+    Late,
+    Sign,
+    Span,
+    characters,
+    deadline,
+    in_time,
+    lowered,
+    ranges,
+    some,
+)
 from hermes_nb.safety.scanning.flows import flows
 from hermes_nb.safety.scanning.imitations import imitations
-from hermes_nb.safety.scanning.leaks import leaks
-from hermes_nb.safety.scanning.surface import traces
+from hermes_nb.safety.scanning.surface import hidden_elements, traces
 from hermes_nb.safety.scanning.threats import STRONG, threats
 
 
@@ -36,8 +44,7 @@ class Evidence:
 
 
 DENSE = "too_dense"
-"""The category of what was not read closely, because a text has too much that is dear to read, or
-is nothing but attacks."""
+"""The category of a text that could not be read in time, or is nothing but attacks."""
 _ATTACKS, _SPARSE = 24, 2_700
 """Places with signs from which on a text is nothing but attacks if they add up to a blocked one,
 and characters for each of them; of 285 honest texts none has more than three."""
@@ -45,20 +52,12 @@ _PLACE = 100
 """Characters within which signs count as one place: an order has several."""
 _DEEPEST = 4
 """How often what was decoded is decoded again; more layers than that are a finding themselves."""
-_ASSESSED = 60
-"""For how many passages of a layer the surroundings are read; others count as they stand."""
-_CLOSE = 60
-"""Characters between signs of a kind that count as one, among those that are not assessed."""
-_CROWD = 4_000
-"""Characters that such a crowd spans at most."""
 _TELLING = 2
 """How many words of an injection have to appear in a cipher for it to be undone."""
 _DECIPHERED = 12_000
 """Characters of each cipher that are undone; lines beyond are a finding as they are."""
 _LAST_LINE = 200
 """Characters of a last line that is read by itself where the rest is not."""
-_RUN, _READ = 60, 8
-"""Units of work for what is decoded, and characters of it for each further one."""
 _STRONG, _WEAK = 2.0, 0.5
 """What a threat counts: a strong one is marked where it stands, two weak ones are."""
 _DISGUISE = 1.0
@@ -67,16 +66,33 @@ _DISGUISE = 1.0
 Place = Callable[[int, int], Span]
 
 
-def evidence(text: str, work: Work | None = None) -> list[Evidence]:
-    """Return the evidence in a text, in its order; `work` is what may be done for it."""
-    work = work or Work(len(text))
-    token = WORK.set(work)
+def evidence(text: str) -> list[Evidence]:
+    """Return the evidence in a text, in its order: what was found of it in time."""
+    found: list[Evidence] = []
+    lexicon()  # made ready before the clock runs
     try:
-        found = [*invisible(text), *_layer(text, lambda start, end: (start, end), 0, work)]
-    finally:
-        WORK.reset(token)
+        with deadline(len(text)):
+            found.extend(invisible(text))
+            found.extend(_layer(text, lambda start, end: (start, end), 0))
+        places = {item.start // _PLACE for item in found}
+        attacked = len(places) >= max(_ATTACKS, len(text) // _SPARSE) and total(found) >= BLOCKS
+    except Late:
+        attacked = True
+    if attacked:
+        found.append(_withheld(text))
     found.sort(key=lambda item: (item.start, item.end, -item.score))
     return found
+
+
+def _withheld(text: str) -> Evidence:
+    """Return that nothing of a text is loaded.
+
+    A short last line is read by itself: it may say how a command ended.
+    """
+    end = text.rfind("\n")
+    if end <= 0 or len(text) - end > _LAST_LINE or evidence(text[end:]):
+        end = len(text)
+    return Evidence(DENSE, "unread", MARKS, 0, end)
 
 
 def total(found: Iterable[Evidence]) -> float:
@@ -102,36 +118,15 @@ def total(found: Iterable[Evidence]) -> float:
     return counted
 
 
-class _Tally:
-    """What was found in a text so far, until it is an attack beyond doubt."""
-
-    def __init__(self, size: int) -> None:
-        """Take the number of characters of the text."""
-        self._full = max(_ATTACKS, size // _SPARSE)
-        self._found: list[Evidence] = []
-        self._places: set[int] = set()
-
-    def settles(self, start: int, item: Evidence) -> bool:
-        """Add evidence that stands at a place of the text; say whether that is enough."""
-        self._found.append(item)
-        self._places.add(start // _PLACE)
-        if len(self._places) < self._full:
-            return False
-        self._full += self._full  # what does not add up now is asked about seldom
-        return total(self._found) >= BLOCKS
-
-
-def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence]:
+def _layer(text: str, place: Place, depth: int) -> Iterator[Evidence]:
     """Yield the evidence in a text that came out of `depth` encodings; `place` leads back."""
-    readable = bounded(text, work)
-    if (unread := work.skipped()) is not None:
-        yield _dense(place, unread, text)
-    view = normalise(readable)
-    lower = _lower(view.text)
-    words = Tagged(lower, work)
-    standing = Standing(lower, words)
-    hidden = sorted(concealed(lower))
-    tally = _Tally(len(text))
+    view = normalise(text)
+    lower = lowered(view.text)
+    words = Tagged(lower)
+    veiled, hidden = _hidden(lower)
+    standing = Standing(lower, words, veiled)
+    for start, end in _orders(lower, veiled):
+        yield Evidence("hidden_html", "short order", MARKS, *place(*view.span(start, end)))
     for sign in _meant(view.text, lower, words, standing):
         start, end = place(*view.span(sign.start, sign.end))
         score = sign.score
@@ -139,14 +134,8 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
         if index >= 0 and sign.start < hidden[index][1]:
             yield Evidence("hidden_html", "order", 0.5, start, end)
             score += _DISGUISE
-        item = Evidence(sign.category, sign.name, score, start, end)
-        yield item
-        if tally.settles(sign.start, item):
-            yield _dense(place, 0, text)
-            return
-    runs = _decoded(view.text, standing, work)
-    if (unread := work.skipped()) is not None:
-        yield _dense(place, view.span(unread, unread + 1)[0], text)
+        yield Evidence(sign.category, sign.name, score, start, end)
+    runs = _decoded(view.text, standing)
     runs += () if depth else _exchanged(view.text, words)
     spans = [place(*view.span(run.start, run.end)) for run in runs]
     for run, span in zip(runs, spans, strict=True):
@@ -156,32 +145,33 @@ def _layer(text: str, place: Place, depth: int, work: Work) -> Iterator[Evidence
         yield from (Evidence("encoded", "deep", 1, start, end) for start, end in spans)
     elif runs:
         inner, back = _together([run.text for run in runs], spans)
-        for item in _layer(inner, back, depth + 1, work):
+        for item in _layer(inner, back, depth + 1):
             score = item.score + (0 if depth else _DISGUISE)
             yield Evidence(item.category, item.sign, score, item.start, item.end)
 
 
-def _decoded(text: str, standing: Standing, work: Work) -> list[Decoded]:
-    """Return what the encoded runs of a text say, as far as there is work left for it."""
+def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
+    """Return the elements that a page does not show, and with them its comments."""
+    if "<" not in lower:
+        return [], []
+    veiled = [match.span() for match in hidden_elements()[0].finditer(lower)]
+    return veiled, sorted([*veiled, *(match.span() for match in _COMMENT.finditer(lower))])
+
+
+def _orders(lower: str, veiled: list[Span]) -> Iterator[Span]:
+    """Yield the hidden elements that say nothing but an order."""
+    order = hidden_elements()[1]
+    yield from (span for span in veiled if order.match(lower, *span))
+
+
+def _decoded(text: str, standing: Standing) -> list[Decoded]:
+    """Return what the encoded runs of a text say."""
     runs: list[Decoded] = []
-    for number, run in enumerate(decoded(text)):
-        if not work.spend(_RUN + len(run.text) // _READ):
-            work.skip(run.start)
-            break
-        if number >= _ASSESSED or not standing.example(run.start, run.end):
+    for run in decoded(text):
+        in_time()
+        if not standing.example(run.start, run.end):
             runs.append(run)
     return runs
-
-
-def _dense(place: Place, start: int, text: str) -> Evidence:
-    """Return that a layer is not read closely any more from `start` on.
-
-    A short last line is read by itself: it may say how a command ended.
-    """
-    end = text.rfind("\n")
-    if end <= start or len(text) - end > _LAST_LINE or evidence(text[end:]):
-        end = len(text)
-    return Evidence(DENSE, "unread", MARKS, place(start, start + 1)[0], place(end - 1, end)[1])
 
 
 def _together(texts: list[str], spans: list[Span]) -> tuple[str, Place]:
@@ -215,59 +205,23 @@ def _exchanged(text: str, words: Tagged) -> Iterator[Decoded]:
 def _meant(plain: str, lower: str, words: Tagged, standing: Standing) -> Iterator[Sign]:
     """Yield what rules and patterns find in a text and what stands there as an attack."""
     prose = chain(signs(words), acts(lower, words, standing))
-    found = chain(prose, traces(lower), leaks(lower), imitations(lower), _harm(plain))
-    for sign in islice(found, _ASSESSED):
+    found = chain(prose, traces(lower), imitations(lower), _harm(plain))
+    for sign in found:
+        in_time()
         if standing.meant(sign):
             yield sign
-    yield from _crowds(found)
 
 
 def _harm(text: str) -> Iterator[Sign]:
     """Yield what code in a text would do to whoever runs it."""
-    for threat in chain(threats(text), flows(text)):
+    for threat in threats(text):
         score = _STRONG if threat.weight >= STRONG else _WEAK
         yield Sign(threat.category, threat.rule, score, threat.start, threat.end)
-
-
-def _crowds(found: Iterable[Sign]) -> Iterator[Sign]:
-    """Yield signs, those of a kind that stand close together as one: a flood says a thing once."""
-    last: Sign | None = None
-    end = 0
-    for sign in found:
-        if last is not None:
-            near = sign.name == last.name and last.start <= sign.start <= end + _CLOSE
-            if near and sign.end - last.start < _CROWD:
-                end = max(end, sign.end)
-                continue
-            yield last if end == last.end else replace(last, end=end)
-        last, end = sign, sign.end
-    if last is not None:
-        yield last if end == last.end else replace(last, end=end)
-
-
-def _lower(text: str) -> str:
-    lower = lowered(text)
-    if len(lower) != len(text):  # a few capitals become two letters
-        return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-    return lower
+    for threat in flows(text, code=True):
+        yield Sign(threat.category, threat.rule, BLOCKS, threat.start, threat.end)
 
 
 _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
-_CONCEALING = re.compile(
-    r"<\w[^<>]{0,400}?(?:display\s{0,3}:\s{0,3}none|visibility\s{0,3}:\s{0,3}hidden|font-size\s{0,3}:\s{0,3}[01](?:px|pt|em)?\b"
-    r"|opacity\s{0,3}:\s{0,3}0(?:\.0\d?)?\b|color\s{0,3}:\s{0,3}(?:white|transparent|#fff\b|#ffffff)|\shidden\b|aria-hidden"
-    r"|(?:left|top|text-indent)\s{0,3}:\s{0,3}-\d{3,})[^<>]{0,400}>[^<]{0,4000}"
-)
-
-
-def concealed(lower: str) -> Iterator[Span]:
-    """Yield what a reader of the rendered text would not see: comments and hidden elements."""
-    if "<" not in lower:
-        return
-    for pattern in (_COMMENT, _CONCEALING):
-        for match in pattern.finditer(lower):
-            yield match.span()
-
 
 _TAGS = re.compile(
     "(?:\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f)|([\U000e0000-\U000e007f]{2,})"
@@ -288,8 +242,8 @@ def invisible(text: str) -> Iterator[Evidence]:
     here = characters(text)
     if not _TAG.isdisjoint(here):
         yield from _unseen("tags", 2, (m.span(1) for m in _TAGS.finditer(text) if m[1]))
-    for sign, score, some, pattern in _UNSEEN:
-        if not some.isdisjoint(here):
+    for sign, score, these, pattern in _UNSEEN:
+        if not these.isdisjoint(here):
             yield from _unseen(sign, score, (m.span() for m in pattern.finditer(text)))
     if not _JOINER.isdisjoint(here):
         inside = [m.span() for m in _INSIDE.finditer(text)]
@@ -312,5 +266,5 @@ _UNSEEN = (
 
 
 def _unseen(sign: str, score: float, places: Iterator[Span]) -> Iterator[Evidence]:
-    for start, end in chain(islice(places, APART), crowds(places)):
+    for start, end in some(places):
         yield Evidence("invisible", sign, score, start, end)

@@ -10,20 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
-from hermes_nb.safety.scanning.threats import PASSAGE, STRONG, WEAK, Threat
+from hermes_nb.safety.reading.patterns import in_time
+from hermes_nb.safety.scanning.threats import PASSAGE, STRONG, Threat
 
 _FENCE = re.compile(r"\n[ \t]*(```+|~~~+)[^\n]*")
 _SENSITIVE = r"\w{0,60}(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIALS?|DATABASE_URL|DSN)\b"
 _READS = re.compile(
-    rf"""(?x) environ(?:\.get\(|\[)\s*f?["'](?P<py>{_SENSITIVE})
-      | getenv\(\s*["'](?P<get>{_SENSITIVE})
-      | process\.env(?:\.|\[["'])(?P<js>{_SENSITIVE})
-      | \$\{{?(?P<sh>[A-Z]{_SENSITIVE})"""
+    rf"""(?x) environ(?:\.get\(|\[)\s*f?["'](?P<py>(?i:{_SENSITIVE}))
+      | (?:getenv|env::var)\(\s*["'](?P<get>(?i:{_SENSITIVE}))
+      | process\.env(?:\.|\[["'])(?P<js>(?i:{_SENSITIVE}))
+      | \$\{{?(?P<sh>[A-Z]{_SENSITIVE})
+      | (?:open|[Pp]ath|readFileSync|expanduser)\(\s*[^)\n]{{0,60}}
+        (?P<file>\.ssh/(?!\w{{1,40}}\.pub)|\.aws/|\.netrc|id_rsa\b(?!\.pub)|id_ed25519\b(?!\.pub)|/etc/shadow|\.git-credentials)"""
 )
-_SOURCES = ("environ", "getenv", "process.env", "$")
-"""One of these is in everything that reads from the environment."""
+_SOURCES = (
+    *("environ", "getenv", "process.env", "env::var", "$"),
+    *(".ssh", ".aws", ".netrc", "id_rsa", "id_ed25519", "/etc/shadow", ".git-cred"),
+)
+"""One of these is in everything that reads a secret."""
 _DUMPS = re.compile(
     r"dict\((?:os\.)?environ\)|\{\s*\*\*(?:os\.)?environ|environ\.(?:items|copy)\(\)"
     r"|json\.dumps\((?:os\.)?environ|JSON\.stringify\(process\.env\)|\.\.\.process\.env"
@@ -36,27 +41,24 @@ _ASSIGNS = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SENDS = re.compile(
-    r"(?:requests|httpx|session|client|aiohttp|axios|urllib3|http)\.(?:post|put|patch|request)\("
+    r"(?:requests|httpx|session|client|aiohttp|axios|urllib3|http)\.(?:post|put|patch|request|get)\("
     r"|\burlopen\(|\bRequest\(|\bfetch\(|\.sendall?\(|\bsendto\(|\.storbinary\("
 )
 _RESOLVES = re.compile(
     r"\b(?:dig|nslookup|gethostbyname|getaddrinfo|resolver\.(?:query|resolve))\b"
 )
 _HEADERS = re.compile(r"\b(?:headers|auth)\s*[=:]\s*(?:\{[^}]{0,300}\}|[\w.]+(?:\([^)]{0,100}\))?)")
+_USUAL = re.compile(
+    r"(?i)[\"']?\b(?:api_?key|key|appid|chat_id|user(?:name)?|login|e?mail"
+    r"|(?:client_|api_?|app_?)?(?:secret|password|passwd|pwd)|(?:access_|refresh_|auth_|api_)?token)"
+    r"[\"']?\s{0,3}[:=]\s{0,3}(?:(?:os\.)?(?:environ(?:\.get\(|\[)|getenv\(|process\.env(?:\.|\[))"
+    r"[^,)}\]\n]{1,80}[)\]]?|[\w.]{1,60})(?=\s{0,3}[,)}\n]|$)|api\.telegram\.org/bot\{[^}\n]{1,80}\}"
+)
+"""A secret under the name that a service asks for it by: how one logs in."""
 _REACH = 500
 """Characters behind the opening bracket of a call that are taken for its arguments."""
 _SERIALISES = re.compile(r"\b(?:json\.dumps|JSON\.stringify|pickle\.dumps|yaml\.dump)\(")
-_SENDERS = (
-    *(".post(", ".put(", ".patch(", ".request(", "urlopen(", "Request(", "fetch(", ".send"),
-    *("sendto(", ".storbinary("),
-)
-_RESOLVERS = ("dig", "nslookup", "gethostbyname", "getaddrinfo", "resolver.")
-_SERIALISERS = ("dumps(", "stringify(", "yaml.dump(")
-_LEAVES = (*_SENDERS, *_RESOLVERS, *_SERIALISERS)
-"""What is in everything that `_SENDS`, `_RESOLVES` and `_SERIALISES` find, and sooner found."""
 _SEVERAL = 2
-_MANY = 40
-"""Threats in one text after which the rest of it is one: no honest text holds as many."""
 
 
 @dataclass(slots=True)
@@ -102,20 +104,11 @@ class _Tainted:
 
 def flows(text: str, *, code: bool = False) -> Iterator[Threat]:
     """Yield how secrets leave, in the fenced blocks of a document or, with `code`, in all of it."""
-    if not (_holds(text, _SOURCES) and _holds(text, _LEAVES)):
+    if not _holds(text, _SOURCES):
         return
-    found = 0
-    read: dict[str, tuple[Threat, ...]] = {}  # a flood of blocks is one block many times
     for start, block in [(0, text)] if code else _blocks(text):
-        threats = read.get(block)
-        if threats is None:
-            threats = read[block] = tuple(islice(_in_block(block), _MANY))
-        for threat in threats:
-            found += 1
-            end = start + len(block) if found < _MANY else len(text)
-            yield replace(threat, start=start, end=end)
-            if found == _MANY:
-                return
+        for threat in _in_block(block):
+            yield replace(threat, start=start + threat.start, end=start + threat.end)
 
 
 def _holds(text: str, parts: tuple[str, ...]) -> bool:
@@ -139,31 +132,30 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _in_block(block: str) -> Iterator[Threat]:
-    if not (_holds(block, _LEAVES) and _holds(block, _SOURCES)):
-        return
     if not (_READS.search(block) or _DUMPS.search(block)):
         return
-    tainted = _Tainted()
+    tainted, at = _Tainted(), 0
     for statement in _statements(block):
+        in_time()
         if "grant_type" in statement:
             continue  # a client's secret on its way to the one who gave it out, for a token
         if match := _ASSIGNS.match(statement):
             tainted.assign(match[1], statement[match.end() :])
-        if _holds(statement, _LEAVES):
-            yield from _leaving(tainted, statement)
+        known = tainted.secrets or tainted.dumps or _holds(statement, _SOURCES)
+        for threat in _leaving(tainted, statement) if known else ():
+            at = max(at, block.find(statement.partition("\n")[0], at))
+            yield replace(threat, start=at, end=min(at + len(statement), len(block)))
 
 
 def _leaving(tainted: _Tainted, statement: str) -> Iterator[Threat]:
     """Yield what leaves with a statement."""
-    if sent := next(_sent(statement), ""):
+    if "(" in statement and (sent := next(_sent(statement), "")):
         yield from _judged(tainted, sent, statement)
-    if _holds(statement, _RESOLVERS) and _RESOLVES.search(statement):
+    if _RESOLVES.search(statement):
         carries = bool(tainted.secrets_in(statement)) or tainted.dumps_in(statement)
         if tainted.encodes(statement, carries=carries):
             yield _threat("encoded-lookup", STRONG, statement)
-    elif not (_holds(statement, _SERIALISERS) and _SERIALISES.search(statement)):
-        return
-    if len(tainted.secrets_in(statement)) >= _SEVERAL and _SERIALISES.search(statement):
+    if _SERIALISES.search(statement) and len(tainted.secrets_in(statement)) >= _SEVERAL:
         yield _threat("collected-secrets", STRONG, statement, "secret-access")
 
 
@@ -174,13 +166,13 @@ def _judged(tainted: _Tainted, sent: str, statement: str) -> Iterator[Threat]:
     elif tainted.encodes(sent, carries=bool(found)):
         yield _threat("encoded-secret-sent", STRONG, statement)
     elif found:
-        yield _threat("secret-sent", STRONG if len(found) >= _SEVERAL else WEAK, statement)
+        yield _threat("secret-sent", STRONG, statement)
 
 
 def _sent(statement: str) -> Iterator[str]:
     """Yield what a statement sends, without the headers of a request."""
     for match in _SENDS.finditer(statement):
-        yield _HEADERS.sub("", statement[match.end() : match.end() + _REACH])
+        yield _USUAL.sub("", _HEADERS.sub("", statement[match.end() : match.end() + _REACH]))
 
 
 def _statements(block: str) -> Iterator[str]:

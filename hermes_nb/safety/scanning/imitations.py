@@ -8,45 +8,17 @@ differ in a letter are too often two honest ones.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
-from hermes_nb.safety.reading.quick import matches
-from hermes_nb.safety.reading.signs import Sign
+from hermes_nb.safety.reading.patterns import Sign, spans
 
-_PACKAGES = (
-    "aiohttp ansible anthropic arrow asyncio attrs axios babel beautifulsoup4 bcrypt black"
-    " boto3 botocore bottle celery certifi cffi chardet charset-normalizer click colorama"
-    " commander coverage cryptography cython dateutil debug django docker dotenv electron eslint"
-    " express fastapi filelock flask gevent gunicorn httpx huggingface-hub idna importlib-"
-    " metadata ipykernel ipython isort jinja2 joblib jquery jsonschema jupyter jupyterlab keras"
-    " langchain lodash lxml markupsafe matplotlib minimist moment mongoose mypy networkx nodemon"
-    " notebook numpy openai opencv-python openpyxl packaging pandas paramiko passlib pillow"
-    " playwright plotly poetry prettier prometheus-client protobuf psutil psycopg2 pyarrow"
-    " pycparser pycryptodome pydantic pygments pyjwt pymongo pyparsing pytest python-dateutil"
-    " python-dotenv pytorch pyyaml react react-dom redis regex requests scikit-learn scipy"
-    " seaborn selenium sentencepiece sentry-sdk setuptools simplejson socketio sqlalchemy"
-    " starlette streamlit sympy tensorflow tokenizers torchvision tornado transformers tslib"
-    " twisted typescript ujson urllib3 uvicorn virtualenv webpack websocket websockets werkzeug"
-    " wheel winston yargs"
-).split()
-_WORDS = (
-    "accounting analysis analyzer archive assistant auditor backup browser builder calculator"
-    " calendar checker classifier cleaner client collector compiler compressor config"
-    " configuration connector converter coverage database dataset debugger deploy deployment"
-    " detector document documentation download editor email encoder extractor fetcher filter"
-    " finder formatter generator github gitlab helper importer inspector installer kubernetes"
-    " linter loader manager markdown merger metrics migration monitor notebook optimizer"
-    " organizer parser planner plotter postgres presentation printer processor profiler project"
-    " python reader refactor report reporter repository resolver review reviewer runner scanner"
-    " scheduler scraper search security server slack spreadsheet storage summarizer template"
-    " terraform tester testing tracker translator uploader validator viewer visualizer webapp"
-    " website weather workflow wrapper writer"
-).split()
 _SHORTEST = 5
 _INSTALLS = (
     r"\b(?:pip3?|pipx|uv|poetry|npm|pnpm|yarn|bun|conda|mamba)\s{1,3}(?:pip\s)?"
-    r"(?:install|add|i)\s([^\n|;&`#)]{1,300})"
+    r"(?:install|add|i)\s[^\n|;&`#)]{1,300}"
 )
 _NEEDS = ("install ", " add ", " i ")
 _PACKAGE = re.compile(r"(?<![^\s\"'])([a-z][a-z0-9._-]{3,60})(?=[\s\"'\[=<>~!@,]|$)")
@@ -57,16 +29,21 @@ _NAME = re.compile(
 
 def imitations(text: str) -> Iterator[Sign]:
     """Yield the names in a lower-case text that imitate well-known ones."""
-    if any(need in text for need in _NEEDS):
-        for command in matches(_INSTALLS, text):
-            for name in _PACKAGE.finditer(command[1]):
-                if name[1] in slips(" ".join(_PACKAGES)):
-                    start = command.start(1) + name.start(1)
-                    yield Sign("imitation", "package", 1, start, start + len(name[1]))
+    for start, end in spans(_INSTALLS, text, _NEEDS):
+        for name in _PACKAGE.finditer(text, start, end):
+            if name[1] in slips(_imitated("packages")):
+                yield Sign("imitation", "package", 1, *name.span(1))
     if (named := _NAME.match(text)) is not None:
-        known = slips(" ".join(_WORDS))
+        known = slips(_imitated("skills"))
         if any(word in known for word in re.split(r"[-_]", named[1])):
             yield Sign("imitation", "skill", 1, *named.span(1))
+
+
+@cache
+def _imitated(kind: str) -> str:
+    """Return names in one line, as `imitations.toml` has them."""
+    data = tomllib.loads(Path(__file__).with_name("imitations.toml").read_text(encoding="utf-8"))
+    return str(data[kind])
 
 
 @cache

@@ -10,16 +10,10 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.safety.reading.needs import Needs
-from hermes_nb.safety.reading.normalise import Span
-from hermes_nb.safety.reading.quick import spans
-from hermes_nb.safety.reading.signs import APART, Sign, crowds
-from hermes_nb.safety.reading.steps import Steps
-from hermes_nb.safety.reading.vocabulary import vocabulary
+from hermes_nb.safety.reading.patterns import Sign, Span, followed, some, spans
 
 _NAME = r"\w{0,40}(?:key|token|secret|passw|credential|pwd)\w{0,20}"
 _FILE = r"[~\w./-]{0,80}(?:\.env\b|id_rsa|id_ed25519|\.ssh/|\.aws/|\.netrc|/etc/(?:passwd|shadow))"
@@ -28,19 +22,10 @@ _FILE = r"[~\w./-]{0,80}(?:\.env\b|id_rsa|id_ed25519|\.ssh/|\.aws/|\.netrc|/etc/
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     category: str
+    name: str
     score: float
     needs: tuple[str, ...]
     pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """Things that are harmful together."""
-
-    category: str
-    score: float
-    needs: tuple[str, ...]
-    steps: Steps
 
 
 @cache
@@ -50,56 +35,42 @@ def _data() -> dict[str, list[dict[str, Any]]]:
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    """Return the patterns of `surface.toml`; one is compiled when a text first needs it."""
-    return tuple(
-        _Pattern(item["category"], item["score"], tuple(item["needs"]), item["pattern"])
-        for item in _data()["pattern"]
-    )
-
-
-@cache
-def _combinations() -> tuple[_Near, ...]:
-    """Return what `surface.toml` says is harmful together."""
-    return tuple(
-        _Near(
-            *(item["category"], item["score"], tuple(item["needs"])),
-            steps=Steps(
-                patterns=tuple(item["steps"]),
-                within=(item["within"],) * (len(item["steps"]) - 1),
-                barring=("\n" if item.get("line") else "",) * (len(item["steps"]) - 1),
-            ),
+    """Return the patterns of `surface.toml`, and of what it says is harmful together."""
+    found = []
+    for item in (*_data()["pattern"], *_data()["near"]):
+        steps = item.get("steps") or [item["pattern"]]
+        gaps = len(steps) - 1
+        barring = ["\n" if item.get("line") else ""] * gaps
+        pattern = followed(steps, [item.get("within", 0)] * gaps, barring)
+        found.append(
+            _Pattern(item["category"], steps[-1], item["score"], tuple(item["needs"]), pattern)
         )
-        for item in _data()["near"]
-    )
+    return tuple(found)
 
 
 @cache
-def _needs() -> tuple[Needs, Needs]:
-    """Return what the patterns and the combinations need."""
-    return Needs([each.needs for each in _patterns()]), Needs([e.needs for e in _combinations()])
+def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what a page does not show, each with what it says first, and which of that orders."""
+    (item,) = _data()["hidden"]
+    return re.compile(item["element"]), re.compile(item["order"])
 
 
-_PIPED = Steps(
-    patterns=(
-        r"(?:curl|wget)\b",
-        r"\|\s{0,4}(?:sudo\s+)?(?:env\s+)?(?:(?:ba|z|da|k)?sh|python3?|node|perl)\b",
+_DOWNLOADS = (
+    (
+        ("curl", "wget"),
+        r"(?:curl|wget)\b[^\n|]{0,300}?\|\s{0,4}(?:sudo\s+)?(?:env\s+)?(?:(?:ba|z|da|k)?sh\b"
+        r"|(?:python3?|node|perl)\b(?!\s+-(?:m\s+(?!code\b)|\w{0,3}[cenp]\b)"
+        r"(?![^\n]{0,300}\b(?:exec|eval|compile|system)\b)))",
     ),
-    within=(300,),
-    barring=("\n|",),
-)
-_SUBSTITUTED = (
-    ("<(", r"\b(?:bash|zsh|sh)\s+<\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
-    ("eval", r"\beval\s+[\"']?\$\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
-)
-"""What has to be there, and the download that an interpreter takes for a file or a command."""
-_INVOKED = Steps(
-    patterns=(
-        r"i(?<!\wi)(?:ex|nvoke-expression)\b",
+    (
+        ("iwr", "irm", "invoke-webrequest", "downloadstring"),
+        r"i(?<!\wi)(?:ex|nvoke-expression)\b[^\n]{0,40}?"
         r"(?:iwr|irm|invoke-webrequest|downloadstring)[^\n`]{0,200}",
     ),
-    within=(40,),
-    barring=("\n",),
+    (("<(",), r"\b(?:bash|zsh|sh)\s+<\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
+    (("eval",), r"\beval\s+[\"']?\$\(\s{0,3}(?:curl|wget)\b[^\n]{0,300}"),
 )
+"""What has to be there, and the download that an interpreter takes."""
 _VENDORS = re.compile(
     r"https://(?:sh\.rustup\.rs|get\.docker\.com|astral\.sh|bun\.sh|deno\.land|ollama\.com|get\.sdkman\.io"
     r"|deb\.nodesource\.com|install\.python-poetry\.org|get\.helm\.sh|starship\.rs|nixos\.org"
@@ -138,40 +109,24 @@ _FORGED = 3
 
 def traces(text: str) -> Iterator[Sign]:
     """Yield what looks like part of an attack in a lower-case, normalised text."""
-    patterns, combinations = _needs()
-    has = vocabulary(text).has
-    for known in map(_patterns().__getitem__, patterns.met(has)):
+    for known in _patterns():
         quotable = known.category == "role_hijack" and known.score < _FORGED
-        found = spans(known.pattern, text)
-        for start, end in chain(islice(found, APART), crowds(found)):
-            yield Sign(known.category, known.pattern, known.score, start, end, quotable=quotable)
-    for near in map(_combinations().__getitem__, combinations.met(has)):
-        for start, end in near.steps.places(text):
-            yield Sign(near.category, near.steps.patterns[-1], near.score, start, end)
+        for start, end in some(spans(known.pattern, text, known.needs)):
+            yield Sign(known.category, known.name, known.score, start, end, quotable=quotable)
     yield from _remote_code(text)
-    if any(map(text.__contains__, _TOOLS)):
-        yield from _sent(text)
+    yield from _sent(text)
 
 
 def _remote_code(text: str) -> Iterator[Sign]:
     """Yield downloads that go straight into an interpreter, counted by how they are ordered."""
-    found = [*_PIPED.places(text), *_INVOKED.places(text)]
-    for need, pattern in _SUBSTITUTED:
-        if need in text:
-            found += spans(pattern, text)
-    places = _apart(sorted(found))
-    for start, end in islice(places, APART):
+    found = [place for needs, pattern in _DOWNLOADS for place in spans(pattern, text, needs)]
+    for start, end in some(_apart(sorted(found))):
         before, command = text[max(0, start - _BEFORE) : start], text[start:end]
         score = 0.5
         score += 0.5 if "https://" not in command else 0
         score += 1 if _ORDERED.search(before) and not _VENDORS.search(command) else 0
         score += 1.5 if _SHADY.search(command) else 0
         score += 1 if before.rstrip("\"'`").endswith(_CALLS) else 0
-        yield Sign("remote_code", "piped", score, start, end)
-    for start, end in crowds(places):  # as bad as the worst one among them may be
-        crowd = text[max(0, start - _BEFORE) : end]
-        score = 1.0 + bool(_ORDERED.search(crowd)) + 1.5 * bool(_SHADY.search(crowd))
-        score += any(map(crowd.__contains__, _CALLS))
         yield Sign("remote_code", "piped", score, start, end)
 
 
@@ -186,15 +141,14 @@ def _apart(places: Iterable[Span]) -> Iterator[Span]:
 
 def _sent(text: str) -> Iterator[Sign]:
     """Yield requests that carry a secret anywhere but in a header, where it belongs."""
-    requests = spans(_COMMAND, text)
-    for start, end in chain(islice(requests, APART), crowds(requests)):
+    for start, end in some(spans(_COMMAND, text, _TOOLS)):
         request = text[start:end]
         if text[start - 1 : start] == "`":
             request = request.partition("`")[0]  # where the code ends that it is set in
         request = _HEADER.sub(" ", request)
         found = _SENT_SECRET.search(request)
-        if found is None:
-            continue
+        if found is None or "grant_type" in request:
+            continue  # nothing, or a client's secret on its way to the one who gave it out
         usual = _USUAL_PARAMETER.sub(" ", request)
         if _SENT_SECRET.search(usual) is None and _SHADY.search(request) is None:
             continue

@@ -321,11 +321,7 @@ def test_a_result_survives_its_journey(result):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "{}",
-        '{"usage": 3}',
-        '{"status": "x", "usage": {}}',
+        *("", "[]", "{}", '{"usage": 3}', '{"status": "x", "usage": {}}'),
         '{"status": "done", "usage": {"x": 1}}',
     ],
 )
@@ -406,7 +402,8 @@ def test_a_stop_takes_back_what_a_pool_had_not_begun(store):
             task = asyncio.create_task(fanout.run())
             while set(states(fanout).values()) != {"running"}:
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.2)
+            while pool._work_queue.qsize() < len(inputs):
+                await asyncio.sleep(0.01)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task

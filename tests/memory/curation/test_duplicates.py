@@ -1,43 +1,16 @@
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from hermes_nb.memory.curation.duplicates import duplicate_of, same_fact
 from hypothesis import given
 from hypothesis import strategies as st
 
-SAME = [
-    ("User prefers dark mode", "The user prefers dark mode."),
-    ("User likes dark mode", "User prefers dark mode"),
-    ("The project uses Python 3.11 and pytest", "Project uses Python 3.11 with pytest"),
-    ("Project uses pytest for tests", "The project uses pytest for testing"),
-    ("Do not use sudo with docker", "Don't use sudo for Docker"),
-    ("Uses numpy, pandas, polars and scipy", "uses pandas, numpy, polars, scipy"),
-    ("Prefers answers with code examples", "Prefers answers that include code examples"),
-    ("- likes dark-mode UIs", "Likes dark mode UI"),
-    ("tabs  over\n spaces", "Tabs over spaces."),
-    ("Tests run in CI", "`Tests run in CI`"),
-]
-DIFFERENT = [
-    ("The server listens on port 8080", "The server listens on port 9090"),
-    ("python 3.11 is installed", "python 3.12 is installed"),
-    ("The offset is 5 by default", "The offset is -5 by default"),
-    ("Alice likes tea in the morning", "Bob likes tea in the morning"),
-    ("Use sudo for docker", "Do not use sudo for docker"),
-    ("Codes with tests", "Codes without tests"),
-    ("Feature X is enabled in prod", "Feature X is disabled in prod"),
-    ("The production database is in eu-west", "The staging database is in eu-west"),
-    ("User prefers tabs over spaces", "User prefers spaces over tabs"),
-    ("Frontend calls backend", "Backend calls frontend"),
-    ("Migrate data from A to B", "Migrate data from B to A"),
-    ("Project in C", "Project in C++"),
-    ("Limit: a < b", "Limit: a > b"),
-    ("API_KEY is set in prod", "api_key is set in prod"),
-    ("All tests must pass", "Only tests must pass"),
-    ("The server was on AWS", "The server is on AWS"),
-    ("User wants a new black dog", "User has a new black dog"),
-]
+FACTS = json.loads(Path(__file__).with_name("facts.json").read_text(encoding="utf-8"))
+SAME, DIFFERENT = FACTS["same"], FACTS["different"]
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)

@@ -41,16 +41,8 @@ def test_cleaning_is_idempotent_and_storable(text):
     st.lists(
         st.sampled_from(
             [
-                "# Head",
-                "word",
-                "- bullet",
-                "  nested",
-                "",
-                "```",
-                "1. one",
-                "a *b* c",
-                "> quote",
-                "| t |",
+                *("# Head", "word", "- bullet", "  nested", "", "```", "1. one", "a *b* c"),
+                *("> quote", "| t |"),
             ]
         )
     )
@@ -64,12 +56,7 @@ def test_hand_written_markdown_loses_no_word(lines):
 def test_hand_written_markdown_is_its_paragraphs_and_bullets():
     text = "# Notes\n\n- likes tea\n  - green\n- uses vim\n\nA text,\ntwo lines.\n\n## More\nx\n"
     assert parse(text.encode()).entries == (
-        "# Notes",
-        "- likes tea\n  - green",
-        "- uses vim",
-        "A text,\ntwo lines.",
-        "## More",
-        "x",
+        *("# Notes", "- likes tea\n  - green", "- uses vim", "A text,\ntwo lines.", "## More", "x"),
     )
     assert not parse(text.encode()).canonical
 

@@ -28,12 +28,9 @@ def mounts(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "network"),
     [
-        ("/etc/notebook.db", False),
-        ("/home/ana/.hermes/notebook.db", True),
-        ("/home/local/notebook.db", False),
-        ("/homework/notebook.db", False),
-        ("/mnt/with blank/notebook.db", True),
-        ("/over/notebook.db", True),
+        *(("/etc/notebook.db", False), ("/home/ana/.hermes/notebook.db", True)),
+        *(("/home/local/notebook.db", False), ("/homework/notebook.db", False)),
+        *(("/mnt/with blank/notebook.db", True), ("/over/notebook.db", True)),
         ("/ntfs/notebook.db", False),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from pathlib import Path
 
 import pytest
 from hermes_nb.core.errors import FailureKind, ModelError
@@ -68,106 +69,13 @@ def test_interleaved_calls_come_apart(order, seed):
     assert calls_of(merged) == expected
 
 
-ODD = {
-    "one index, other ids": (
-        [piece(0, "a", "f", "{}"), piece(0, "b", "g", '{"x":1}')],
-        [("a", "f", {}), ("b", "g", {"x": 1})],
-    ),
-    "one index, other ids, in pieces": (
-        [
-            piece(0, "a", "f", ""),
-            piece(0, None, None, '{"x":'),
-            piece(0, None, None, "1}"),
-            piece(0, "b", "f", ""),
-            piece(0, None, None, "{}"),
-        ],
-        [("a", "f", {"x": 1}), ("b", "f", {})],
-    ),
-    "no index": (
-        [
-            piece(None, "a", "f", ""),
-            piece(None, None, None, '{"x":1}'),
-            piece(None, "b", "g", "{}"),
-        ],
-        [("a", "f", {"x": 1}), ("b", "g", {})],
-    ),
-    "neither index nor id": (
-        [
-            piece(None, None, "f", '{"x":'),
-            piece(None, None, None, "1}"),
-            piece(None, None, "g", "{}"),
-        ],
-        [("call_1", "f", {"x": 1}), ("call_2", "g", {})],
-    ),
-    "neither index nor id, whole calls of one name": (
-        [piece(None, None, "f", '{"x":1}'), piece(None, None, "f", '{"x":2}')],
-        [("call_1", "f", {"x": 1}), ("call_2", "f", {"x": 2})],
-    ),
-    "one index, no ids, whole calls of one name": (
-        [piece(0, "", "f", '{"x":1}'), piece(0, "", "f", '{"x":2}')],
-        [("call_1", "f", {"x": 1}), ("call_2", "f", {"x": 2})],
-    ),
-    "side by side in one chunk": (
-        [
-            chunk(
-                {
-                    "tool_calls": [
-                        {"function": {"name": "f", "arguments": "{}"}},
-                        {"function": {"name": "f", "arguments": '{"x":2}'}},
-                    ]
-                }
-            )
-        ],
-        [("call_1", "f", {}), ("call_2", "f", {"x": 2})],
-    ),
-    "the id in every chunk": (
-        [piece(0, "a", "f", '{"x"'), piece(0, "a", None, ":1}")],
-        [("a", "f", {"x": 1})],
-    ),
-    "another id in every chunk, the name once": (
-        [piece(0, "a", "f", '{"x"'), piece(0, "b", None, ":1}")],
-        [("a", "f", {"x": 1})],
-    ),
-    "the name in every chunk": (
-        [piece(0, "a", "f", '{"x"'), piece(0, "a", "f", ":1}")],
-        [("a", "f", {"x": 1})],
-    ),
-    "the name in pieces": (
-        [piece(0, "a", "read_", ""), piece(0, None, "file", ""), piece(0, None, None, "{}")],
-        [("a", "read_file", {})],
-    ),
-    "duplicate ids": (
-        [piece(0, "a", "f", "{}"), piece(1, "a", "g", "{}"), piece(2, "a", "h", "{}")],
-        [("a", "f", {}), ("call_2", "g", {}), ("call_3", "h", {})],
-    ),
-    "ids that look like ours": (
-        [piece(0, "", "f", "{}"), piece(1, "call_1", "g", "{}")],
-        [("call_1_2", "f", {}), ("call_1", "g", {})],
-    ),
-    "arguments as an object": ([piece(0, "a", "f", {"x": 1})], [("a", "f", {"x": 1})]),
-    "no arguments": ([piece(0, "a", "f")], [("a", "f", {})]),
-    "an empty object first": (
-        [piece(0, "a", "f", "{}"), piece(0, None, None, '{"x":1}')],
-        [("a", "f", {"x": 1})],
-    ),
-    "an escaped quote at a seam": (
-        [piece(0, "a", "f", '{"x":"\\'), piece(0, None, None, '"}{"}'), piece(1, "b", "g", "{}")],
-        [("a", "f", {"x": '"}{'}), ("b", "g", {})],
-    ),
-    "the old form": (
-        [
-            chunk({"function_call": {"name": "f", "arguments": '{"x":'}}),
-            chunk({"function_call": {"arguments": "1}"}}),
-        ],
-        [("call_1", "f", {"x": 1})],
-    ),
-    "no name": ([piece(0, "a", None, "{}")], []),
-}
+NUMBERED = json.loads(Path(__file__).with_name("odd_numbering.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("chunks", "expected"), ODD.values(), ids=ODD)
-def test_odd_numbering(chunks, expected):
-    assert calls_of([*chunks, chunk(finish="tool_calls")]) == expected
+@pytest.mark.parametrize("odd", NUMBERED.values(), ids=NUMBERED)
+def test_odd_numbering(odd):
+    chunks = [*map(chunk, odd["deltas"]), chunk(finish="tool_calls")]
+    assert calls_of(chunks) == [tuple(each) for each in odd["calls"]]
 
 
 def test_calls_count_whatever_the_finish_reason_says():
@@ -193,18 +101,9 @@ def test_arguments_that_did_not_arrive_whole_are_a_problem(ending):
 
 def test_odd_chunks_are_ignored():
     odd = [
-        None,
-        3,
-        [],
-        {},
-        {"choices": []},
-        {"choices": None},
-        {"choices": [None]},
-        {"choices": [{}]},
-        {"choices": [{"delta": None}]},
-        chunk({"content": None}),
-        chunk({"tool_calls": None}),
-        chunk({"tool_calls": [None, 3]}),
+        *(None, 3, [], {}, {"choices": []}, {"choices": None}, {"choices": [None]}),
+        *({"choices": [{}]}, {"choices": [{"delta": None}]}, chunk({"content": None})),
+        *(chunk({"tool_calls": None}), chunk({"tool_calls": [None, 3]})),
         chunk({"tool_calls": [{"index": "x", "function": None}]}),
         chunk({"content": [None, {"type": "text", "text": "b"}]}),
     ]

@@ -100,12 +100,9 @@ def test_streamed_calls():
 
 CALL = ToolCall(id="call_1", name="read_file", arguments={"path": "ä"}, text='{"path": "ä"}')
 CONVERSATION = (
-    Message.system("You are “Hermes”."),
-    Message.user("look", images=[Image("QUJD")]),
-    Message.assistant("", calls=[CALL]),
-    Message.tool(CALL, 'text "quoted" \\ \n\t €😀'),
-    Message.assistant("half", interrupted=True),
-    Message.user("go on"),
+    *(Message.system("You are “Hermes”."), Message.user("look", images=[Image("QUJD")])),
+    *(Message.assistant("", calls=[CALL]), Message.tool(CALL, 'text "quoted" \\ \n\t €😀')),
+    *(Message.assistant("half", interrupted=True), Message.user("go on")),
 )
 
 
@@ -325,11 +322,8 @@ def test_a_web_page_is_named():
 @pytest.mark.parametrize(
     "reply",
     [
-        ServerReply([]),
-        ServerReply([DONE]),
-        ServerReply([b"data: nonsense\n\n", DONE]),
-        ServerReply([event(chunk()), b"data: {broken\n\n", DONE]),
-        document(b"garbage"),
+        *(ServerReply([]), ServerReply([DONE]), ServerReply([b"data: nonsense\n\n", DONE])),
+        *(ServerReply([event(chunk()), b"data: {broken\n\n", DONE]), document(b"garbage")),
         document({"status": "ok"}),
     ],
 )

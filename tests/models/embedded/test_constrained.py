@@ -234,11 +234,8 @@ def test_the_conversation_takes_the_form_of_the_examples():
     said = (Message.user("How many?"), *exchange(), Message.assistant('344 "rows"\n'))
     sent = Constrained(lambda: [TABLE]).messages(request(*said, Message.user("more")))
     assert texts(sent)[-5:] == [
-        "How many?",
-        '{"run_python": "len(df)"}',
-        "Result: 344",
-        '{"reply": "344 \\"rows\\"\\n"}',
-        "more",
+        *("How many?", '{"run_python": "len(df)"}', "Result: 344"),
+        *('{"reply": "344 \\"rows\\"\\n"}', "more"),
     ]
     assert {message.role for message in sent} == {"system", "user", "assistant"}
 
@@ -259,13 +256,7 @@ def test_long_results_and_questions_are_cut():
 def test_of_the_notebooks_context_only_new_variables_stay():
     other = "- other: DataFrame 3 x 1 (a int64)"
     context = [
-        "[Notebook context]",
-        "Notebook: a.ipynb",
-        "Variables:",
-        LINE,
-        other,
-        "Cells:",
-        "1 x",
+        *("[Notebook context]", "Notebook: a.ipynb", "Variables:", LINE, other, "Cells:", "1 x")
     ]
     text = "\n".join(["How many?", *context])
     sent = Constrained(lambda: [TABLE]).messages(request(Message.user(text)))

@@ -45,11 +45,7 @@ def model(weights):
 
 
 def run_python() -> Tool:
-    schema = {
-        "type": "object",
-        "properties": {"code": {"type": "string"}},
-        "required": ["code"],
-    }
+    schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
     return Tool(
         name="run_python",
         description="run code",
@@ -135,12 +131,7 @@ def test_a_whole_turn_with_a_tool(model):
             return [event async for event in events]
 
     asyncio.run(turn())
-    assert [message.role for message in agent.messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    assert [message.role for message in agent.messages] == "user assistant tool assistant".split()
     assert agent.messages[2].text == "391" and "391" in agent.messages[3].text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall
@@ -42,67 +43,16 @@ def calls_in(text):
     return [(call.name, dict(call.arguments)) for call in read(text)[1].calls]
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ('<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>', [("f", {"a": 1})]),
-        ('<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>', [("f", {})]),
-        ('<tool_call>{"name": "f", "parameters": {"a": 1}}', [("f", {"a": 1})]),
-        ('<tool_call>{"arguments": {"a": "}"}, "name": "f"}</tool_call>', [("f", {"a": "}"})]),
-        ("<tool_call>{'name': 'f', 'arguments': {'a': True,}}</tool_call>", [("f", {"a": True})]),
-        ('<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', [("f", {"a": 1})]),
-        ('<tool_call>[{"name": "f"}, {"name": "look"}]</tool_call>', [("f", {}), ("look", {})]),
-        ('<tool_call>{"name": "nobody", "arguments": {}}</tool_call>', [("nobody", {})]),
-        (
-            '<tool_call>{"type": "function", "function": {"name": "f"}}</tool_call>',
-            [("f", {})],
-        ),
-        ("<tool_call>call:f{a: 1}</tool_call>", [("f", {"a": 1})]),
-        ("<|tool_call>call:f{a: 1}<tool_call|>", [("f", {"a": 1})]),
-        ('call:f{"a": 1}', [("f", {"a": 1})]),
-        (
-            'call:f{path: "x y", n: 3, deep: {k: [1, 2]}}',
-            [("f", {"path": "x y", "n": 3, "deep": {"k": [1, 2]}})],
-        ),
-        ("call:f{}", [("f", {})]),
-        ("I call call:look{} now", [("look", {})]),
-        ('```json\n{"name": "f", "arguments": {"a": "```"}}\n```', [("f", {"a": "```"})]),
-        ('```json\n[{"name": "f", "arguments": {}}]\n```', [("f", {})]),
-        ('```tool_call\n{"name": "f", "arguments": {}}\n```', [("f", {})]),
-        ('```\n<tool_call>{"name": "f", "arguments": {}}</tool_call>\n```', [("f", {})]),
-        ('<tool_call>{"name": "f", "arguments": {}}</tool_call>' * 3, [("f", {})] * 3),
-    ],
-)
+SAID = json.loads(Path(__file__).with_name("text_calls.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("text", "calls"), SAID["calls"])
 def test_calls_in_every_format(text, calls):
-    assert calls_in(text) == calls
-    assert calls_in(f"Let me see.\n\n{text}\n\nDone.") == calls
+    for said in (text, f"Let me see.\n\n{text}\n\nDone."):
+        assert [list(call) for call in calls_in(said)] == calls
 
 
-PROSE = [
-    "use the <tool_call> tag to call a tool",
-    "between <tool_call> and </tool_call> stands JSON",
-    'write `<tool_call>{"name": "f", "arguments": {}}</tool_call>` to call it',
-    "the tag `<tool_call>` and the form `call:name{}`",
-    "<tool_call>{ see below }",
-    "<tool_call>{}</tool_call>",
-    "the call:name{…} form, and call: me later {maybe}",
-    "recall:f{} and call:hover{color: red} in css",
-    'an example:\n```json\n{"name": "Ada", "age": 36}\n```\n',
-    '```json\n{"name": "nobody", "arguments": {}}\n```',
-    '```json\n{"name": "f"}\n```',
-    '```json\n{"arguments": {}}\n```',
-    '```json\n[1, 2, {"name": "f", "arguments": {}}]\n```',
-    '```python\nprint({"name": "f", "arguments": {}})\n```',
-    '```xml\n<tool_call>{"name": "tool_name", "arguments": {}}</tool_call>\n```',
-    'in text {"name": "f", "arguments": {}} it is only JSON',
-    'inline ```json {"name": "f", "arguments": {}}``` code',
-    "a <tool_ca",
-    "``",
-    "",
-]
-
-
-@pytest.mark.parametrize("text", PROSE)
+@pytest.mark.parametrize("text", SAID["prose"])
 def test_prose_about_calls_is_shown_as_it_is(text):
     for sizes in ((None,), (1,), (3, 5)):
         shown, reading = read(text, sizes)
@@ -187,24 +137,9 @@ def written_calls(draw):
 
 PIECES = st.sampled_from(
     [
-        "Hello",
-        " ",
-        "\n",
-        "a < b",
-        "<tool_call> tag",
-        "`<tool_call>`",
-        "<",
-        "<tool",
-        "call:",
-        "call:x",
-        "{",
-        "}",
-        "é",
-        "**bold**",
-        "x = {1: 2}",
-        "\n```python\nx = 1\n```\n",
-        "recall:f",
-        "I'd say",
+        *("Hello", " ", "\n", "a < b", "<tool_call> tag", "`<tool_call>`", "<", "<tool", "call:"),
+        *("call:x", "{", "}", "é", "**bold**", "x = {1: 2}", "\n```python\nx = 1\n```\n"),
+        *("recall:f", "I'd say"),
     ]
 )
 NAMED = re.compile(r"call:\s?[\w.-]+\s?\{")
@@ -229,26 +164,9 @@ ANYTHING = st.lists(
     PIECES
     | st.sampled_from(
         [
-            "<tool_call>",
-            "</tool_call>",
-            '{"name": "f", "arguments": {',
-            "}}",
-            '"',
-            "'",
-            "call:f{",
-            ":",
-            ",",
-            "```json\n",
-            "```",
-            "[",
-            "]",
-            '"arguments"',
-            "\\",
-            "`",
-            "f",
-            '{"a"',
-            "<|tool_call>",
-            "\n",
+            *("<tool_call>", "</tool_call>", '{"name": "f", "arguments": {', "}}", '"', "'"),
+            *("call:f{", ":", ",", "```json\n", "```", "[", "]", '"arguments"', "\\", "`", "f"),
+            *('{"a"', "<|tool_call>", "\n"),
         ]
     )
     | written_calls().map(lambda pair: pair[0]),
@@ -269,22 +187,10 @@ def test_the_reading_does_not_depend_on_the_cutting(text, sizes):
 @pytest.mark.parametrize(
     "unit",
     [
-        "<tool_call",
-        "<tool_call>",
-        "<tool_call>{",
-        '<tool_call>{"',
-        '<tool_call>{"a":',
-        "call:f{a:",
-        "```json\n{",
-        "\n```json\n[",
-        "<",
-        "`",
-        "<tool_call>[",
-        "{",
+        *("<tool_call", "<tool_call>", "<tool_call>{", '<tool_call>{"', '<tool_call>{"a":'),
+        *("call:f{a:", "```json\n{", "\n```json\n[", "<", "`", "<tool_call>[", "{"),
         '<tool_call>{"name":"f","arguments":"" x',
-        '<tool_call>{"name":"f","arguments":"" x</tool_call>',
-        '<tool_call>{"a":[\'',
-        " ",
+        *('<tool_call>{"name":"f","arguments":"" x</tool_call>', '<tool_call>{"a":[\'', " "),
     ],
 )
 @pytest.mark.parametrize("size", [7, 60_000])

@@ -176,32 +176,7 @@ def test_any_outputs_are_found_again(tmp_path_factory, values, ascii_only, piece
 
 # old formats and ids
 
-OLD = {
-    "metadata": {"name": "old"},
-    "nbformat": 3,
-    "nbformat_minor": 0,
-    "worksheets": [
-        {
-            "metadata": {},
-            "cells": [
-                {"cell_type": "heading", "level": 2, "metadata": {}, "source": ["Old"]},
-                {
-                    "cell_type": "code",
-                    "collapsed": False,
-                    "input": ["1+1\n", "2"],
-                    "language": "python",
-                    "metadata": {},
-                    "outputs": [
-                        {"output_type": "pyout", "prompt_number": 4, "text": ["2"]},
-                        {"output_type": "display_data", "png": "iVBORw0KGgo=", "json": '{"a": 1}'},
-                        {"output_type": "pyerr", "ename": "E", "evalue": "v", "traceback": ["t"]},
-                    ],
-                    "prompt_number": 4,
-                },
-            ],
-        }
-    ],
-}
+OLD = json.loads(Path(__file__).with_name("nbformat3.json").read_text(encoding="utf-8"))
 
 
 def test_nbformat_3_is_read_through_a_copy(tmp_path):

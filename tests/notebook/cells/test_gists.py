@@ -15,13 +15,10 @@ def name(cell_id):
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("df.shape", "df.shape"),
-        ("import os; os.getcwd()", "import os; os.getcwd()"),
+        *(("df.shape", "df.shape"), ("import os; os.getcwd()", "import os; os.getcwd()")),
         ("import pandas as pd\nfrom a import b\n\n# mean\ndf.mean()", "df.mean() …"),
         ("%matplotlib inline\nplt.plot(x)\nplt.show()", "plt.plot(x) …"),
-        ("import a\nimport b", "import a …"),
-        ("", ""),
-        ("x = '\u202e'", "x = '\\u202e'"),
+        *(("import a\nimport b", "import a …"), ("", ""), ("x = '\u202e'", "x = '\\u202e'")),
     ],
 )
 def test_code_is_told_by_what_it_does(code, told):

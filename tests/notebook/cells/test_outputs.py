@@ -6,6 +6,7 @@ import base64
 import struct
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 from hermes_nb.notebook.cells.outputs import (
@@ -88,15 +89,11 @@ def test_repeats_are_counted_right(lines):
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("10%\r50%\r100%\n", "100%\n"),
-        ("loading...\rdone", "doneing..."),
-        ("a\r\nb\r\n", "a\nb\n"),
-        ("12\b3", "13"),
+        *(("10%\r50%\r100%\n", "100%\n"), ("loading...\rdone", "doneing...")),
+        *(("a\r\nb\r\n", "a\nb\n"), ("12\b3", "13")),
         ("\x1b[31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07", "red link"),
-        ("\x1b[2K\rnew", "new"),
-        ("same\n" * 40, "same … (repeated 40 times)\n"),
-        ("twice\ntwice\n", "twice\ntwice\n"),
-        ("a\n\n\n\n\n\nb", "a\n\n\nb"),
+        *(("\x1b[2K\rnew", "new"), ("same\n" * 40, "same … (repeated 40 times)\n")),
+        *(("twice\ntwice\n", "twice\ntwice\n"), ("a\n\n\n\n\n\nb", "a\n\n\nb")),
         ("nul\0 and \ud800", "nul and \ufffd"),
     ],
 )
@@ -107,12 +104,8 @@ def test_terminal_text(text, result):
 @pytest.mark.parametrize(
     "text",
     [
-        "a" * 1_000_000 + "\rb" * 500_000,
-        "\x1b[" * 1_000_000,
-        "\x1b[" + "1" * 2_000_000,
-        ("\x1b]" + "a" * 3000) * 600,
-        "x\n" * 1_000_000,
-        "a\b" * 1_000_000,
+        *("a" * 1_000_000 + "\rb" * 500_000, "\x1b[" * 1_000_000, "\x1b[" + "1" * 2_000_000),
+        *(("\x1b]" + "a" * 3000) * 600, "x\n" * 1_000_000, "a\b" * 1_000_000),
         "\0\ud800" * 1_000_000,
     ],
 )
@@ -146,32 +139,7 @@ def test_html_tables_become_rows():
 
 # --- errors
 
-TRACE = """\x1b[31m-----------\x1b[39m
-\x1b[31mKeyError\x1b[39m      Traceback (most recent call last)
-\x1b[36mFile ~/.venv/lib/python3.11/site-packages/pandas/core/indexes/base.py:3641, in get_loc(k)
-   3640 try:
--> 3641     return self._engine.get_loc(casted_key)
-
-KeyError: 'q'
-
-The above exception was the direct cause of the following exception:
-
-KeyError       Traceback (most recent call last)
-Cell In[3], line 2
-      1 import pandas
-----> 2 load(df)
-
-File ~/work/loading.py:12, in load(df)
-     11 def load(df):
----> 12     return df['q']
-
-File ~/.venv/lib/python3.11/site-packages/pandas/core/frame.py:4378, in __getitem__(self, key)
--> 4378     indexer = self.columns.get_loc(key)
-
-File ~/.venv/lib/python3.11/site-packages/pandas/core/indexes/base.py:3648, in get_loc(k)
--> 3648     raise KeyError(key) from err
-
-KeyError: 'q'"""
+TRACE = Path(__file__).with_name("traceback.txt").read_text(encoding="utf-8").removesuffix("\n")
 
 
 def test_an_error_keeps_the_users_frames_and_the_last():

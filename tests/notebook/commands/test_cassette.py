@@ -9,25 +9,11 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.deck import Deck, Shelf, shelf_for
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.commands.table import find, perform
-from hermes_nb.notebook.resident import Resident, TurnFailed
+from hermes_nb.notebook.resident import TurnFailed
 from hermes_nb.testing import normalise
 
 from tests.loopback import Loopback, stream, text_chunks
-
-
-class Kernel:
-    """A resident in a directory of its own."""
-
-    def __init__(self, shell):
-        self.resident = Resident(shell, say=lambda _: None)
-
-    def ask(self, prompt):
-        return asyncio.run(self.resident.ask(prompt))
-
-    def __call__(self, line):
-        command, words = find(line)
-        return asyncio.run(perform(command, self.resident, words))
+from tests.notebook.desks import Desk
 
 
 @pytest.fixture
@@ -37,7 +23,7 @@ def kernel(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(work)
     monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(tmp_path / "tape.jsonl"))
     monkeypatch.delenv("HERMES_NB_CASSETTE", raising=False)
-    kernel = Kernel(shell)
+    kernel = Desk(shell)
     yield kernel
     kernel.resident.close()
 
@@ -86,6 +72,20 @@ def test_it_records_lists_and_prunes(kernel, server, tmp_path):
     assert told.startswith("1 recordings")
     assert "1 used, 0 not" in kernel("cassette")
     assert len(server.bodies) == 2
+
+
+def test_an_edited_answer_fails_the_turn_until_it_is_accepted(kernel, server, tmp_path):
+    kernel("cassette record")
+    kernel.ask("one")
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text(tape.read_text().replace("Answer 1", "Answer 9"))
+    kernel("cassette replay")
+    kernel("new")
+    with pytest.raises(TurnFailed, match=r"line \d: the answer was edited"):
+        kernel.ask("one")
+    assert "1 edited answers of" in kernel("cassette accept")
+    kernel("new")
+    assert kernel.ask("one") == "Answer 9."
 
 
 def test_a_miss_fails_the_turn_and_is_shown_in_full(kernel, server):

@@ -52,11 +52,8 @@ def refusal(status, text):
 @pytest.mark.parametrize(
     ("names", "wanted"),
     [
-        (("m",), "m"),
-        (("models/gemini-x",), "gemini-x"),
-        (("llama3:latest",), "llama3"),
-        (("a/b",), "a/b:free"),
-        (("whatever",), ""),
+        *((("m",), "m"), (("models/gemini-x",), "gemini-x"), (("llama3:latest",), "llama3")),
+        *((("a/b",), "a/b:free"), (("whatever",), "")),
     ],
 )
 def test_a_model_that_is_served(found, names, wanted):

@@ -113,11 +113,8 @@ def test_events_of_children_that_are_not_known_are_left_out():
 def test_a_terminal_prints_a_line_a_child(capsys):
     view = TerminalView(Transcript(model="m"))
     for event in (
-        TurnStarted(1),
-        MessageAdded(Message.user("go")),
-        ToolStarted(CALL),
-        ChildStarted("1", 1, "count"),
-        ChildFinished("1", 1, "done", 2.0, used(3)),
+        *(TurnStarted(1), MessageAdded(Message.user("go")), ToolStarted(CALL)),
+        *(ChildStarted("1", 1, "count"), ChildFinished("1", 1, "done", 2.0, used(3))),
         ToolFinished(CALL, "ok", 2.0),
     ):
         view(event)

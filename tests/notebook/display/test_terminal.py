@@ -156,13 +156,9 @@ def test_an_answer_is_drawn_as_markdown(terminal):
     shown.send("%hermes which is heaviest?")
     shown.until("In [3]:")
     assert shown.answer()[:-1] == [
-        "Gentoo is heaviest",
-        "See the plot (https://plots.example/1.png) of mass:",
-        "species     n",
-        "─────────────",
-        "Gentoo    123",
-        '  df.groupby("species")["mass"].mean()',
-        " • one",
+        *("Gentoo is heaviest", "See the plot (https://plots.example/1.png) of mass:"),
+        *("species     n", "─────────────", "Gentoo    123"),
+        *('  df.groupby("species")["mass"].mean()', " • one"),
         r" • two \x1b[31mred\x1b[0m [red]markup[/red]",
     ]
     assert re.fullmatch(r"✓ [\d.]+ s · .*1 request · 10 in · 5 out", shown.answer()[-1])

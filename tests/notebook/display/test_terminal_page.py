@@ -19,16 +19,8 @@ from hypothesis import strategies as st
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 HOSTILE = st.text(max_size=60) | st.sampled_from(
     [
-        "\x1b[2J\x1b]0;title\x07",
-        "</details>",
-        "<details><summary>",
-        "<code>",
-        "</code></b>",
-        "| a |\n|---|",
-        "```",
-        "&#27;[31m",
-        "[red]x[/red]",
-        "\u202egnp",
+        *("\x1b[2J\x1b]0;title\x07", "</details>", "<details><summary>", "<code>", "</code></b>"),
+        *("| a |\n|---|", "```", "&#27;[31m", "[red]x[/red]", "\u202egnp"),
     ]
 )
 
@@ -96,15 +88,7 @@ def test_one_column_gives_way_before_a_table_becomes_a_list(read):
 def test_folds_are_open_and_indented(read):
     inner = folded("inside", code_block("x = 1", "python"))
     assert read(f"Before.\n\n{folded('2 *calls*', inner)}\n\n<sub>✓ 1.0 s</sub>") == [
-        "Before.",
-        "",
-        "▾ 2 *calls*",
-        "",
-        "  ▾ inside",
-        "",
-        "      x = 1",
-        "",
-        "✓ 1.0 s",
+        *("Before.", "", "▾ 2 *calls*", "", "  ▾ inside", "", "      x = 1", "", "✓ 1.0 s")
     ]
 
 

@@ -105,12 +105,9 @@ def test_a_shrunk_array_fits_and_keeps_its_mean(rows, columns, longest):
     ("array", "told"),
     [
         (np.zeros((2, 2), "int64"), "floats from 0 to 1"),
-        (np.array([[0.0, 7.5]]), "scale them"),
-        (np.array([[np.inf, 0.0]]), "scale them"),
-        (np.zeros(5), "no picture"),
-        (np.zeros((2, 2, 9), "uint8"), "no picture"),
-        (np.zeros((0, 2), "uint8"), "no pixels"),
-        (np.array([["a"]]), "no picture"),
+        *((np.array([[0.0, 7.5]]), "scale them"), (np.array([[np.inf, 0.0]]), "scale them")),
+        *((np.zeros(5), "no picture"), (np.zeros((2, 2, 9), "uint8"), "no picture")),
+        *((np.zeros((0, 2), "uint8"), "no pixels"), (np.array([["a"]]), "no picture")),
     ],
 )
 def test_an_array_that_is_no_picture_says_what_to_do(array, told):

@@ -14,18 +14,13 @@ same_shell = settings(suppress_health_check=[HealthCheck.function_scoped_fixture
 @pytest.mark.parametrize(
     ("prompt", "text"),
     [
-        ("n is $`n`.", "n is 42."),
-        ("$`n``n`", "42`n`"),
-        ("$` n + 1 `$`n`", "4342"),
+        *(("n is $`n`.", "n is 42."), ("$`n``n`", "42`n`"), ("$` n + 1 `$`n`", "4342")),
         ("it says $`word`", "it says \\d+ {x!r} $`n`"),
         ("$`2 ** 0.5`, $`None`, $`True`", "1.4142135623730951, None, True"),
-        ("$`{'a': 1}['a']`", "1"),
-        ("escaped $$`n`", "escaped $`n`"),
-        ("three $$$`n`", "three $$`n`"),
-        ("open $`n", "open $`n"),
+        *(("$`{'a': 1}['a']`", "1"), ("escaped $$`n`", "escaped $`n`")),
+        *(("three $$$`n`", "three $$`n`"), ("open $`n", "open $`n")),
         ("two lines $`n\n`", "two lines $`n\n`"),
-        ("empty $`` and plain `n` and $n and ${n} and {n}", None),
-        ("", ""),
+        *(("empty $`` and plain `n` and $n and ${n} and {n}", None), ("", "")),
     ],
 )
 def test_what_becomes_of_a_prompt(shell, prompt, text):

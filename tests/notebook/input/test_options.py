@@ -87,10 +87,7 @@ def test_a_turn_without_an_answer_binds_nothing(magics, shell):
 
 def test_a_turn_keeps_to_its_budget_and_says_which(magics, shell, capsys):
     big = Usage(input=9_000, output=10, requests=1, cost=0.4)
-    step = Reply(
-        message=Message.assistant(calls=[ToolCall(id="a", name="list_files")]),
-        usage=big,
-    )
+    step = Reply(message=Message.assistant(calls=[ToolCall(id="a", name="list_files")]), usage=big)
     model = plays(magics, step, "never")
     line(magics, "--max-cost 0.5 --into x", "Look around")
     turn = last_turn()
@@ -278,12 +275,9 @@ def test_a_misspelt_option_is_named(magics, text, told):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("skills shwo", "%hermes skills show"),
-        ("memory udno", "%hermes memory undo"),
-        ("cassette recrod", "%hermes cassette record"),
-        ("panel memroy", "%hermes panel memory"),
-        ("compress --udno", "%hermes compress --undo"),
-        ("statsu", "%hermes status"),
+        *(("skills shwo", "%hermes skills show"), ("memory udno", "%hermes memory undo")),
+        *(("cassette recrod", "%hermes cassette record"), ("panel memroy", "%hermes panel memory")),
+        *(("compress --udno", "%hermes compress --undo"), ("statsu", "%hermes status")),
     ],
 )
 def test_a_misspelt_word_suggests_the_nearest(text, told):

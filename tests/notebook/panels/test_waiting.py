@@ -49,8 +49,8 @@ def test_it_is_listed_with_what_it_would_do_and_where_it_came_from(resident):
     assert "report.ipynb" in told
     assert "plots" not in told
     assert "# plots" in skills(resident, "pending 3")
-    assert "3 things wait for your approval" in memory(resident, "")
-    assert "`%hermes memory pending` and `%hermes skills pending`" in skills(resident, "")
+    assert "2 notes wait: keep `%hermes memory approve 1 2`" in memory(resident, "")
+    assert "1 change of skills waits: keep `%hermes skills approve 3`" in skills(resident, "")
 
 
 def test_numbers_are_approved_rejected_and_reworded(resident):
@@ -66,6 +66,16 @@ def test_numbers_are_approved_rejected_and_reworded(resident):
     )
     memory(resident, "approve 5 Has 2 cats.")
     assert resident.knowledge.memory.entries("user") == ["Has 2 cats."]
+
+
+def test_all_of_a_kind_are_kept_or_dropped_at_once(resident):
+    wait_for(resident, "Likes tea.", "Uses pandas.")
+    assert "undo" in memory(resident, "approve all")
+    assert resident.knowledge.memory.entries("memory") == ["Likes tea.", "Uses pandas."]
+    assert "dropped" in skills(resident, "reject all")
+    assert resident.workshop.approvals.waiting() == []
+    with pytest.raises(ConfigError, match="nothing waits"):
+        memory(resident, "approve all")
 
 
 @pytest.mark.parametrize("words", ["approve", "approve x", "reject", "approve 9", "pending 9"])

@@ -361,7 +361,8 @@ def ask(tools, use):
     return ask
 
 
-def test_the_user_approves_what_will_happen(ask, use, path):
+def test_the_user_approves_what_will_happen(ask, use, path, monkeypatch):
+    monkeypatch.chdir(path.parent)
     use("notebook_outline")
     assert ask("edit_cell", id="load-c", old="20", new="30\u202e") == [
         "--- cell 1 load-code code [1] ---\n@@ -1,2 +1,2 @@\n-x = 20\n+x = 30\\u202e\n x"
@@ -375,7 +376,9 @@ def test_the_user_approves_what_will_happen(ask, use, path):
         "new code cell behind use-title [2] '# Use':\na\nb"
     ]
     assert ask("move_cell", id="use-code") == ["move use-code [4] 'y = x + 1 print(y)' to the top"]
-    assert ask("run_notebook", "deny", path="x.ipynb")[0] == "path: x.ipynb"
+    whole = ask("run_notebook", "deny", path=path.name)[0]
+    assert whole.startswith(f"{path.name}, in a fresh kernel:")
+    assert "y = x + 1" in whole and "print(y)" in whole
     assert len(sources(path)) == 5
 
 

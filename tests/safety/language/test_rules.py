@@ -5,22 +5,22 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hermes_nb.safety.language.alphabet import alphabet
-from hermes_nb.safety.language.lexicon import lexicon, words
-from hermes_nb.safety.language.rules import RULES, applicable, charset, compiled, rules, signs
+from bench.lexicon import words
+from hermes_nb.safety.language.lexicon import lexicon
+from hermes_nb.safety.language.rules import applicable, charset, row, rules, signs, tables
 from hermes_nb.safety.language.standing import Standing
-from hermes_nb.safety.language.tagging import Tagged
+from hermes_nb.safety.language.tagging import Tagged, alphabet
 from hermes_nb.safety.reading.normalise import fold
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def applies(rule, text):
-    return compiled(rule).search(Tagged(text).tags) is not None
+    return row(rule).search(Tagged(text).tags) is not None
 
 
 def test_every_rule_can_apply():
-    assert len(rules()) == len(RULES)
+    assert len(rules()) == len(tables()["rules"])
     with pytest.raises(ValueError, match="no word is in 'NONSENSE'"):
         charset("NONSENSE")
 
@@ -131,7 +131,7 @@ def vocabulary():
 def sentences(draw):
     """Return words such as rules ask for, in their order, with others between or one missing."""
     words = []
-    for _, _, text in draw(st.lists(st.sampled_from(RULES), min_size=1, max_size=4)):
+    for _, _, text in draw(st.lists(st.sampled_from(tables()["rules"]), min_size=1, max_size=4)):
         for element in text.split():
             names = element.strip("!?").split("|")
             if names[0][0].isalpha() and draw(st.integers(0, 15)):
@@ -148,7 +148,7 @@ def test_no_rule_is_left_out_that_would_match(text):
     tried = {rule.text for rule in applicable(words.present())}
     for rule in rules():
         if rule.text not in tried:
-            assert not compiled(rule.text).search(words.tags), rule.text
+            assert not row(rule.text).search(words.tags), rule.text
 
 
 def test_every_rule_is_tried_on_the_words_it_asks_for():
@@ -156,5 +156,5 @@ def test_every_rule_is_tried_on_the_words_it_asks_for():
     for rule in rules():
         elements = [each for each in rule.text.split() if each[0].isalpha() and each[-1] != "?"]
         tagged = Tagged(" ".join(first[element.split("|")[0]] for element in elements))
-        assert compiled(rule.text).search(tagged.tags)
+        assert row(rule.text).search(tagged.tags)
         assert rule in applicable(tagged.present())

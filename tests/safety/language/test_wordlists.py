@@ -1,14 +1,14 @@
 import json
 
 import pytest
-from hermes_nb.safety.language.lexicon import LONGEST_STEM, TABLE, Lexicon, lexicon, words
-from hermes_nb.safety.language.wordlists import table
+from bench.lexicon import table, words
+from hermes_nb.safety.language.lexicon import DISGUISED, LONGEST_STEM, TABLE, Lexicon, lexicon
 from hermes_nb.safety.reading.normalise import fold
 from hypothesis import given
 from hypothesis import strategies as st
 
 SOME = {
-    "en": dict.fromkeys(lexicon().sizes, "ignore"),
+    "en": dict.fromkeys(DISGUISED, "ignore"),
     "de": {"IGNORE": "missacht* übergeh*", "SECRET": "schlüssel"},
     "vi": {"SECRET": "mật_khẩu đóng"},
     "zh": {"FORGET": "忘记 忘", "ALL": "忘记所有"},
@@ -21,7 +21,7 @@ def some():
 
 
 def test_the_table_is_what_the_lists_say():
-    message = "run `python -m hermes_nb.safety.language.wordlists`"
+    message = "run `make lexicon`"
     assert json.loads(TABLE.read_text(encoding="utf-8")) == table(words()), message
 
 

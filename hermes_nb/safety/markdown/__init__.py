@@ -1,1 +1,0 @@
-"""Markdown taken apart and cleaned, sign by sign."""

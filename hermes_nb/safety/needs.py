@@ -1,0 +1,140 @@
+"""What a command says that it wants: what it does in plain words, and what it could not do without.
+
+No boundary: it makes a question readable, proposes the profile that the command would run in, and
+spares a read-only sandbox the commands that could only fail there.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from posixpath import basename, join, normpath
+
+from hermes_nb.safety.destruction import Rough, bare, rough_commands
+from hermes_nb.safety.places import python
+from hermes_nb.safety.programs import known_commands
+from hermes_nb.safety.protected import secret_name
+
+
+class Need(enum.Enum):
+    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all."""
+
+    WRITE = "write"
+    GIT = "git"
+    ENVIRONMENT = "environment"
+    NETWORK = "network"
+    HOME = "home"
+    CREDENTIALS = "credentials"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a command is seen to want; `deed` is "" if nothing of it is known."""
+
+    deed: str = ""
+    needs: frozenset[Need] = frozenset()
+
+
+_WRITES = re.compile(
+    r"\b(?:rmtree|os\.system|popen|subprocess|execSync|child_process|shutil|to_csv|to_parquet"
+    r"|savefig|write_text|write_bytes|open\([^)]{0,200}['\"][wax]|rm|unlink|truncate|mkfs|delete"
+    r"|drop\s{1,9}(?:table|database)|eval|chmod|chown)\b|-exec(?:dir)?\b.{0,100}\b(?:rm|mv|sh|bash)\b"
+    r"|--(?:in-?place|output|write|fix|delete|execute|replace|pre|filter|checkpoint-action"
+    r"|compress-prog|use-compress-program|hostname-bin|open-files-in-pager)\b"
+)
+_NETWORK = re.compile(
+    r"\b(?:urllib|requests|urlopen|socket|httpx|curl|wget|nc|ssh|http\.server)\b|/dev/(?:tcp|udp)/"
+)
+_ELSE = re.compile(r"LD_PRELOAD|\bPATH=|\b(?:pkexec|nsenter|unshare|chroot|sysctl|systemd-run)\b")
+_HARMLESS_TARGET = re.compile(r"/dev/(null|stderr|stdout)|/tmp/.*|&?[0-9-]*")
+_MOST_COMMANDS = 100
+_MOST_WORDS = 300
+_LISTED = 2
+_LONGEST = 40
+"""Characters of a name that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    verbs: frozenset[str]
+    needs: frozenset[Need]
+    deed: str
+
+
+@cache
+def _rows() -> dict[str, list[_Row]]:
+    out: dict[str, list[_Row]] = {}
+    for told in known_commands()["wants"]:
+        needs = frozenset(map(Need, told["needs"].split()))
+        row = _Row(frozenset(told.get("verbs", "").split()), needs, told.get("deed", ""))
+        for name in told["programs"].split():
+            out.setdefault(name, []).append(row)
+    return out
+
+
+def wanted(command: str, *, workspace: Path, home: Path) -> Wanted:
+    """Return what a command says that it wants, in time that grows with its length only."""
+    deeds: list[str] = []
+    needs: set[Need] = set()
+    for deed, more in _seen(command, workspace, home):
+        deeds += [deed] if deed else []
+        needs |= more
+    return Wanted(deeds[0] if deeds else "", frozenset(needs))
+
+
+def _seen(command: str, workspace: Path, home: Path) -> Iterator[tuple[str, frozenset[Need]]]:
+    looked_at: set[str] = set()
+    for rough in islice(rough_commands(command), _MOST_COMMANDS):
+        yield from _by_name(rough)
+        for operator, path in rough.writes:
+            if not _HARMLESS_TARGET.fullmatch(path) and not (operator == ">&" and path.isdigit()):
+                yield f"it writes to {path!r}", frozenset({Need.WRITE})
+        new = [word for word in dict.fromkeys(rough.words) if word not in looked_at]
+        looked_at.update(new[: _MOST_WORDS - len(looked_at)])
+        for word in new[:_MOST_WORDS]:
+            yield from _by_place(word, str(workspace), str(home))
+    text = unicodedata.normalize("NFKC", command)
+    for pattern, need in ((_WRITES, Need.WRITE), (_NETWORK, Need.NETWORK), (_ELSE, Need.WRITE)):
+        if pattern.search(text):
+            yield "", frozenset({need})
+
+
+def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
+    first = basename(rough.words[0]) if rough.words else ""
+    name, *rest = bare(rough.words, _rows().keys()) or [""]
+    for program in dict.fromkeys((first, basename(name))):
+        for row in _rows().get(program, ()):
+            verb = next((word for word in rest if word in row.verbs), "")
+            if verb or not row.verbs:
+                deed = row.deed.format(_listed(rest), name=program, verb=verb)
+                yield deed, row.needs
+                break
+
+
+def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, frozenset[Need]]]:
+    """Yield that a word names a secret, or what is in the home and not in the workspace."""
+    path = re.sub(r"^(~|\$HOME|\$\{HOME\})(?=/|$)", home, word.partition("=")[2] or word)
+    if secret_name(PurePosixPath(path).parts):
+        yield f"{word[:_LONGEST]!r} may hold secrets", frozenset({Need.CREDENTIALS})
+    elif path.startswith(("/", "../")):
+        full = normpath(join(workspace, path))
+        inside = full.startswith(f"{workspace}/") or full == workspace
+        shown = Path(full).parent.resolve().is_relative_to
+        if any(map(shown, python())):
+            return
+        if full.startswith(f"{home}/." if inside else f"{home}/") and full != home:
+            yield f"{word[:_LONGEST]!r} is in your home", frozenset({Need.HOME})
+
+
+def _listed(operands: Sequence[str]) -> str:
+    names = [each for each in operands if each and not each.startswith("-")]
+    shown = [each if len(each) <= _LONGEST else f"{each[:_LONGEST]}…" for each in names[:_LISTED]]
+    if len(names) > _LISTED:
+        shown = [", ".join(shown), f"{len(names) - _LISTED} more"]
+    return " and ".join(shown) or "something"

@@ -1,0 +1,412 @@
+"""Runs a command so that it cannot do more than its profile says: bubblewrap, else Landlock.
+
+What a command sees are the system's programs, this Python and the workspace without its secrets; it
+has a private /tmp, processes of its own and no network. Home, /run, /var and other users' files are
+not there at all. A profile adds to that. Which level works here is found by running a command once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import marshal
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hermes_nb.safety import bubblewrap, confine
+from hermes_nb.safety.environment import child_environment
+from hermes_nb.safety.later import (
+    Snapshot,
+    Taken,
+    find_later,
+    give_back,
+    runs_later,
+    take_back,
+)
+from hermes_nb.safety.places import (
+    Level,
+    LevelName,
+    NoSandboxError,
+    Plan,
+    Profile,
+    caches,
+    editable,
+    identity,
+    landlock_rules,
+    python,
+    python_writable,
+    threads,
+    ways,
+)
+from hermes_nb.safety.protected import Survey, survey, why_secret
+
+__all__ = [
+    "HOME_SHOWN",
+    "Launch",
+    "Level",
+    "NoSandboxError",
+    "Profile",
+    "Snapshot",
+    "Taken",
+    "give_back",
+    "hidden",
+    "level",
+    "prepare",
+    "take_back",
+    "watch_later",
+]
+
+MOST_HIDDEN = 500
+"""Secrets of a workspace that are hidden one by one; each is a mount."""
+MOST_FIXED = 200
+"""What runs later and is mounted read-only; what is beyond is put back afterwards."""
+MOST_EDITABLE = 20
+"""Folders installed in place that a sandbox shows."""
+HOME_SHOWN = (".local", ".config", ".condarc", ".matplotlib")
+"""Hidden entries of a home that may be read with it, but for the secrets in them."""
+_LIMITS = {"nofile": 4096, "core": 0}
+_READ_LIMITS = {"fsize": 256 << 20, "nofile": 1024, "nproc": 256, "core": 0, "cpu": 300}
+_PROCESSES = 4096
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+
+
+@dataclass(slots=True)
+class Launch:
+    """How to start a confined command: its descriptors go to the child; `close` it afterwards."""
+
+    command: list[str]
+    environment: dict[str, str]
+    descriptors: list[int] = field(default_factory=list)
+    temporary: str = ""
+    level: LevelName = "none"
+    fixed: tuple[str, ...] = ()
+    """What the command cannot change, for `watch_later`."""
+    started: int = -1
+    """Where bubblewrap tells the number of the inner process."""
+
+    def kill(self, pid: int) -> None:
+        """Kill what runs inside of `pid`, which then ends and leaves no zombie."""
+        if self.started < 0:
+            return
+        with suppress(OSError, ValueError):
+            inner = int(json.loads(os.read(self.started, 4096))["child-pid"])
+            parent = Path(f"/proc/{inner}/stat").read_text("utf-8").rpartition(")")[2].split()[1]
+            if int(parent) == pid:
+                os.kill(inner, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close descriptors and remove the temporary directory; a second time does nothing."""
+        for number in (*self.descriptors, *([self.started] if self.started >= 0 else [])):
+            os.close(number)
+        self.descriptors, self.started = [], -1
+        temporary, self.temporary = self.temporary, ""
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def __del__(self) -> None:
+        """Close what nobody took: the turn was stopped while it was prepared in a thread."""
+        self.close()
+
+
+def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
+    command: Sequence[str],
+    profile: Profile,
+    *,
+    workspace: Path,
+    directory: Path,
+    home: Path,
+    visible: Sequence[str] = (),
+    extra: Mapping[str, str] | None = None,
+    use: str = "",
+    abi: int = 99,
+) -> Launch:
+    """Return how to run `command` under a profile; raise `NoSandboxError` where that cannot be.
+
+    `visible` are paths outside that may be read; what is secret there is not. `use` and `abi`
+    choose a lower level.
+    """
+    if Profile.OUTSIDE in profile:
+        return Launch(list(command), child_environment() | dict(extra or {}))
+    name = use or level().name
+    written = [str(workspace.absolute()), str(home.absolute()), *visible, *editable()]
+    workspace, directory = workspace.resolve(), directory.resolve()
+    if name == "none":
+        message = f"there is no sandbox here: {level().why}"
+        raise NoSandboxError(message)
+    if not directory.is_relative_to(workspace) or workspace == Path(workspace.anchor):
+        message = "only a folder below the root can be a workspace, and commands start inside of it"
+        raise NoSandboxError(message)
+    plan = _planned(profile, workspace, directory, home.resolve(), visible)
+    plan = replace(plan, ways=ways([*written, sys.executable, sys.prefix, sys.base_prefix]))
+    environment = _environment(plan) | dict(extra or {})
+    if name == "bubblewrap":
+        launch = _by_bubblewrap(command, plan, environment)
+    else:
+        launch = _by_landlock(command, plan, environment, min(abi, confine.landlock_abi()))
+    launch.level = "bubblewrap" if name == "bubblewrap" else "landlock"
+    return launch
+
+
+def _planned(
+    profile: Profile, workspace: Path, directory: Path, home: Path, visible: Sequence[str]
+) -> Plan:
+    own = _hidden(workspace, home)
+    outside = [Path(os.path.realpath(path)) for path in visible]
+    outside = [path for path in outside if path.exists() and not path.is_relative_to(workspace)]
+    masks = list(own.secrets)
+    for path in outside:
+        if why := _refused(path, workspace, home):
+            message = f"{str(path)!r} cannot be shown inside of a sandbox: {why}"
+            raise NoSandboxError(message)
+        masks += _hidden(path, home).secrets if path.is_dir() else ()
+    for path in (Path(os.path.realpath(each)) for each in editable()[:MOST_EDITABLE]):
+        there = any(map(path.is_relative_to, (str(workspace), *python())))
+        if there or _refused(path, path, home):
+            continue
+        found = survey(path, home=home, seconds=0.05)
+        if found.complete:
+            outside.append(path)
+            masks += [mask for mask in found.secrets if not workspace.is_relative_to(mask)]
+    readable_home = Profile.HOME in profile
+    if readable_home and not home.is_relative_to(workspace):
+        masks += _of_home(home, workspace)
+    writes, later = Profile.WORKSPACE in profile, None
+    if writes:
+        later = find_later(workspace, environment=Profile.ENVIRONMENT in profile)
+        later.files = [name for name in later.files if not _by_git(Path(name), profile)]
+    return Plan(
+        workspace=workspace,
+        directory=directory,
+        home=home,
+        visible=tuple(map(str, outside)),
+        masks=tuple(dict.fromkeys(masks)),
+        writes=writes,
+        git=Profile.GIT in profile,
+        network=Profile.NETWORK in profile,
+        readable_home=readable_home,
+        writable=(*python_writable(), *caches(home)) if Profile.ENVIRONMENT in profile else (),
+        fixed_folders=tuple(later.folders[:MOST_FIXED]) if later else (),
+        fixed_files=tuple(later.files[:MOST_FIXED]) if later else (),
+    )
+
+
+def _by_git(path: Path, profile: Profile) -> bool:
+    """Say that git may change a file, as a checkout does; it is looked at afterwards."""
+    own = ".git" in path.parts
+    return not own and (Profile.GIT in profile or path.name in (".gitattributes", ".gitmodules"))
+
+
+def _hidden(root: Path, home: Path) -> Survey:
+    found = survey(root, home=home)
+    if not found.complete:
+        message = f"{str(root)!r} is too large or too slow to look for secrets in it"
+        raise NoSandboxError(message)
+    if len(found.secrets) > MOST_HIDDEN:
+        message = f"{str(root)!r} has more than {MOST_HIDDEN} secrets, sockets and pipes to hide"
+        raise NoSandboxError(message)
+    return found
+
+
+def _refused(path: Path, workspace: Path, home: Path) -> str:
+    if path in (home, *home.parents) or path in workspace.parents:
+        return "it holds the home or the workspace"
+    if path.is_relative_to(home) and any(
+        part.startswith(".") for part in path.relative_to(home).parts[:1]
+    ):
+        return "it is a hidden folder of the home"
+    return why_secret(path)
+
+
+def _of_home(home: Path, workspace: Path) -> list[str]:
+    """Return what is hidden of a home that may be read: what hides itself, and what is known.
+
+    Homes are too large to be looked through before a command, so a secret with a usual name deep
+    inside of one may be missed.
+    """
+    open_ = [home / name for name in HOME_SHOWN]
+    found = [path for path in survey(home, home=home).secrets if Path(path) not in open_]
+    for place in open_:
+        found += survey(place, home=Path("/")).secrets if place.is_dir() else ()
+    masks = [path for path in found if not workspace.is_relative_to(path)]
+    return sorted(masks, key=lambda path: path.count("/"))[:MOST_HIDDEN]
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """Return what a confined command knows of this process's environment."""
+    kept = child_environment()
+    for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMP", "TEMP"):
+        kept.pop(name, None)
+    home = str(plan.home) if plan.readable_home or plan.writable else "/tmp"  # noqa: S108 - its own
+    own = {
+        "HOME": home,
+        "TMPDIR": "/tmp",  # noqa: S108 - its own
+        "PWD": str(plan.directory),
+        "MPLBACKEND": "agg",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "HERMES_NB_SANDBOX": "1",
+    }
+    if not plan.writes:
+        own |= {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_CONFIG_PARAMETERS": "'safe.directory=*'",
+        }
+    return kept | own | (identity(plan.home) if plan.git else {})
+
+
+def _domains(plan: Plan) -> list[int]:
+    """Return the socket families; names of sockets are the network's, so not both."""
+    unix = [_UNIX] if plan.writes and not plan.network else []
+    return [_INET, _INET6, _NETLINK, *unix]
+
+
+def _limits(plan: Plan) -> dict[str, int]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if plan.writes:
+        return _LIMITS | {"data": memory * 9 // 10, "nproc": _PROCESSES}
+    return _READ_LIMITS | {"data": memory // 2}
+
+
+def _descriptor(content: bytes, name: str) -> int:
+    number = os.memfd_create(name)
+    os.write(number, content)
+    os.lseek(number, 0, os.SEEK_SET)
+    os.set_inheritable(number, True)  # noqa: FBT003 - the standard library's
+    return number
+
+
+def _by_bubblewrap(command: Sequence[str], plan: Plan, environment: dict[str, str]) -> Launch:
+    program = bubblewrap.program()
+    seccomp = confine.filter_program(domains=_domains(plan), abi=None)
+    filter_number = _descriptor(seccomp, "filter")
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    nobody = not plan.writes and not plan.network and bubblewrap.without_user_namespace()
+    limits = _limits(plan)
+    if os.getuid() == 0 and not nobody:
+        limits.pop("nproc")  # never root's
+    args = bubblewrap.arguments(plan, nobody=nobody)
+    args += ["--info-fd", str(writing), "--seccomp", str(filter_number), "--"]
+    args += bubblewrap.inside(limits, nobody=nobody)
+    choom = shutil.which("choom", path=bubblewrap.SYSTEM_PATH)
+    fixed = (*plan.fixed_folders, *plan.fixed_files)
+    first = [choom, "-n", "1000", "--"] if choom else []
+    return Launch(
+        [*first, program, *args, *command],
+        environment,
+        [filter_number, writing],
+        fixed=tuple(path for path in fixed if not (plan.git and path.endswith("/.git"))),
+        started=reading,
+    )
+
+
+def _by_landlock(
+    command: Sequence[str], plan: Plan, environment: dict[str, str], abi: int
+) -> Launch:
+    if plan.network or plan.writable:  # installing needs modes and times, which are refused
+        what = "the network" if plan.network else "installing packages"
+        message = f"Landlock does not carry {what}; outside of the sandbox it can be run"
+        raise NoSandboxError(message)
+    temporary = tempfile.mkdtemp(prefix="hermes-confined-")
+    try:
+        rules = landlock_rules(plan, temporary)
+        nobody = os.getuid() == 0 and not plan.writes
+        if nobody:
+            os.chown(temporary, confine.NOBODY, confine.NOBODY)
+        limits = _limits(plan)
+        limits["nproc"] += threads(os.getuid()) if not nobody else 0
+        spec = {
+            "abi": abi,
+            "rules": rules,
+            "limits": limits,
+            "filter": confine.filter_program(domains=[], abi=abi),
+            "nobody": nobody,
+        }
+        number = _descriptor(marshal.dumps(spec), "spec")
+    except (OSError, ValueError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise NoSandboxError(str(error)) from error
+    starter = [sys.executable, "-I", "-S", str(Path(confine.__file__)), str(number)]
+    own = {"TMPDIR": temporary} | ({"HOME": temporary} if environment["HOME"] == "/tmp" else {})  # noqa: S108
+    return Launch([*starter, *command], environment | own, [number], temporary)
+
+
+@functools.cache
+def level() -> Level:
+    """Return the best level here, found by running a command in the full profile once."""
+    if sys.platform != "linux":
+        return Level("none", f"there is none for {sys.platform}")
+    why = _tried("bubblewrap")
+    if not why:
+        return Level("bubblewrap")
+    less = _tried("landlock")
+    if not less:
+        return Level("landlock", f"bubblewrap: {why}")
+    return Level("none", f"bubblewrap: {why}; Landlock: {less}")
+
+
+def _tried(name: str) -> str:
+    """Return why a level does not work here, "" if it does."""
+    if name == "bubblewrap" and not bubblewrap.program():
+        return "install bubblewrap and util-linux, or the extra hermes_nb[sandbox]"
+    if name == "landlock" and not confine.landlock_abi():
+        return "this kernel has none"
+    with tempfile.TemporaryDirectory(prefix="hermes-sandbox-") as folder:
+        place = Path(folder).resolve()
+        probe = f"! touch {place}/x 2>/dev/null"
+        try:
+            launch = prepare(
+                ["/bin/sh", "-c", probe],
+                Profile.READ,
+                workspace=place,
+                directory=place,
+                home=place / "nowhere",
+                use=name,
+            )
+        except NoSandboxError as error:
+            return str(error)
+        try:
+            done = subprocess.run(  # noqa: S603 - our own command
+                launch.command,
+                env=launch.environment,
+                cwd=folder,
+                pass_fds=launch.descriptors,
+                capture_output=True,
+                timeout=10,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        finally:
+            launch.close()
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return "" if done.returncode == 0 else (said or ["a command could write"])[-1]
+
+
+def hidden(workspace: Path, home: Path) -> list[str]:
+    """Return what a sandbox hides of a workspace, by names from there, for the result to say."""
+    root = workspace.resolve()
+    return sorted(os.path.relpath(path, root) for path in survey(root, home=home.resolve()).secrets)
+
+
+def watch_later(
+    workspace: Path, profile: Profile = Profile.WORKSPACE, *, launch: Launch | None = None
+) -> Snapshot:
+    """Remember what runs later in a workspace, before a command that may write there.
+
+    What `launch` keeps from being changed is not put back afterwards: only the user can change it.
+    """
+    root, environment = workspace.resolve(), Profile.ENVIRONMENT in profile
+    files = runs_later(root, environment=environment)
+    fixed = frozenset(launch.fixed if launch else ())
+    return Snapshot(root=root, files=files, fixed=fixed, environment=environment)

@@ -1,0 +1,1 @@
+"""What rebuilding may not touch: promised names, users' files, what earlier versions wrote."""

@@ -1,0 +1,141 @@
+"""A recording is found by what was said in it, whatever became of our own words since."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import aclosing
+
+import pytest
+from hermes_nb.context.summary import LIVE, SHAPE
+from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET
+from hermes_nb.core.messages import Message, Text, ToolCall
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.learning.prompts import review_prompt
+from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Tape
+from hermes_nb.models.scripted import ScriptedModel, call
+
+from tests.contract.test_notebooks import HERE, NAMES
+from tests.examples.runs import ROOT
+
+
+def named(*names):
+    facts = {"description": "Other words.", "parameters": {"type": "object"}}
+    return Toolset(Tool(name=name, run=lambda *_: "", **facts) for name in names)
+
+
+def answer(model, *messages, tools=()):
+    async def ask():
+        request = Request(messages=messages, tools=named(*tools))
+        async with aclosing(model.stream(request)) as items:
+            return [item async for item in items][-1].message
+
+    return asyncio.run(ask())
+
+
+def again(said, guidance):
+    """Return a recorded message as it would be asked today, with other guidance."""
+    parts = tuple(Text(part) for part in said.get("parts", ()))
+    if said["role"] == "system":
+        _, mark, project = parts[0].text.partition("# Project Context")
+        return Message.system(f"{guidance}\n\n{mark}{project}")
+    calls = [ToolCall(id=f"{n}", **each) for n, each in enumerate(said.get("calls", ()))]
+    facts = {"name": said.get("name", ""), "failed": said.get("failed", False)}
+    return Message(role=said["role"], parts=parts, calls=tuple(calls), **facts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_todays_recordings_are_found_with_other_guidance_and_tools(name):
+    path = HERE / name.replace(".ipynb", ".hermes.jsonl")
+    replay, tape = Cassette(None, path, "replay"), Tape(path)
+    assert tape.recordings and {made.form for made in tape.recordings} == {1}
+    for made in tape.recordings:
+        messages = [again(link.said, "New guidance.") for link in tape.conversation(made)]
+        found = answer(replay, *messages, tools=[*made.tools, "another"])
+        recorded = made.reply.message
+        assert found.text == recorded.text
+        assert [each.id for each in found.calls] == [each.id for each in recorded.calls]
+    assert not replay.tape.unused()
+
+
+SUMMARISE = (
+    "The summary so far follows. Update it.\n<summary>\nOld.\n</summary>\n\nThe transcript "
+    "(part 1 of 2, in order):\n<transcript>\nUSER: Hi.\n</transcript>\n\n"
+    "Write the summary, at most 9 words."
+)
+GUIDANCE = [
+    (NUDGE, "Answer the question", "Say something"),
+    (OUT_OF_BUDGET.format(limit="5 requests"), "Say in a few sentences", "Tell"),
+    (f"{LIVE}\n\n{SHAPE}\n\nGive most of the room to this: bills", "short bullet points", "lists"),
+    (review_prompt("both"), "Nobody reads this turn.", "This turn is yours alone."),
+    (SUMMARISE, "at most 9 words", "in fewer than 80 words"),
+    (SUMMARISE, "(part 1 of 2, in order)", "(1 of 2)"),
+]
+
+
+@pytest.mark.parametrize(("text", "old", "new"), GUIDANCE)
+def test_our_own_words_in_the_users_name_may_change(tmp_path, text, old, new):
+    """One that begins otherwise needs a rule in `models/replay/wording.py`."""
+    asked = Message.user("How many rows?")
+    answer(Cassette(ScriptedModel(["x"]), tmp_path / "a", "record"), asked, Message.user(text))
+    assert old in text
+    replay = Cassette(None, tmp_path / "a", "replay")
+    assert answer(replay, asked, Message.user(text.replace(old, new))).text == "x"
+    for other in (text.replace("bills", "wings").replace("Hi.", "Ho."), "How many?"):
+        if other != text:
+            with pytest.raises(CassetteMiss):
+                answer(replay, asked, Message.user(other))
+
+
+def test_jobs_that_differ_in_guidance_alone_get_their_own_answers(tmp_path):
+    """In any order while the guidance is as recorded, in that of the recording from then on."""
+    hi, jobs = Message.user("hi"), ["Answer.", "Give a title."]
+    record = Cassette(ScriptedModel(["Hello.", "Greeting"]), tmp_path / "a", "record")
+    for job in jobs:
+        answer(record, Message.system(job), hi)
+
+    def said(*jobs):
+        replay = Cassette(None, tmp_path / "a", "replay")
+        return [answer(replay, Message.system(job), hi).text for job in jobs]
+
+    assert said(*jobs[::-1], jobs[1]) == ["Greeting", "Hello.", "Greeting"]
+    assert said("Answer well.", "Give a good title.") == ["Hello.", "Greeting"]
+
+
+def test_a_call_of_a_tool_that_is_gone_is_a_miss(tmp_path):
+    model = ScriptedModel([call("look"), "done"])
+    record = Cassette(model, tmp_path / "a", "record")
+    answer(record, Message.user("look"), tools=["look"])
+    answer(record, Message.user("say"), tools=["look"])
+    replay = Cassette(None, tmp_path / "a", "replay")
+    assert answer(replay, Message.user("say")).text == "done"
+    with pytest.raises(CassetteMiss, match="gone: look"):
+        answer(replay, Message.user("look"), tools=["see"])
+
+
+def test_an_edited_answer_is_named_until_it_is_accepted(tmp_path):
+    path, asked = tmp_path / "a.jsonl", [Message.user("Rows?")]
+    record = Cassette(ScriptedModel(["There are 3.", "Sure."]), path, "record")
+    asked += [answer(record, *asked), Message.user("Sure?")]
+    answer(record, *asked)
+    text = path.read_text().replace('"There ","are ","3."', '"There are 4."')
+    path.write_text(text.replace("There are 3", "There are 4"))
+    with pytest.raises(CassetteError, match=r"a.jsonl, line 2: the answer was edited.*--accept"):
+        answer(Cassette(None, path, "replay"), asked[0])
+    assert [Tape(path).accept(), Tape(path).accept()] == [1, 0]
+    replay = Cassette(None, path, "replay")
+    edited = answer(replay, asked[0])
+    assert edited.text == "There are 4."
+    assert answer(replay, asked[0], edited, asked[2]).text == "Sure."
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_tenth_of_the_benchmark_replays():
+    """Zones, hash seeds and `-OO`; files that were there already."""
+    command = [sys.executable, ROOT / "bench" / "replay.py", "--runs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 runs x 3 zones x 2 seeds, -OO: 0 with a miss" in done.stdout

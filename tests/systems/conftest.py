@@ -1,0 +1,71 @@
+"""Other systems beside hermes_nb: each in an environment of its own, kept in the user's cache.
+
+A module names its `SYSTEM`, whose packages are pinned in `NAME.txt`; its tests are those of the
+front ends. `make test-systems` runs them, `make test` does not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import (  # noqa: F401 - fixtures
+    browser,
+    model,
+    open_notebook,
+    pytest_runtest_makereport,
+    server,
+)
+from tests.e2e.harness import REPOSITORY, Server
+
+HERE = Path(__file__).parent
+
+
+def environment(name: str) -> str:
+    """Return the Python of a system's environment; make it where it is not as pinned."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "hermes_nb" / "systems" / name
+    pins = [HERE / f"{name}.txt", REPOSITORY / "constraints.txt"]
+    needs = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [*needs["dependencies"], "jupyterlab", "notebook"]
+    stamp = folder / "made-of"
+    made_of = "\n".join([sys.version, *wanted, *(path.read_text("utf-8") for path in pins)])
+    python = str(folder / "bin" / "python")
+    if stamp.exists() and stamp.read_text("utf-8") == made_of:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    make, install = (
+        [sys.executable, "-m", "venv"],
+        [python, "-m", "pip", "--disable-pip-version-check", "-qqq", "install"],
+    )
+    if uv := shutil.which("uv"):
+        make, install = [uv, "venv", "-q"], [uv, "pip", "install", "-q", "--python", python]
+    subprocess.run([*make, folder], check=True)
+    subprocess.run([*install, "-r", pins[0], "-c", pins[1], *wanted], check=True)
+    stamp.write_text(made_of, "utf-8")
+    return python
+
+
+@pytest.fixture(scope="module")
+def python(request):
+    return environment(request.module.SYSTEM)
+
+
+@pytest.fixture(scope="module")
+def lab(python, tmp_path_factory):
+    running = Server("lab", tmp_path_factory.mktemp("lab"), python)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def notebook7(python, tmp_path_factory):
+    running = Server("notebook", tmp_path_factory.mktemp("notebook7"), python)
+    yield running
+    running.close()
