@@ -36,7 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from hermes_nb import Hermes  # noqa: E402 - of this repository
-from hermes_nb.core.atomic import TEMPORARY  # noqa: E402
+from hermes_nb.core.files import TEMPORARY  # noqa: E402
 from hermes_nb.memory.sessions import SqliteStore  # noqa: E402
 from hermes_nb.models.chat.openai_chat import OpenAIChat  # noqa: E402
 from hermes_nb.models.failures import Retrying  # noqa: E402

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.models.deck import SUFFIX
 from hermes_nb.models.modes import Mode, mode_named
 from hermes_nb.models.replay.canonical import Normaliser

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 from hermes_nb.core.text import head_tail
 from hermes_nb.models.replay.volatile import Places, masked
 from hermes_nb.testing import cassette_for, run_notebook

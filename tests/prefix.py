@@ -19,13 +19,12 @@ import pytest
 from hermes_nb.app.session import Session
 from hermes_nb.core.conversation import Conversation
 from hermes_nb.core.events import ContextCompressed, Event
-from hermes_nb.core.loop import Agent
+from hermes_nb.core.loop import Agent, Asking
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.steps import Asking
+from hermes_nb.core.text import dumps
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.chat.openai_chat import OpenAIChat
-from hermes_nb.models.clean import dumps
 from hermes_nb.models.toolcalls.strategies import function_schema
 
 CONTEXT = 60

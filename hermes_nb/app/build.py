@@ -153,7 +153,7 @@ def build_engine(
     `knowledge`, no external memory hears of what is. Raises `ConfigError`.
     """
     from hermes_nb.context.engine import Setup, make_engine
-    from hermes_nb.context.gauge import Limits
+    from hermes_nb.context.policy import Limits
     from hermes_nb.core.calls import in_thread
     from hermes_nb.learning.flush import flush
 

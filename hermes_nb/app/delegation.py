@@ -18,11 +18,10 @@ from hermes_nb.app.child_guard import ChildGuard
 from hermes_nb.app.equipment import Equipment, Identity
 from hermes_nb.app.groups import DelegationSettings
 from hermes_nb.app.jobs import Job, Jobs
-from hermes_nb.app.portions import Pool, pools, portions
 from hermes_nb.app.session import Session
 from hermes_nb.app.taking_turns import in_turn
 from hermes_nb.app.turn import Turn, turn_of
-from hermes_nb.core.budget import Budget
+from hermes_nb.core.budget import Budget, Pool, pools, portions
 from hermes_nb.core.calls import STOP_GRACE, in_thread
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import (

@@ -35,7 +35,6 @@ from hermes_nb.app.maps.mapping import Mapped, run_map
 from hermes_nb.app.opening import Opening
 from hermes_nb.app.progress_line import ProgressLine, wanted
 from hermes_nb.app.turn import Turn, turn_of
-from hermes_nb.core.background import LoopThread
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
@@ -43,6 +42,7 @@ from hermes_nb.core.events import Event
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.tools.schema import as_tool
 

@@ -9,8 +9,8 @@ import os
 import re
 from pathlib import Path
 
-from hermes_nb.core.atomic import locked, make_private, write_atomic
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import locked, make_private, write_atomic
 
 _QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
 _COMMENT = re.compile(r"(?:^|\s)#")

@@ -21,10 +21,16 @@ from hermes_nb.memory.hermes_db import HermesDatabase
 from hermes_nb.memory.providers import Guarded, open_provider
 from hermes_nb.memory.recall import Recall
 from hermes_nb.prompt.builder import IDENTITY, Material
-from hermes_nb.prompt.context_files import Context, find_context
+from hermes_nb.prompt.context_files import (
+    Context,
+    ContextFile,
+    Skipped,
+    ensure_identity,
+    find_context,
+    identity_text,
+    read_identity,
+)
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.prompt.identity import ensure_identity, identity_text, read_identity
-from hermes_nb.prompt.instructions import ContextFile, Skipped
 from hermes_nb.safety.trust import Trust
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.library import Library

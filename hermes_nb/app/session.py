@@ -10,7 +10,7 @@ from hermes_nb.app.equipment import Equipment, Identity, compose
 from hermes_nb.app.jobs import Jobs
 from hermes_nb.app.recorder import Recorder
 from hermes_nb.app.spending import standing_budgets, together
-from hermes_nb.context.gauge import overdue
+from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError

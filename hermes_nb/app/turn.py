@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from hermes_nb.app.amounts import used
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -17,6 +16,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.text import used
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 

@@ -19,8 +19,8 @@ from typing import Literal
 from hermes_nb.cli.ending import OK
 from hermes_nb.cli.jsontext import with_items, with_member, without_items, without_member
 from hermes_nb.cli.places import Place, check_kernel, kernelspec_file, place_for
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.notebook.lazy import EXTENSION, MAGIC
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
 

@@ -15,8 +15,8 @@ from hermes_nb.cli.ending import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProb
 from hermes_nb.cli.fresh_kernel import Failure, execute
 from hermes_nb.cli.misses import is_miss
 from hermes_nb.cli.parameters import inject, source_of
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.values.kinds import Foreign

@@ -14,8 +14,8 @@ from hermes_nb.app.config import load_settings
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import export as exported
 from hermes_nb.cli.ending import OK
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
 from hermes_nb.core.text import number_of, one_line

@@ -11,16 +11,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from hermes_nb.context.archive import Archive, everything, is_cut
-from hermes_nb.context.assembly import fitted, spliced
 from hermes_nb.context.boundaries import Cut, flat, grouped, size
-from hermes_nb.context.facts import find_facts
-from hermes_nb.context.gauge import Gauge, Limits, window_of
-from hermes_nb.context.ledger import HEADER, NO_MODEL, ledger, read_summary
+from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, read_summary
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
-from hermes_nb.context.plan import Plan, make_plan, noted
-from hermes_nb.context.summary import Material, Summariser, budget, clip
-from hermes_nb.context.transcript import cost
+from hermes_nb.context.policy import Archive, Gauge, Limits, everything, is_cut, window_of
+from hermes_nb.context.pruning import Plan, fitted, make_plan, noted, spliced
+from hermes_nb.context.summary import Material, Summariser, budget, clip, cost
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Usage

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 
-from hermes_nb.context.archive import Archive
 from hermes_nb.context.compressor import BeforeCompress, Compressor, Flush
-from hermes_nb.context.gauge import Limits
 from hermes_nb.context.lossless import Lossless
+from hermes_nb.context.policy import Archive, Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
 

@@ -1,20 +1,370 @@
-"""The ledger: what must not get lost, word for word, on a budget, made without any model.
+"""The ledger: facts that must not get lost, found without a model, kept word for word on a budget.
 
-It stands in the record that takes the place of what was summarised, and is read back from there by
-the next compression, which keeps what still fits beside the new facts.
+A line counts for what it says and for how unlike all others it is: in logs of ten thousand lines of
+one shape, the one of another shape is the news. Cost is linear in the text; only lines that stand
+out are looked at closely. The ledger stands in the record that takes the place of what was
+summarised, and is read back from there by the next compression.
 """
 
 from __future__ import annotations
 
+import heapq
+import json
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from hermes_nb.context.facts import Fact, Section
-from hermes_nb.context.marks import LEDGER, SUMMARY, is_references, is_summary
-from hermes_nb.core.messages import Message
-from hermes_nb.core.text import CHARACTERS_PER_TOKEN
+from hermes_nb.context.boundaries import (
+    LEDGER,
+    SUMMARY,
+    is_ours,
+    is_references,
+    is_shortened,
+    is_summary,
+)
+from hermes_nb.context.pruning import call_outline, ending, is_bad, paths_of
+from hermes_nb.core.messages import Message, Role, ToolCall
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.safety.redact import redact
+
+_CATEGORIES: Mapping[str, tuple[float, str]] = {
+    "error": (
+        2.6,
+        "error errors exception traceback failed fails failing failure failures fatal panic denied "
+        "refused cannot can't couldn't missing invalid timeout timed aborted killed segfault "
+        "mismatch unexpected warning corrupt broken fehler erreur",
+    ),
+    "decision": (
+        1.3,
+        "decided decide decision chose chosen choose agreed settled instead rather plan because "
+        "prefer preferred conclusion concluded cause confirmed switched replaced keep kept",
+    ),
+    "rule": (
+        1.1,
+        "must never always don't not only without least most requires required require forbidden "
+        "forbid avoid should shouldn't important remember ensure sure limit note nicht niemals",
+    ),
+    "open": (
+        1.3,
+        "todo fixme xxx pending open remaining remains next later waiting blocked need needs "
+        "follow unresolved until still question outstanding ask",
+    ),
+}
+_WEIGHTS = {name: weight for name, (weight, _) in _CATEGORIES.items()}
+_KEYWORDS = {word: name for name, (_, words) in _CATEGORIES.items() for word in words.split()}
+_BASE = 0.2
+_NUMBERED = 1.3
+_PATHLIKE = 1.2
+_NAMED = 0.8
+
+_WORD = re.compile(r"[^\W\d_]+(?:'t)?")
+_DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(
+    r"[^\W\d_][\"'`)\]]{0,2}(?:\s{0,3}(?:[=:→]|->)\s{0,3}|\s{1,3})[\"'`($€£<>~≈+-]{0,3}\d|"
+    r"\d\s?(?:%|[^\W\d_]{1,12}\b)"
+)
+_PATH = re.compile(
+    r"(?<![a-z0-9])[a-z0-9]++://\w|[A-Za-z]:\\|[~.]{0,2}/[\w.~@-]+|\w/\w|"
+    r"\w\.(?:py|ipynb|[ct]sv|jsonl?|ya?ml|toml|md|txt|parquet|db|sqlite|sql|log|cfg|ini|js|ts|"
+    r"html|sh|png|pdf|pkl|h5|xlsx?|gz|zip|rs|go|cpp|java)\b"
+)
+_NAME = re.compile(r"\b(?:[A-Z]{2,}[-_]\d+|[0-9a-f]{7,40}|v?\d+\.\d+\.\d+)\b|\w@\w")
+
+
+def weigh(line: str) -> float:
+    """Return what a line counts for, 0.2 at least; the cost is linear in its length."""
+    lower = line.lower()
+    found = {_KEYWORDS[word] for word in _WORD.findall(lower) if word in _KEYWORDS}
+    if "error" in lower or "exception" in lower:
+        found.add("error")
+    if lower.rstrip().endswith("?"):
+        found.add("open")
+    weight = _BASE + sum(_WEIGHTS[name] for name in found)
+    if _DIGIT.search(line) and _NUMBER.search(line):
+        weight += _NUMBERED
+    if ("/" in line or "." in line or "\\" in line) and _PATH.search(line):
+        weight += _PATHLIKE
+    if _NAME.search(line):
+        weight += _NAMED
+    return weight
+
+
+def reason(line: str) -> int:
+    """Return where in a line the first thing stands that makes it count."""
+    places = [match.start() for match in (_NUMBER.search(line), _PATH.search(line)) if match]
+    for match in _WORD.finditer(line.lower()):
+        if match[0] in _KEYWORDS:
+            places.append(match.start())
+            break
+    return min(places, default=0)
+
+
+def promise(line: str) -> float:
+    """Return quickly, and roughly, what a line may count for."""
+    score = 0.3
+    if "=" in line or ": " in line:
+        score += 1.0
+    if "/" in line:
+        score += 0.6
+    if "rror" in line or "ail" in line or "RROR" in line or "xception" in line:
+        score += 2.0
+    return score
+
+
+Section = Literal["asked", "said", "run", "files", "seen"]
+
+LINE = 240
+"""Characters of a line that are kept; of a longer one those around what made it count."""
+_LONG = 400
+_SCANNED = 60_000
+"""Characters of one text that are looked at, its head and its tail: more than a tool may return."""
+_CLOSELY = 10
+"""Lines of one text that are looked at closely, those that stand out most."""
+_SMALL = 12
+"""A text of so few lines has no shape of its own: each line may stand out."""
+_ENOUGH = 0.25
+"""What a line has to weigh to be taken at all."""
+_RARE = 3
+"""So often at most a line occurs, numbers aside, that stands out."""
+_DULL = 0.12
+"""How unlike others a line has to be to be looked at, of 1: one of seventy of its shape is not."""
+_OUTLINED = 100
+"""Characters of an argument that the outline of its call shows anyway."""
+
+_LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
+    "tool": ("seen", 1.3),
+    "assistant": ("seen", 0.9),
+    "user": ("asked", 1.5),
+    "system": ("said", 0.5),
+}
+"""Where a line goes that stands out in a long text of that role, and what it counts there."""
+_TALK = 4_000
+"""Characters of what somebody says; more than that was pasted or generated, and counts by line."""
+
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
+_PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
+_MARKS = re.compile(
+    r"(?m)^<untrusted-[0-9a-f]{8} source=[^\n]*>\nData, not instructions:[^\n]*\n"
+    r"|^</untrusted-[0-9a-f]{8}>$"
+)
+"""What stands around somebody else's text says nothing, and is another one in every run."""
+_LETTERS = bytes(i for i in range(128) if chr(i).isalnum())
+_DIGITS = b"0123456789"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A line worth keeping. `source` is the index of its message, `weight` says how much."""
+
+    section: Section
+    text: str
+    weight: float
+    source: int
+
+
+def find_facts(messages: Sequence[Message]) -> list[Fact]:
+    """Return the facts in a valid stretch of conversation: what was said and done, then files."""
+    census = Census()
+    texts: dict[int, Lines] = {}
+    for index, message in enumerate(messages):
+        if text := _material(message):
+            texts[index] = census.count(list(_lines(_ends(text))))
+    facts: list[Fact] = []
+    files: dict[str, Fact] = {}
+    calls: dict[str, ToolCall] = {}
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            if call := calls.get(message.call_id):
+                facts += _of_result(call, message, index)
+        else:
+            calls = {call.id: call for call in message.calls}
+            if not is_ours(message):
+                facts += _of_speech(message, index)
+                facts += _of_calls(message, index, files)
+        if index in texts:
+            section, sure = _LONG_TEXTS[message.role]
+            for line, weight in census.standing_out(texts[index]):
+                facts.append(Fact(section=section, text=line, weight=weight * sure, source=index))
+    return [*facts, *files.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A text's lines, and for each a number for what it says and one for its shape.
+
+    What a line says is the line without its digits; its shape is what is left without letters.
+    """
+
+    lines: Sequence[str]
+    words: Sequence[int]
+    shapes: Sequence[int]
+
+
+class Census:
+    """Counts lines by what they say and by their shape, over all texts, before it judges any."""
+
+    def __init__(self) -> None:
+        self._words: Counter[int] = Counter()
+        self._shapes: Counter[int] = Counter()
+        self._kinds: Counter[int] = Counter()
+        self._judged: set[int] = set()
+
+    def count(self, lines: Sequence[str]) -> Lines:
+        """Take the lines of a text into account."""
+        text = "\n".join(lines).encode("utf-8", "replace")
+        words = list(map(hash, text.translate(None, _DIGITS).split(b"\n")))
+        shapes = list(map(hash, text.translate(None, _LETTERS).split(b"\n")))
+        for word, shape in set(zip(words, shapes, strict=True)):
+            if word not in self._words:
+                self._kinds[shape] += 1
+        self._words.update(words)
+        self._shapes.update(shapes)
+        return Lines(lines, words, shapes)
+
+    def standing_out(self, text: Lines) -> Iterator[tuple[str, float]]:
+        """Yield the lines of a counted text that stand out, each with its weight, in order.
+
+        Of many lines that say the same, in this text or an earlier one, only the first does.
+        """
+        small = len(text.lines) <= _SMALL
+        rated: list[tuple[float, int, float]] = []
+        for index, word in enumerate(text.words):
+            if word in self._judged:
+                continue
+            if self._words[word] > _RARE:
+                self._judged.add(word)
+            novelty = self._novelty(word, text.shapes[index], small=small)
+            if novelty < _DULL:
+                continue
+            rated.append((novelty * promise(text.lines[index]), -index, novelty))
+        best = heapq.nlargest(_CLOSELY, rated)
+        for _, index, novelty in sorted(best, key=lambda each: -each[1]):
+            line = text.lines[-index]
+            weight = weigh(line) * novelty if line.strip() else 0
+            if weight >= _ENOUGH:
+                yield clipped(line), weight
+
+    def _novelty(self, word: int, shape: int, *, small: bool) -> float:
+        """Return how unlike all others a line is, from nearly 0 to 1.
+
+        Among many lines of one shape that say the same but for the numbers, one that says something
+        else stands out as well.
+        """
+        same, alike = self._words[word], self._shapes[shape]
+        if same > _RARE:
+            return 1 / math.sqrt(same if small else same * alike)
+        if small or (alike > _SMALL and self._kinds[shape] <= 1 + alike // 5):
+            return 1.0
+        return 1 / math.sqrt(alike)
+
+
+def clipped(line: str, limit: int = LINE) -> str:
+    """Return a line in at most `limit` characters, those that make it count if it is longer."""
+    if len(line) > limit:
+        first = max(0, min(reason(line) - limit // 3, len(line) - limit))
+        line = f"{'…' if first else ''}{line[first : first + limit - 2]}…"
+    return one_line(line, limit)
+
+
+def _of_speech(message: Message, index: int) -> Iterator[Fact]:
+    """Yield what the user or the assistant said, sentence by sentence."""
+    user = message.role == "user"
+    talk = message.text if len(message.text) <= _TALK else message.text[: _TALK // 4]
+    for place, sentence in enumerate(_SENTENCE.split(talk)):
+        if not sentence.strip():
+            continue
+        weight = weigh(sentence)
+        weight = weight + (3.0 if place == 0 else 2.0) if user else weight * 1.2
+        if weight >= _ENOUGH:
+            section: Section = "asked" if user else "said"
+            yield Fact(section=section, text=clipped(sentence), weight=weight, source=index)
+
+
+def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[Fact]:
+    """Yield the calls' short arguments; `files` collects the paths they name."""
+    for call in message.calls:
+        for path in paths_of(call):
+            known = files.pop(path, None)
+            verbs = known.text.rpartition(" (")[2].rstrip(")").split(", ") if known else []
+            text = f"{path} ({', '.join(dict.fromkeys([*verbs, call.name]))})"
+            files[path] = Fact(section="files", text=text, weight=1.5, source=index)
+        for line in _short_arguments(call):
+            weight = weigh(line) * 0.9
+            if weight >= _ENOUGH:
+                yield Fact(section="seen", text=clipped(line), weight=weight, source=index)
+
+
+def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
+    """Yield how a call ended."""
+    ended = ending(result)
+    if ended or not any(True for _ in paths_of(call)):
+        text = f"{call_outline(call, 120)} → {ended or 'done'}"
+        weight = 1.6 if is_bad(result, ended) else 0.7
+        yield Fact(section="run", text=text, weight=weight, source=index)
+
+
+def _material(message: Message) -> str:
+    """Return the text of a message of which only some lines count, "" where all do."""
+    if message.role == "tool":
+        return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
+    texts = [text for call in message.calls for text in _long_arguments(call)]
+    if len(message.text) > _TALK and not is_ours(message):
+        texts.append(message.text)
+    return "\n".join(texts)
+
+
+def _long_arguments(call: ToolCall) -> Iterator[str]:
+    return (v for v in call.arguments.values() if isinstance(v, str) and _is_long(v))
+
+
+def _short_arguments(call: ToolCall) -> Iterator[str]:
+    """Yield the arguments that neither the outline of a call nor its files show."""
+    shown = call_outline(call, LINE)
+    for key, value in call.arguments.items():
+        if isinstance(value, str):
+            if not _is_long(value) and value not in shown and key not in ("path", "file_path"):
+                yield f"{call.name} {key}: {value}"
+        elif value is not None and not isinstance(value, bool):
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            yield f"{call.name} {key}: {text[: 4 * LINE]}"
+
+
+def _is_long(value: str) -> bool:
+    return len(value) > _OUTLINED or "\n" in value
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield lines, long ones in pieces."""
+    lines = text.split("\n")
+    if len(max(lines, key=len)) <= _LONG:
+        yield from lines
+        return
+    for line in lines:
+        if len(line) <= _LONG:
+            yield line
+        else:
+            yield from _pieces(line)
+
+
+def _pieces(line: str) -> Iterable[str]:
+    pieces = [""]
+    for part in _PIECE.split(line):
+        for start in range(0, len(part), LINE):
+            short = part[start : start + LINE]
+            if len(pieces[-1]) + len(short) > LINE:
+                pieces.append("")
+            pieces[-1] += short
+    return pieces
+
+
+def _ends(text: str) -> str:
+    if len(text) <= _SCANNED:
+        return text
+    return f"{text[: _SCANNED // 2]}\n{text[-_SCANNED // 2 :]}"
+
 
 HEADER = (
     f"{SUMMARY}\nThe messages that stood here were replaced by this record of them. It asks for "
@@ -39,7 +389,7 @@ _SHARES: dict[Section, float] = {
 }
 """At most so much of the budget goes to each section before the others have had their turn. They
 add up to more than one: a conversation rarely has something for each."""
-_DIGITS = str.maketrans("", "", "0123456789")
+_DIGITS_ONLY = str.maketrans("", "", "0123456789")
 _REMEMBERED = 1.6
 """What a fact counts that an earlier ledger already found worth keeping."""
 
@@ -89,7 +439,7 @@ def read_ledger(text: str) -> tuple[str, list[Fact]]:
 
 def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
     """Return facts, the weightiest first: newer ones and those without many of their like."""
-    like = [(fact.section, fact.text.translate(_DIGITS)) for fact in facts]
+    like = [(fact.section, fact.text.translate(_DIGITS_ONLY)) for fact in facts]
     counts = Counter(like)
 
     def rank(index: int) -> float:

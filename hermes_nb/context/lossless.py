@@ -1,29 +1,325 @@
-"""The engine that summarises nothing: old spans leave references behind and can be read again."""
+"""The engine that summarises nothing: old spans leave references behind and can be read again.
+
+A table in the conversation has a line for each span that left it; two tools bring spans back word
+for word from the session store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from hermes_nb.context.archive import Archive, is_cut
-from hermes_nb.context.assembly import fitted, spliced
-from hermes_nb.context.boundaries import flat, grouped, size
-from hermes_nb.context.facts import Fact, find_facts
-from hermes_nb.context.gauge import Gauge, Limits, window_of
-from hermes_nb.context.ledger import MOST_TOKENS, ledger, read_ledger
-from hermes_nb.context.marks import is_references, is_summary
-from hermes_nb.context.plan import Plan, make_plan, noted
-from hermes_nb.context.reading import reading_tools
-from hermes_nb.context.references import (
-    HEADER,
-    carried,
-    condensed,
-    read_references,
-    reference,
-    spans,
+from hermes_nb.context.boundaries import (
+    REFERENCES,
+    Group,
+    flat,
+    grouped,
+    is_ours,
+    is_references,
+    is_summary,
+    size,
 )
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.context.ledger import MOST_TOKENS, Fact, clipped, find_facts, ledger, read_ledger
+from hermes_nb.context.policy import (
+    Archive,
+    Gauge,
+    Limits,
+    everything,
+    first_and_last,
+    is_cut,
+    window_of,
+)
+from hermes_nb.context.pruning import (
+    Plan,
+    ending,
+    fitted,
+    is_bad,
+    make_plan,
+    noted,
+    paths_of,
+    spliced,
+)
+from hermes_nb.core.errors import StoreError, ToolError
+from hermes_nb.core.messages import Image, Message, Usage
 from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request, SessionStore
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
+from hermes_nb.core.tools import Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.safety.redact import redact
+
+HEADER = (
+    f"{REFERENCES}\nThe messages that stood here are kept under these ids, oldest first. "
+    "context_expand(id) shows a span word for word, context_search(query) finds where something "
+    "was said. They ask for nothing by themselves; what follows is newer."
+)
+SPAN_TOKENS = 4_000
+"""What a span may hold when it is made: it can be read in one or two pieces."""
+_GIST = 220
+_ID = re.compile(r"s(\d+)(?:-(\d+))?$")
+_LINE = re.compile(r"- (s\d+(?:-\d+)?|m[0-9a-f]{10}): (\d+) messages, (\d+) tokens\. (.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A span of messages. Its id holds its positions in the store, or else a digest of its text."""
+
+    id: str
+    messages: int
+    tokens: int
+    gist: str
+
+    def line(self) -> str:
+        """Return the reference as a line of the table."""
+        return f"- {self.id}: {self.messages} messages, {self.tokens} tokens. {self.gist}"
+
+
+def positions_of(span_id: str) -> tuple[int, int] | None:
+    """Return the first and the last position that an id such as `s12-57` stands for, or None."""
+    match = _ID.match(span_id.strip().lstrip("#").strip("\"'"))
+    return (int(match[1]), int(match[2] or match[1])) if match else None
+
+
+def span_id(first: int, last: int) -> str:
+    """Return the id of the messages between two positions."""
+    return f"s{first}" if first == last else f"s{first}-{last}"
+
+
+def spans(groups: Sequence[Group], tokens: int = SPAN_TOKENS) -> list[list[Group]]:
+    """Return groups put together to spans of about `tokens`; what the user says begins one."""
+    out: list[list[Group]] = []
+    for group in groups:
+        if is_ours(group.messages[0]):
+            continue
+        begins = not out or size(out[-1]) + group.tokens > tokens
+        if begins or (group.role == "user" and size(out[-1]) > tokens // 4):
+            out.append([])
+        out[-1].append(group)
+    return out
+
+
+def reference(groups: Sequence[Group], located: Mapping[int, int]) -> Reference:
+    """Return the reference to a span; its id is a digest if the store has not got all of it."""
+    messages = flat(groups)
+    between = first_and_last(located, messages)
+    if between is None:
+        text = "\x1e".join(everything(message) for message in messages)
+        name = "m" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:10]
+    else:
+        name = span_id(*between)
+    return Reference(id=name, messages=len(messages), tokens=size(groups), gist=_gist(messages))
+
+
+def read_references(messages: Iterable[Message]) -> list[Reference]:
+    """Return the references that messages list."""
+    return [
+        Reference(id=match[1], messages=int(match[2]), tokens=int(match[3]), gist=match[4])
+        for message in messages
+        if message.text.startswith(REFERENCES)
+        for match in map(_LINE.fullmatch, message.text.split("\n"))
+        if match
+    ]
+
+
+def carried(message: Message) -> str:
+    """Return what a table says besides its references: the summary that an engine before left."""
+    body, _ = read_ledger(message.text)
+    lines = body.removeprefix(HEADER).split("\n")
+    return "\n".join(line for line in lines if not _LINE.fullmatch(line)).strip()
+
+
+def condensed(references: Sequence[Reference], tokens: int) -> list[Reference]:
+    """Return references whose lines take at most `tokens` tokens where that is possible.
+
+    The oldest are joined, two to one and again; an id that was given before stays good.
+    """
+    out = list(references)
+    room = int(tokens * CHARACTERS_PER_TOKEN) - len(HEADER)
+    while len(out) > 1 and sum(len(each.line()) + 1 for each in out) > room:
+        half = max(2, len(out) // 2)
+        joined = [each for at in range(0, half, 2) for each in _pair(out[at : min(at + 2, half)])]
+        if len(joined) == half:
+            break
+        out = [*joined, *out[half:]]
+    return out
+
+
+def _pair(references: Sequence[Reference]) -> Sequence[Reference]:
+    """Return one or two references as one where that can be."""
+    both = _joined(*references) if len(references) > 1 else None
+    return references if both is None else [both]
+
+
+def _joined(a: Reference, b: Reference) -> Reference | None:
+    """Return one reference to two spans, None where one of them is not in the store."""
+    first, last = positions_of(a.id), positions_of(b.id)
+    if first is None or last is None:
+        return None
+    return Reference(
+        id=span_id(min(first[0], last[0]), max(first[1], last[1])),
+        messages=a.messages + b.messages,
+        tokens=a.tokens + b.tokens,
+        gist=f"{one_line(a.gist, _GIST // 2)} | {one_line(b.gist, _GIST // 2)}",
+    )
+
+
+def _gist(messages: Sequence[Message]) -> str:
+    """Return in a line what messages are about: what was asked, which tools ran, which files."""
+    said = [m for m in messages if m.text.strip() and m.role in ("user", "assistant")]
+    asked = [m for m in said if m.role == "user"] or said[-1:]
+    parts = [f'{m.role} "{clipped(m.text, 60)}"' for m in asked[:2]]
+    calls = [call for message in messages for call in message.calls]
+    bad = Counter(m.name for m in messages if m.role == "tool" and is_bad(m, ending(m)))
+    for name, count in Counter(call.name for call in calls).most_common(4):
+        failures = f" ({bad[name]} failed)" if bad[name] else ""
+        parts.append(f"{name} x{count}{failures}")
+    files = dict.fromkeys(path for call in calls for path in paths_of(call))
+    parts += list(files)[:4]
+    return one_line(redact("; ".join(parts)), _GIST)
+
+
+PART = 20_000
+"""Characters that `context_expand` shows at a time."""
+HITS = 10
+_IMAGES = 4
+_SNIPPET = 400
+
+InView = Callable[[], Collection[int]]
+"""Says which rows, by their positions, the model sees in full as it is."""
+
+
+def reading_tools(
+    archive: Archive,
+    unstored: Mapping[str, Sequence[Message]],
+    in_view: InView = frozenset,
+) -> Toolset:
+    """Return the tools over a session's rows, and over spans that no store has, by id.
+
+    What is `in_view` is not searched: the question that made the model search would come first.
+    """
+    return Toolset([_search(archive, unstored, in_view), _expand(archive, unstored)])
+
+
+def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view: InView) -> Tool:
+    def run(_: ToolContext, arguments: Mapping[str, Any]) -> str:
+        query = str(arguments["query"])
+        lines = _found(archive, query, in_view())
+        for name, messages in unstored.items():
+            lines += [
+                f"{name} {message.role}: {_around(everything(message), query)}"
+                for message in messages
+                if query.casefold() in everything(message).casefold()
+            ]
+        if not lines:
+            message = f"nothing that left the view fits {query!r}; try fewer or other words"
+            raise ToolError(message)
+        return "\n".join([*lines[:HITS], "context_expand(id) shows a message in full."])
+
+    return Tool(
+        name="context_search",
+        description="Find earlier messages of this conversation that are no longer in view.",
+        parameters=_schema({"query": {"type": "string", "description": "words, or exact text"}}),
+        run=run,
+        toolset="context",
+        describe=lambda arguments: one_line(str(arguments.get("query", "")), 60),
+    )
+
+
+def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool:
+    def run(_: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        name = str(arguments["id"]).strip()
+        part = int(arguments.get("part") or 1)
+        text, images = _span(archive, unstored, name)
+        parts = max(1, -(-len(text) // PART))
+        if not 1 <= part <= parts:
+            message = f"{name} has {parts} parts; ask for one from 1 to {parts}"
+            raise ToolError(message)
+        shown = text[(part - 1) * PART : part * PART]
+        if part < parts:
+            shown += (
+                f"\n[part {part} of {parts}; context_expand({name!r}, part={part + 1}) goes on]"
+            )
+        return ToolOutput(shown, images[:_IMAGES])
+
+    return Tool(
+        name="context_expand",
+        description="Show earlier messages word for word by the id that stands in their place.",
+        parameters=_schema(
+            {
+                "id": {"type": "string", "description": "such as s12-57 or s12"},
+                "part": {"type": "integer", "minimum": 1, "default": 1},
+            },
+            required=["id"],
+        ),
+        run=run,
+        toolset="context",
+        describe=lambda arguments: one_line(str(arguments.get("id", "")), 60),
+    )
+
+
+def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
+    """Return a line for each stored message that fits: as the store ranks them, or by its text."""
+    try:
+        hits = archive.search(query, limit=3 * HITS)
+    except StoreError as error:
+        message = f"the conversation cannot be searched now: {error}"
+        raise ToolError(message) from error
+    places = [hit.position for hit in hits if hit.position not in in_view]
+    rows = {place: row for place in places for row in archive.span(place, place)}
+    lines = [
+        f"s{p} {row.message.role}: {_around(everything(row.message), query)}"
+        for p, row in rows.items()
+    ]
+    if not lines:
+        lines = [
+            f"s{row.position} {row.message.role}: {_around(everything(row.message), query)}"
+            for row in archive.containing(query, limit=HITS, without=in_view)
+        ]
+    return lines
+
+
+def _span(
+    archive: Archive, unstored: Mapping[str, Sequence[Message]], name: str
+) -> tuple[str, tuple[Image, ...]]:
+    """Return the text of a span, and its images; raise `ToolError` when there is no such span."""
+    between = positions_of(name)
+    if between is not None:
+        rows = archive.span(*between)
+        entries = [(f"s{row.position} ", row.message) for row in rows]
+    else:
+        entries = [("", message) for message in unstored.get(name, ())]
+    if not entries:
+        message = f"there is nothing under {name!r}; use an id as it stands in the conversation"
+        raise ToolError(message)
+    images = tuple(image for _, message in entries for image in message.images)
+    return "\n\n".join(f"{mark}{_whole(message)}" for mark, message in entries), images
+
+
+def _whole(message: Message) -> str:
+    pictures = f" [{len(message.images)} images]" if message.images else ""
+    name = f" {message.name}" if message.name else ""
+    return f"{message.role}{name}:{pictures}\n{everything(message)}"
+
+
+def _around(text: str, query: str) -> str:
+    """Return a piece of a text where the query, or its longest word that occurs, stands."""
+    folded = text.casefold()
+    words = [query, *sorted(query.split(), key=len, reverse=True)]
+    at = next((place for word in words if (place := folded.find(word.casefold())) >= 0), 0)
+    first = max(0, at - _SNIPPET // 3)
+    return one_line(text[first : first + _SNIPPET], _SNIPPET)
+
+
+def _schema(properties: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
+
 
 NOTE = (
     "Earlier parts of this conversation are not in view but kept word for word: "

@@ -1,21 +1,116 @@
-"""Shortening without a model: old results become one line, long arguments lose their middle.
+"""Shortening without a model, and putting a conversation together again.
 
-Done to a whole stretch at once and never a little at every step: each change of an old message
-throws away the provider's cached prefix from there on.
+Old results become one line that says what the call was and came to; long arguments lose their
+middle. This is done to a whole stretch at once and never a little at every step: each change of an
+old message throws away the provider's cached prefix from there on. `make_plan` is what all engines
+share: where to cut, and what shortening alone achieves.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes_nb.context.boundaries import Group, group_of
-from hermes_nb.context.marks import LEFT_OUT, SHORT, cut, is_shortened, shortened
-from hermes_nb.context.outlines import call_outline, ending, outcome
-from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, one_line
+from hermes_nb.context.boundaries import (
+    GO_ON,
+    LEFT_OUT,
+    SHORT,
+    UNDERSTOOD,
+    Cut,
+    Group,
+    cut,
+    divide,
+    flat,
+    group_of,
+    grouped,
+    head_end,
+    is_ours,
+    is_shortened,
+    shortened,
+    size,
+    tail_start,
+)
+from hermes_nb.context.policy import Aim, Archive, Gauge
+from hermes_nb.core.messages import Message, Role, Text, ToolCall, least_trusted
+from hermes_nb.core.protocols import Compression
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate_tokens, one_line
+
+_TELLING = ("command", "code", "query", "pattern", "url", "path", "file_path", "name", "goal")
+"""Arguments that say best what a call is about, the most telling first."""
+PATHS = ("path", "file_path", "filename", "file", "workdir", "directory", "notebook")
+"""Arguments that are paths."""
+_EXIT = re.compile(
+    r"(?i)\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-](?:code|status|with))*\W{1,3}(-?\d+)"
+)
+_LOOK = 300
+"""Characters at each end of a result in which its outcome is looked for."""
+_FAILURE = re.compile(
+    r"(?:\b\w*(?:Error|Exception|Failure)\b|(?i:\b(?:error|fatal|failed|denied)\b)).*"
+)
+_SIGNS = ("error", "exception", "fail", "fatal", "denied")
+
+
+def call_outline(call: ToolCall, limit: int = 80) -> str:
+    """Return a call as `name gist`."""
+    gist = _telling(call.arguments)
+    if not gist:
+        return call.name
+    return f"{call.name} `{one_line(gist, limit)}`"
+
+
+def outcome(result: Message) -> str:
+    """Return how a call ended and how much it said, e.g. `exit 1, 212 lines`."""
+    text = result.text
+    facts = []
+    if ended := ending(result):
+        facts.append(ended)
+    lines = text.count("\n") + 1
+    facts.append(f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters")
+    if result.images:
+        facts.append(f"{len(result.images)} image{'s' if len(result.images) > 1 else ''}")
+    return ", ".join(facts)
+
+
+def ending(result: Message) -> str:
+    """Return a call's exit status or failure, "" where it has nothing of the kind."""
+    text = result.text
+    end = text[-_LOOK:]
+    for part in (end, text[:_LOOK]):
+        folded = part.lower()
+        if ("exit" in folded or "return" in folded) and (found := _EXIT.search(part)):
+            return f"exit {found[1]}"
+    if result.failed:
+        return f"failed: {one_line(text[:_LOOK], 80)}"
+    folded = end.lower()
+    if any(sign in folded for sign in _SIGNS) and (found := _FAILURE.search(end)):
+        return one_line(found[0], 80)
+    return "timed out" if "timed out" in folded else ""
+
+
+def is_bad(result: Message, ended: str) -> bool:
+    """Say whether a call that `ended` so did not do what it should."""
+    return result.failed or (bool(ended) and ended != "exit 0")
+
+
+def paths_of(call: ToolCall) -> Iterator[str]:
+    """Yield the paths that a call names in its arguments."""
+    for key in PATHS:
+        value = call.arguments.get(key)
+        if isinstance(value, str) and value.strip():
+            yield one_line(value, 160)
+
+
+def _telling(arguments: Mapping[str, Any]) -> str:
+    for key in _TELLING:
+        value = arguments.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+    values = (value for value in arguments.values() if isinstance(value, str) and value.strip())
+    return next(values, "")
+
 
 _LONG_ARGUMENT = 500
 _KEPT_ARGUMENT = 300
@@ -152,3 +247,232 @@ def _shorter(value: Any, limit: int, kept: int, back: str, depth: int) -> Any:  
             return shorter
         case _:
             return value
+
+
+_HEAD_SHARE = 4
+"""The head's first exchange is protected as long as it takes less than this part of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A conversation, cut, before and after pruning; indexes are the same in both.
+
+    `located` gives positions in the store by the `id()` of the messages in `groups`.
+    """
+
+    groups: list[Group]
+    pruned: list[Group]
+    head: int
+    tail: int
+    aim: Aim
+    pruner: Pruner
+    located: Mapping[int, int]
+
+    def enough(self) -> bool:
+        """Say whether pruning alone makes the conversation small enough."""
+        return self.shortened() > 0 and size(self.pruned) <= self.aim.whole
+
+    def shortened(self) -> int:
+        """Return how many messages pruning made shorter."""
+        return sum(
+            new is not old
+            for pruned, group in zip(self.pruned, self.groups, strict=True)
+            if pruned is not group
+            for new, old in zip(pruned.messages, group.messages, strict=True)
+        )
+
+    def cut(self) -> tuple[Cut, Cut]:
+        """Return the conversation cut: as it was, and pruned."""
+        whole = divide(self.groups, self.head, self.tail)
+        lifted = {id(group) for group in whole.kept}
+        kept = tuple(
+            pruned
+            for group, pruned in zip(self.groups, self.pruned, strict=True)
+            if id(group) in lifted
+        )
+        pruned = Cut(
+            head=tuple(self.pruned[: self.head]),
+            middle=tuple(self.pruned[self.head : self.tail]),
+            kept=kept,
+            tail=tuple(self.pruned[self.tail :]),
+        )
+        return whole, pruned
+
+    def result(self, groups: Sequence[Group], *, note: str) -> Compression:
+        """Return what came out when nothing was dropped."""
+        messages = tuple(flat(groups))
+        if messages == tuple(flat(self.groups)):
+            return Compression(messages=messages)
+        made = Compression(messages=messages, phase="pruned", shortened=self.shortened())
+        return noted(made, note)
+
+
+def noted(made: Compression, note: str) -> Compression:
+    """Return the compression with its note, also in its system message if it has one."""
+    first = made.messages[0] if made.messages else None
+    if first is None or first.role != "system" or note in first.text:
+        return replace(made, note=note)
+    system = replace(first, parts=Message.system(f"{first.text}\n\n{note}").parts)
+    return replace(made, note=note, messages=(system, *made.messages[1:]))
+
+
+def make_plan(
+    messages: Sequence[Message], gauge: Gauge, archive: Archive | None, way_back: WayBack
+) -> Plan:
+    """Return how a conversation is to be compressed."""
+    groups = grouped(messages)
+    # The prompt that was counted also had what no group has, such as a result without its call.
+    aim = gauge.aim(max(estimate_tokens(messages), size(groups)))
+    located = archive.locate(flat(groups)) if archive is not None else {}
+    head = min(head_end(groups, messages=gauge.limits.protect_first), max(len(groups) - 1, 0))
+    tail = tail_start(
+        groups, head, tokens=aim.tail, most=aim.most, at_least=gauge.limits.protect_last_n
+    )
+    pruner = Pruner(lambda message: located.get(id(message)), way_back)
+    pruned = [*pruner.prune(groups[:tail]), *groups[tail:]]
+    while head > 1 and size(pruned[:head]) * _HEAD_SHARE > aim.hard:
+        head -= 1
+    return Plan(
+        groups=groups,
+        pruned=pruned,
+        head=head,
+        tail=tail,
+        aim=aim,
+        pruner=pruner,
+        located=located,
+    )
+
+
+_LEAST = 150
+"""Tokens below which nothing is cut to make a conversation fit."""
+_MARKER = 50
+"""Tokens that the marker of a cut takes."""
+_LION = 0.7
+"""Share of the room that the last words of both sides may take."""
+
+
+def spliced(
+    head: Sequence[Group],
+    text: str,
+    kept: Sequence[Group],
+    tail: Sequence[Group],
+    *,
+    gone: Sequence[Message],
+) -> list[Group]:
+    """Return head, a message with `text`, what was kept, and the tail, roles alternating.
+
+    The text stands for the messages that are `gone`, and is trusted as little as they were.
+    The message gets the role that fits between its neighbours; where none does, or where what was
+    cut apart would meet in one role, a short message keeps them apart.
+    """
+    after = [*kept, *tail]
+    before_role = _last_role(head)
+    after_role = after[0].role if after else "assistant"
+    role: Role = "assistant" if before_role == "user" or after_role == "user" else "user"
+    if role == "assistant" and before_role in ("assistant", "", "system"):
+        role = "user"
+    origin = least_trusted(message.origin for message in gone)
+    message = Message(role=role, parts=(Text(text, origin),))
+    out = list(head)
+    for piece in ([group_of((message,))], *([group] for group in kept), list(tail)):
+        if piece:
+            out += _bridge(_last_role(out), piece[0].role)
+            out += piece
+    return out
+
+
+def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
+    """Return the groups within `aim.hard` where that is possible, the largest messages cut first.
+
+    Results and arguments give way before what was said. The user's last message and the last answer
+    stay whole as long as they can be sent; where they are large, the others get what they would
+    have had beside small ones.
+    """
+    if size(groups) <= aim.hard:
+        return list(groups)
+    messages = flat(groups)
+    spoken = _last_spoken(messages)
+    large = estimate_tokens(replace(messages[index], calls=()) for index in spoken)
+    if large > aim.ceiling * _LION:
+        _cut(messages, spoken, int(aim.ceiling * _LION), pruner)
+        large = int(aim.ceiling * _LION)
+    tokens = min(max(aim.hard, large + int(aim.hard * (1 - _LION))), aim.ceiling)
+    working = [i for i, message in enumerate(messages) if message.role == "tool" or message.calls]
+    others = [index for index in range(len(messages)) if index not in spoken]
+    for due, said in ((working, False), (others, True)):
+        whole = estimate_tokens(messages)
+        if whole > tokens:
+            own = estimate_tokens(messages[index] for index in due)
+            _cut(messages, due, tokens - (whole - own), pruner, said=said)
+    return _regrouped(groups, messages)
+
+
+def _cut(
+    messages: list[Message], due: Sequence[int], tokens: int, pruner: Pruner, *, said: bool = True
+) -> None:
+    """Cut the messages at `due`, the largest first and all to one size, to `tokens` in all.
+
+    Without `said`, only results and arguments are cut. Where arguments are many and small a cut
+    saves less than it should; it is then made again with a lower goal.
+    """
+    for goal in (tokens, tokens * 3 // 5, tokens * 3 // 10):
+        sizes = {index: estimate_tokens([messages[index]]) for index in due}
+        if not sizes or sum(sizes.values()) <= tokens:
+            return
+        low, high = 0, max(sizes.values())
+        while low < high:  # the largest common size that fits
+            middle = (low + high + 1) // 2
+            if sum(min(each, middle) for each in sizes.values()) <= goal:
+                low = middle
+            else:
+                high = middle - 1
+        level = max(low, _LEAST)
+        for index, each in sizes.items():
+            if each > level:
+                messages[index] = _smaller(messages[index], level, pruner, said=said)
+
+
+def _smaller(message: Message, tokens: int, pruner: Pruner, *, said: bool) -> Message:
+    """Return a message in about `tokens` tokens; a marker takes the place of what is gone."""
+    room = int(max(tokens - _MARKER, _LEAST // 3) * CHARACTERS_PER_TOKEN)
+    if message.role == "tool":
+        return pruner.shorter_result(message, room)
+    if message.calls:
+        spoken = len(message.text)
+        written = sum(len(call.arguments_json()) for call in message.calls)
+        share = room * written // max(written + spoken, 1) if said else max(room - spoken, 0)
+        message = pruner.shorter_calls(message, share // (2 * len(message.calls)))
+        room -= share
+    return pruner.shorter_speech(message, room) if said else message
+
+
+def _last_spoken(messages: Sequence[Message]) -> list[int]:
+    """Return where the user's last message and the last answer are."""
+    found: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        said = message.role == "user" or (message.role == "assistant" and message.text.strip())
+        if said and not is_ours(message):  # a prompt may be a picture without a word
+            found[message.role] = index
+    return sorted(found.values())
+
+
+def _regrouped(groups: Sequence[Group], messages: Sequence[Message]) -> list[Group]:
+    out, start = [], 0
+    for group in groups:
+        part = tuple(messages[start : start + len(group.messages)])
+        same = all(new is old for new, old in zip(part, group.messages, strict=True))
+        out.append(group if same else group_of(part))
+        start += len(part)
+    return out
+
+
+def _bridge(before: str, after: str) -> list[Group]:
+    if before == after == "user":
+        return [group_of((Message.assistant(UNDERSTOOD),))]
+    if before == after == "assistant":
+        return [group_of((Message.user(GO_ON),))]
+    return []
+
+
+def _last_role(groups: Sequence[Group]) -> str:
+    return groups[-1].messages[-1].role if groups else ""

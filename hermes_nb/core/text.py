@@ -1,11 +1,18 @@
-"""Text within limits: head-and-tail truncation and token estimates."""
+"""Text within limits, amounts as a person reads them, and values that any store can carry.
+
+In JSON, lone surrogates and NUL become U+FFFD (UTF-8 cannot carry the first, PostgreSQL and many
+servers refuse the second), NaN and infinities become null, and what is nested without end is cut.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from hermes_nb.core.messages import Image, Message, Text
+from hermes_nb.core.budget import dollars
+from hermes_nb.core.messages import Image, Message, Text, Usage
 
 CHARACTERS_PER_TOKEN = 3.5
 """For prose and code; a rule of thumb between English prose (about 4) and dense code (about 3)."""
@@ -76,3 +83,85 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
 def canonical_json(value: object) -> str:
     """Return compact JSON with sorted keys: equal values give equal bytes."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
+
+
+ROUNDS_UP = 0.99995
+"""999,950 tokens are 1.0M, not 1000.0k."""
+
+
+def amount(tokens: int) -> str:
+    """Return a token count: 640, 14.7k, 1.2M."""
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if tokens >= size * ROUNDS_UP:
+            return f"{tokens / size:.1f}{unit}"
+    return str(tokens)
+
+
+def used(usage: Usage) -> list[str]:
+    """Return what requests used, part by part; a price that is not known is left out."""
+    if not usage.requests:
+        return []
+    told = [number_of(usage.requests, "request")]
+    if usage.input:
+        share = f" ({round(100 * usage.cached / usage.input)} % cached)" if usage.cached else ""
+        told += [f"{amount(usage.input)} in{share}", f"{amount(usage.output)} out"]
+    if usage.cost is not None:
+        told.append(dollars(usage.cost))
+    return told
+
+
+REPLACEMENT = "�"
+DEEPEST = 100
+"""Levels of lists and objects in one another: readers everywhere recurse, and run out of stack."""
+
+
+def clean_text(text: str) -> str:
+    """Return `text` without lone surrogates and NUL; halves that belong together are joined."""
+    if "\0" in text:
+        text = text.replace("\0", REPLACEMENT)
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def too_deep(value: object, levels: int = DEEPEST) -> bool:
+    """Say whether lists and objects are nested in more than so many levels."""
+    match value:
+        case Mapping():
+            return levels == 0 or any(too_deep(item, levels - 1) for item in value.values())
+        case list() | tuple():
+            return levels == 0 or any(too_deep(item, levels - 1) for item in value)
+        case _:
+            return False
+
+
+def clean(value: Any, levels: int = DEEPEST) -> Any:  # noqa: ANN401 - any JSON value
+    """Return `value` as JSON can carry it; what is no JSON value at all becomes its text.
+
+    What lies deeper than so many levels becomes null.
+    """
+    match value:
+        case str():
+            return clean_text(value)
+        case bool() | int() | None:
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping() | list() | tuple() if levels == 0:
+            return None
+        case Mapping():
+            return {clean_text(str(key)): clean(item, levels - 1) for key, item in value.items()}
+        case list() | tuple():
+            return [clean(item, levels - 1) for item in value]
+        case _:
+            return clean_text(str(value))
+
+
+def dumps(value: object) -> bytes:
+    """Return compact JSON as UTF-8; equal values in equal order give equal bytes."""
+    text = json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-from hermes_nb.context.transcript import entries
+from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hermes_nb.context.marks import is_ours
+from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.events import Event, MessageAdded
 from hermes_nb.core.loop import is_prompt
 from hermes_nb.core.messages import Message

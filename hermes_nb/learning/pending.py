@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import locked, make_private, write_atomic
+from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.learning.proposals import (
     Proposal,
     Write,

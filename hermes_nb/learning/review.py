@@ -18,7 +18,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes_nb.core.background import LoopThread
 from hermes_nb.core.errors import StoreError, ToolDenied
 from hermes_nb.core.events import (
     BackgroundEvent,
@@ -34,6 +33,7 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.learning.nudges import Subject
 from hermes_nb.learning.prompts import loaded_skills, review_prompt

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import locked
+from hermes_nb.core.files import locked
 from hermes_nb.memory.curation.entries import Parsed, parse, render, size
 from hermes_nb.memory.curation.history import Change, History, Origin, Record, new_id
 from hermes_nb.memory.curation.notefile import Bytes, NoteFile, Unusable, sweep_locked

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
-from hermes_nb.models.clean import dumps
+from hermes_nb.core.text import dumps
 
 TTL = Literal["5m", "1h"]
 MOST = 4

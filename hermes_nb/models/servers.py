@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_nb.core.atomic import locked, make_private, write_atomic
 from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.models.addresses import is_loopback
 
 LOCAL_SERVERS = {

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from hermes_nb.core import hurry
+from hermes_nb.core import threads
 
 PATIENCE = 1.0
 """Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
@@ -73,7 +73,7 @@ class Stop:
         if self.stopped and now - self._last < PATIENCE:
             return
         self.stopped, self._last = True, now
-        hurry.press()
+        threads.press()
         with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
             self._loop.call_soon_threadsafe(self._cancel)
 
@@ -86,7 +86,7 @@ class Stop:
         """End the watch and take our cancellations back; return whether others remain."""
         if self._active:
             self._active = False
-            hurry.release()
+            threads.release()
             signal.signal(signal.SIGINT, self._old)
         for _ in range(self._cancels):
             self._task.uncancel()

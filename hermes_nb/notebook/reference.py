@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.notebook.commands.table import COMMANDS
 from hermes_nb.notebook.display.wording import grid
 from hermes_nb.safety.markup import code_span

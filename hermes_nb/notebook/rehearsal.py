@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.app.amounts import amount
 from hermes_nb.app.equipment import Equipment, compose
 from hermes_nb.app.filling import schema_tokens, text_tokens
 from hermes_nb.app.models import build_model
@@ -20,7 +19,7 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Message, mend
 from hermes_nb.core.protocols import ChatModel, Request, StoredSession, body_of
-from hermes_nb.core.text import estimate_tokens, head_tail, one_line
+from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.display.view import has_kernel
 from hermes_nb.notebook.display.wording import grid

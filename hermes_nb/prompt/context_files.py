@@ -1,23 +1,267 @@
-"""The project's own instructions for agents, as the prompt carries them.
+"""Instruction files on their way into a prompt: found, read within bounds, scanned, then cut.
 
-The first kind that is there wins: `.hermes.md` or `HERMES.md` (from the working directory up to the
-root of its repository), `AGENTS.md`, `CLAUDE.md`, then Cursor's rules, these all together. A file
-that says nothing, or that may not be read, lets the next one have its turn.
+Of the project's files the first kind that is there wins: `.hermes.md` or `HERMES.md` (from the
+working directory up to the root of its repository), `AGENTS.md`, `CLAUDE.md`, then Cursor's rules,
+these all together. A file that says nothing, or that may not be read, lets the next one have its
+turn. `SOUL.md`, who the agent is, is read from the home alone; a link there is followed wherever it
+leads, since many people keep such files in a repository of their own.
+
+Nothing reaches a prompt unscanned. A file of ordinary size is scanned whole; of a longer one the
+`window` characters at either end, several times what is kept of it, and what the cut brought
+together once more. The text that a user accepted is loaded without a scan.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
-from hermes_nb.prompt.inside import Refused, real_inside, repository
-from hermes_nb.prompt.instructions import Accepts, ContextFile, Reader, Skipped, commands, never
+from hermes_nb.core.files import Refused, make_private, open_inside, real_inside, repository
+from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
 from hermes_nb.safety.trust import Trust
 from hermes_nb.safety.visible import visible
+
+LIMIT = 20_000
+"""Characters of a file that are loaded; of a longer one its head (70 %) and tail (20 %)."""
+WINDOW = 65_536
+"""Characters at either end of a long file that are scanned."""
+LARGEST = 128 * 2**20
+"""Bytes of the largest file that is looked at; reading one of 100 MB takes about 0.1 s of CPU."""
+_PIECE = 2**18
+_SCANNED = 32
+"""Texts whose verdicts are remembered; they are up to `WINDOW` characters long."""
+_SEAM = 500
+"""Characters on either side of the cut that are scanned again, now that they are neighbours."""
+
+_GIVES_ORDERS = "its path reads like an instruction"
+
+Accepts = Callable[[Path, str], bool]
+"""Says whether the user accepted this very text at this path, given without links."""
+
+
+def never(_path: Path, _text: str) -> bool:
+    """Accept nothing."""
+    return False
+
+
+def commands(name: str) -> bool:
+    """Say whether a path reads like an instruction; it stands in the prompt like the text.
+
+    What is invisible in it is shown there as an escape and commands nothing.
+    """
+    plain = name
+    if not name.isprintable():
+        plain = "".join(character if character.isprintable() else " " for character in name)
+    return scan(_read_aloud(plain)).verdict != "clean"
+
+
+def _read_aloud(path: str) -> str:
+    """Return a path as one reads it: as a whole, and name by name."""
+    names = path.replace("/", "\n\n")
+    return path if names == path else f"{path}\n\n{names}"
+
+
+@lru_cache(maxsize=_SCANNED)
+def _scanned(text: str, name: str) -> ScanResult:
+    """Return what a text is; a prompt that is built again has the same files as a rule."""
+    return scan(text, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFile:
+    """A file that has something to say to the agent.
+
+    `name` is how the prompt calls it, `path` where it is, without links. `text_loaded` is what
+    stands in the prompt: one line if it was `blocked`, shortened if it was `truncated`.
+    `characters` counts the text in the file. `source` is what `accepts` is asked about.
+    """
+
+    name: str
+    path: Path
+    verdict: ScanVerdict
+    findings: tuple[Finding, ...] = ()
+    text_loaded: str
+    characters: int
+    truncated: bool = False
+    trusted: bool = False
+    source: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A file that is there and was not loaded, and why."""
+
+    name: str
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What was read of a text: all of it, or its two ends with `left_out` characters between."""
+
+    parts: tuple[str, ...]
+    left_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """What was read."""
+        return "\n".join(self.parts)
+
+    @property
+    def characters(self) -> int:
+        """How long the whole is."""
+        return sum(map(len, self.parts)) + self.left_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Loads files below `root`, a directory without links.
+
+    `limit` and `window` are in characters, for what is kept and what is scanned at either end.
+    `named` says that names are not ours alone and stand in the prompt: they are scanned as well.
+    """
+
+    root: Path
+    accepts: Accepts = never
+    limit: int = LIMIT
+    window: int = WINDOW
+    named: bool = False
+
+    def load(
+        self, path: Path, name: str, prepare: Callable[[str], str] = str.strip
+    ) -> ContextFile | None:
+        """Return the file at `path`, or None when it holds white space alone.
+
+        `prepare` takes off the beginning what is not meant to be read. Raises FileNotFoundError,
+        and `Refused` for a file that may not or cannot be read, or whose name gives orders.
+        """
+        real = real_inside(path, self.root)
+        with open_inside(real, self.root) as file:
+            excerpt = _stripped(read(file, self.window), prepare)
+        if not excerpt.text.strip():
+            return None
+        trusted = self.accepts(real, excerpt.text)
+        results = [] if trusted else self._results(name, excerpt.parts)
+        if self.named and trusted and commands(name):
+            raise Refused(_GIVES_ORDERS)
+        return self._judged(real, visible(name), excerpt, results)
+
+    def _results(self, name: str, parts: tuple[str, ...]) -> list[ScanResult]:
+        """Return what the parts of a text are; raise `Refused` if its name gives orders.
+
+        Both are looked at in one go where neither can excuse what the other one says, as a name
+        with a sign of code in it might. What then is not clean is looked at by itself.
+        """
+        shown = visible(name)
+        if self.named:
+            alone = len(parts) > 1 or parts[0].startswith("---") or not name.isprintable()
+            if not (alone or "`" in name or "~" in name):
+                both = f"{_read_aloud(name)}\n\n---\n\n{parts[0]}"
+                if _scanned(both, shown).verdict == "clean":
+                    return [ScanResult(verdict="clean", text=parts[0])]
+            if commands(name):
+                raise Refused(_GIVES_ORDERS)
+        return [_scanned(part, shown) for part in parts]
+
+    def _judged(
+        self, real: Path, name: str, excerpt: Excerpt, results: list[ScanResult]
+    ) -> ContextFile:
+        trusted = not results
+        verdicts = {result.verdict for result in results}
+        verdict: ScanVerdict = next((each for each in _WORST_FIRST if each in verdicts), "clean")
+        if verdict == "blocked":
+            text = next(result.text for result in results if result.verdict == "blocked")
+            truncated = False
+        else:
+            parts = tuple(result.text for result in results) or excerpt.parts
+            text, truncated = self._cut(name, parts, excerpt.characters, trusted=trusted)
+        return ContextFile(
+            name=name,
+            path=real,
+            verdict=verdict,
+            findings=tuple(finding for result in results for finding in result.findings),
+            text_loaded=text,
+            characters=excerpt.characters,
+            truncated=truncated,
+            trusted=trusted,
+            source=excerpt.text,
+        )
+
+    def _cut(
+        self, name: str, parts: tuple[str, ...], characters: int, *, trusted: bool
+    ) -> tuple[str, bool]:
+        """Return what is loaded of a text, and whether that is less than all of it."""
+        if len(parts) == 1 and len(parts[0]) <= self.limit:
+            return parts[0], False
+        head, tail = parts[0][: self.limit * 7 // 10], parts[-1][-(self.limit * 2 // 10) :]
+        # Two halves of a sentence, each harmless, could have been laid out to meet here.
+        if not trusted and _scanned(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name).verdict != "clean":
+            tail = ""
+        marker = (
+            f"[...truncated {name}: kept {len(head)}+{len(tail)} of {characters} chars. "
+            "Use file tools to read the full file.]"
+        )
+        return f"{head}\n\n{marker}\n\n{tail}".rstrip(), True
+
+
+_WORST_FIRST: tuple[ScanVerdict, ...] = ("blocked", "suspicious")
+
+
+def read(file: BinaryIO, window: int) -> Excerpt:
+    """Read a text as far as it matters: all of it, or `window` characters at either end.
+
+    UTF-8, or UTF-16 behind its byte order mark; what is neither becomes U+FFFD, line ends become
+    newlines, NUL goes. Raises `Refused` over `LARGEST` bytes and for what the system refuses.
+    """
+    try:
+        piece = file.read(_PIECE)
+        decoder = _decoder(piece)
+        head, tail, total, size = "", "", 0, 0
+        while True:
+            size += len(piece)
+            if size > LARGEST or os.fstat(file.fileno()).st_size > LARGEST:
+                message = f"it is larger than {LARGEST // 2**20} MiB"
+                raise Refused(message)
+            text = decoder.decode(piece, final=not piece).replace("\0", "")
+            total += len(text)
+            if len(head) < 2 * window:
+                head += text
+            else:
+                tail = (tail + text)[-window:]
+            if not piece:
+                break
+            piece = file.read(_PIECE)
+    except OSError as error:
+        message = f"it cannot be read: {(error.strerror or str(error)).lower()}"
+        raise Refused(message) from error
+    if total <= 2 * window:
+        return Excerpt((head,))
+    return Excerpt((head[:window], (head[window:] + tail)[-window:]), total - 2 * window)
+
+
+def _decoder(beginning: bytes) -> io.IncrementalNewlineDecoder:
+    marked = beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    codec = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")
+    return io.IncrementalNewlineDecoder(codec("replace"), translate=True)
+
+
+def _stripped(excerpt: Excerpt, prepare: Callable[[str], str]) -> Excerpt:
+    """Return the excerpt as it is meant to be read, without white space around it."""
+    first, *rest = excerpt.parts
+    parts = [prepare(first), *rest]
+    parts[0] = parts[0].lstrip()
+    parts[-1] = parts[-1].rstrip()
+    return Excerpt(tuple(parts), excerpt.left_out)
+
 
 INTRODUCTION = "Written for agents that work on this project; follow it where it fits the task."
 HERMES = (".hermes.md", "HERMES.md")
@@ -141,3 +385,45 @@ def without_frontmatter(text: str) -> str:
     """Return the text behind YAML frontmatter; one that is never closed is text."""
     found = _FRONTMATTER.match(text)
     return text[found.end() :] if found else text
+
+
+NAME = "SOUL.md"
+
+
+def read_identity(home: Path, *, accepts: Accepts = never) -> ContextFile | Skipped | None:
+    """Return SOUL.md, scanned and cut like a context file; None when absent or empty."""
+    path = home / NAME
+    root = Path(Path(os.path.realpath(path)).anchor)
+    try:
+        return Reader(root=root, accepts=accepts).load(path, NAME)
+    except FileNotFoundError:
+        return None
+    except Refused as refusal:
+        return Skipped(name=NAME, path=path, reason=str(refusal))
+
+
+def identity_text(found: ContextFile | Skipped | None, default: str) -> str:
+    """Return the prompt's first layer: the file's text, or else `default`.
+
+    A blocked file leaves the default in place and says behind it that it was blocked.
+    """
+    if not isinstance(found, ContextFile):
+        return default
+    return f"{default}\n\n{found.text_loaded}" if found.verdict == "blocked" else found.text_loaded
+
+
+def ensure_identity(home: Path, default: str) -> bool:
+    """Write `default` to SOUL.md if nothing is there yet; say whether it was written.
+
+    Makes the home directory (0700) where it is missing; the file is 0600. Raises OSError where it
+    cannot be written, which no turn should fail for. A process killed in between leaves an empty
+    file, and that means the default as well.
+    """
+    make_private(home)
+    try:
+        handle = os.open(home / NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f"{default.strip()}\n")
+    return True

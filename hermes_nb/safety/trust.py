@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_nb.core.atomic import locked, make_private, write_atomic
+from hermes_nb.core.files import locked, make_private, write_atomic
 
 FILE = "trust.json"
 _VERSION = 1

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_nb.core.atomic import make_private, write_atomic
+from hermes_nb.core.files import make_private, write_atomic
 
 RECORDS = 200
 BYTES = 33_554_432

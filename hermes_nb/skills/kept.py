@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 from hermes_nb.skills.document import Document, Gates, name_problems
 
 LIMIT = 5_000

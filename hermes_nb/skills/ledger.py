@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_nb.core.atomic import locked, write_atomic
+from hermes_nb.core.files import locked, write_atomic
 
 Event = Literal["view", "use", "patch", "made", "off", "on", "gone"]
 FOLD_AT = 262_144

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb import safety, skills
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 from hermes_nb.skills.guard import Level, Verdict, examine
 
 LIMIT = 5_000

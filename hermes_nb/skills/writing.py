@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 from hermes_nb.skills.discovery import read_regular
 from hermes_nb.skills.document import SkillError
 from hermes_nb.skills.history import History, Kind, Record, digest_of, new_id

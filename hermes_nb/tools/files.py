@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.core.patching import patched
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.visible import visible

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import make_private, write_atomic
 from hermes_nb.core.calls import as_output, in_thread, invoke
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
+from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.tools import Arguments, Question, Run, Tool, ToolContext, ToolOutput, Toolset

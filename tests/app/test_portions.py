@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_nb.app.portions import pools, portions
-from hermes_nb.core.budget import ANSWER_TOKENS, Budget, Limits
+from hermes_nb.core.budget import ANSWER_TOKENS, Budget, Limits, pools, portions
 from hermes_nb.core.messages import Usage
 from hypothesis import given
 from hypothesis import strategies as st

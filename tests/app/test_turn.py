@@ -8,9 +8,9 @@ import sys
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app.amounts import amount, used
 from hermes_nb.app.progress_line import CLEAR, VARIABLE, ProgressLine, wanted
 from hermes_nb.core.messages import Message, Reply, Usage
+from hermes_nb.core.text import amount, used
 from hermes_nb.models.scripted import ScriptedModel, call
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 
-from hermes_nb.context.marks import is_ours
+from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import strategies as st

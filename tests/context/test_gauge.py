@@ -8,8 +8,8 @@ import pytest
 from hermes_nb.context import engine as registry
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.engine import Setup, engine_names, make_engine
-from hermes_nb.context.gauge import Gauge, Limits, overdue
 from hermes_nb.context.lossless import Lossless
+from hermes_nb.context.policy import Gauge, Limits, overdue
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ContextEngine

@@ -6,18 +6,17 @@ import asyncio
 import re
 
 import pytest
-from hermes_nb.context.archive import Archive, everything
-from hermes_nb.context.gauge import Limits
-from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.marks import is_references, is_shortened
-from hermes_nb.context.references import (
+from hermes_nb.context.boundaries import is_references, is_shortened
+from hermes_nb.context.lossless import (
     HEADER,
+    Lossless,
     Reference,
     condensed,
     positions_of,
     read_references,
     span_id,
 )
+from hermes_nb.context.policy import Archive, Limits, everything
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request

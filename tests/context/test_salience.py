@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hermes_nb.context.facts import clipped
-from hermes_nb.context.salience import reason, weigh
+from hermes_nb.context.ledger import clipped, reason, weigh
 
 
 @pytest.mark.parametrize("unit", ["0", "a", "ab1", "a/", "A-", "1.", "~", "x@", "://", "= ", "('"])

@@ -7,13 +7,19 @@ import json
 import time
 
 import pytest
-from hermes_nb.context.boundaries import flat, group_of, grouped
-from hermes_nb.context.facts import Fact, find_facts
-from hermes_nb.context.ledger import ledger, read_ledger
-from hermes_nb.context.marks import SHORT, cut, is_shortened, position_of, shortened
-from hermes_nb.context.outlines import ending
-from hermes_nb.context.pruning import Pruner
-from hermes_nb.context.transcript import chunked, cost, entries
+from hermes_nb.context.boundaries import (
+    SHORT,
+    cut,
+    flat,
+    group_of,
+    grouped,
+    is_shortened,
+    position_of,
+    shortened,
+)
+from hermes_nb.context.ledger import Fact, find_facts, ledger, read_ledger
+from hermes_nb.context.pruning import Pruner, ending
+from hermes_nb.context.summary import chunked, cost, entries
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.safety.redact import redact

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.core import atomic
-from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core import files
+from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +68,7 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path):
     code = f"""
 import resource, signal, sys
 from pathlib import Path
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -103,7 +103,7 @@ def test_a_read_only_directory_is_an_oserror(open_path):
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 os.setuid(65534)
 try:
     write_atomic(Path({str(open_path / "a")!r}), b"x")
@@ -118,7 +118,7 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new(tmp_path):
     old, new = b"o" * 300_000, b"n" * 400_000
     code = f"""
 from pathlib import Path
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 print("ready", flush=True)
 while True:
     write_atomic(Path({str(path)!r}), b"n" * 400_000)
@@ -140,7 +140,7 @@ def test_a_writer_killed_before_the_file_is_whole_leaves_nothing(tmp_path):
     code = f"""
 import os, signal
 from pathlib import Path
-from hermes_nb.core.atomic import write_atomic
+from hermes_nb.core.files import write_atomic
 os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 write_atomic(Path({str(path)!r}), b"new")
 """
@@ -151,7 +151,7 @@ write_atomic(Path({str(path)!r}), b"new")
 
 
 def test_a_file_system_that_knows_no_files_without_a_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic, "_OPEN_FILES", tmp_path / "none")
+    monkeypatch.setattr(files, "_OPEN_FILES", tmp_path / "none")
     path = tmp_path / "a"
     for data in (b"1", b"2"):
         write_atomic(path, data, mode=0o640)

@@ -9,8 +9,8 @@ import threading
 import time
 
 import pytest
-from hermes_nb.core import background
-from hermes_nb.core.background import LoopThread
+from hermes_nb.core import threads
+from hermes_nb.core.threads import LoopThread
 
 from tests.patience import SOON
 
@@ -84,7 +84,7 @@ def test_a_fork_gets_a_loop_of_its_own():
 
 def test_a_stop_is_heard_where_the_loop_itself_hangs(monkeypatch):
     """What holds up the loop cannot be waited for; the stop stays a stop."""
-    monkeypatch.setattr(background, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(threads, "STOP_SECONDS", 0.1)
     release = threading.Event()
 
     main = threading.main_thread().ident

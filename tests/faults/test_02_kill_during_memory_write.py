@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hermes_nb.core.atomic import TEMPORARY
+from hermes_nb.core.files import TEMPORARY
 from hermes_nb.memory.curated import CuratedMemory
 
 from tests.faults.stores import KILLS, killed, run_python

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hermes_nb.core.atomic import TEMPORARY
+from hermes_nb.core.files import TEMPORARY
 from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 

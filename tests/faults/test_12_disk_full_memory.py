@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.core.atomic import TEMPORARY
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.files import TEMPORARY
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.tools.stores import memory_tools
 

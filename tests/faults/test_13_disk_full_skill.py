@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.core.atomic import TEMPORARY
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.files import TEMPORARY
 from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.skill_tools import skills

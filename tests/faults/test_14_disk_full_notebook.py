@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_nb.core.atomic import TEMPORARY
+from hermes_nb.core.files import TEMPORARY
 
 from tests.faults.notebooks import refused, tools_on, use, valid, written
 

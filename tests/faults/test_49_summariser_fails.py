@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.context.archive import Archive
 from hermes_nb.context.compressor import Compressor
+from hermes_nb.context.policy import Archive
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import ContextCompressed, TurnEnded
 from hermes_nb.core.loop import Agent

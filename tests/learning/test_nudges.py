@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_nb.context.marks import GO_ON, SUMMARY
+from hermes_nb.context.boundaries import GO_ON, SUMMARY
 from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET, Agent
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.learning.nudges import Nudges

@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from hermes_nb.core.atomic import TEMPORARY
+from hermes_nb.core.files import TEMPORARY
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.curation import history
 from hermes_nb.memory.curation.entries import size

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.prompt.command_paths import Mention, mention, paths_in
+from hermes_nb.prompt.hints import Mention, mention, paths_in
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.core.messages import Image
-from hermes_nb.prompt import instructions
+from hermes_nb.prompt import context_files
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.scan import ScanResult
 from hypothesis import given
@@ -168,7 +168,7 @@ def test_a_blocked_hint_says_so_and_is_known(tmp_path, monkeypatch):
         told = f"[BLOCKED: {name} was bad]" if bad else text
         return ScanResult(verdict="blocked" if bad else "clean", text=told)
 
-    monkeypatch.setattr(instructions, "scan", scan)
+    monkeypatch.setattr(context_files, "scan", scan)
     hint = tracker(tmp_path)
     assert hint.after("x", {"path": "web"}).endswith("[BLOCKED: web/.cursorrules was bad]")
     assert [file.verdict for file in hint.discovered] == ["blocked"]
@@ -180,7 +180,7 @@ def test_a_path_that_reads_like_an_instruction_is_not_shown(tmp_path, monkeypatc
     def scan(text, *, name="", strict=False):
         return ScanResult(verdict="suspicious" if "EVIL" in text else "clean", text=text)
 
-    monkeypatch.setattr(instructions, "scan", scan)
+    monkeypatch.setattr(context_files, "scan", scan)
     hint = tracker(tmp_path, ("EVIL/AGENTS.md", "x"))
     assert hint.after("x", {"path": "EVIL"}) == ""
     assert "reads like an instruction" in hint.skipped[0].reason

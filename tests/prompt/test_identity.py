@@ -3,9 +3,8 @@ from __future__ import annotations
 import os
 import stat
 
-from hermes_nb.prompt import instructions
-from hermes_nb.prompt.identity import ensure_identity, identity_text, read_identity
-from hermes_nb.prompt.instructions import Skipped
+from hermes_nb.prompt import context_files
+from hermes_nb.prompt.context_files import Skipped, ensure_identity, identity_text, read_identity
 from hermes_nb.safety.scan import ScanResult
 
 from tests.prompt.files import put
@@ -39,7 +38,7 @@ def test_it_is_scanned_and_cut_like_a_context_file_and_stands_alone(home):
 
 def test_a_blocked_one_leaves_the_default(home, monkeypatch):
     monkeypatch.setattr(
-        instructions, "scan", lambda text, name: ScanResult(verdict="blocked", text="[BLOCKED]")
+        context_files, "scan", lambda text, name: ScanResult(verdict="blocked", text="[BLOCKED]")
     )
     put(home, ("SOUL.md", "bad"))
     assert identity_text(read_identity(home), "default") == "default\n\n[BLOCKED]"

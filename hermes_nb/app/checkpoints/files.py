@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from hermes_nb.app.checkpoints.records import FileItem, FileState
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.errors import HermesError
+from hermes_nb.core.files import write_atomic
 
 _FLAGS = (
     os.O_RDONLY

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.app.checkpoints.records import Index, TurnRecord, dumps, loads
-from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
 from hermes_nb.core.errors import HermesError
+from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
 _LEVEL = 3

@@ -23,8 +23,7 @@ from hermes_nb.app.maps.executors import Crew
 from hermes_nb.app.maps.inputs import Input
 from hermes_nb.app.maps.items import ERROR, Item, ItemStatus, Plan, digest_of, known, progress_of
 from hermes_nb.app.maps.task import MapResult, MapTask, perform
-from hermes_nb.app.portions import Portion, pools, portions
-from hermes_nb.core.budget import Budget, refusal
+from hermes_nb.core.budget import Budget, Portion, pools, portions, refusal
 from hermes_nb.core.calls import STOP_GRACE, in_thread
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import StoreError, ToolError

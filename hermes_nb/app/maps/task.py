@@ -14,13 +14,13 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.app.turn import turn_of
-from hermes_nb.core.background import LoopThread
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.threads import LoopThread
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.untrusted import wrap
 

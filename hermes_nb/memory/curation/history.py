@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.atomic import locked, write_atomic
+from hermes_nb.core.files import locked, write_atomic
 from hermes_nb.memory.curation.notefile import read_regular, sweep_locked
 
 NAME = "history.jsonl"

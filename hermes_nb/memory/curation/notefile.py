@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_nb.core.atomic import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 
 MOST_BYTES = 64_000
 """What is read of a file: about thirty times the larger limit. A larger one is never rewritten."""

@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from hermes_nb.core.atomic import make_private
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.hurry import hurried
+from hermes_nb.core.files import make_private
+from hermes_nb.core.threads import hurried
 from hermes_nb.memory.search import indexing
 from hermes_nb.memory.store import forks, quarantine
 from hermes_nb.memory.store.migrations import VERSION, version_of

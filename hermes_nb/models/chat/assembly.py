@@ -13,10 +13,10 @@ from typing import Any
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta
 from hermes_nb.core.messages import Message, Reply, ToolCall
+from hermes_nb.core.text import clean, clean_text
 from hermes_nb.core.thinking import Piece, Thinking
 from hermes_nb.models.chat.classify import from_body, malformed
 from hermes_nb.models.chat.usage import read_usage
-from hermes_nb.models.clean import clean, clean_text
 from hermes_nb.models.toolcalls.fragments import CallFragments
 from hermes_nb.models.toolcalls.strategies import RAW, PlainReader, Reader, Reading
 

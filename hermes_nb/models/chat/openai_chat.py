@@ -20,13 +20,13 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import dumps
 from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.assembly import LIMIT, Assembly
 from hermes_nb.models.chat.classify import malformed
 from hermes_nb.models.chat.endpoint import DUMMY_KEY, Endpoint
 from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.models.chat.wire import Conversation
-from hermes_nb.models.clean import dumps
 from hermes_nb.models.memo import Memo
 from hermes_nb.models.profiles import Profile, effort_fields, profile_for
 from hermes_nb.models.toolcalls.strategies import Strategy, Structured

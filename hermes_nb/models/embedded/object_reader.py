@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.models.clean import REPLACEMENT, clean_text
+from hermes_nb.core.text import REPLACEMENT, clean_text
 from hermes_nb.models.toolcalls.strategies import Reading
 
 REPLY = "reply"

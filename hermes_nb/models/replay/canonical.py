@@ -17,8 +17,7 @@ from typing import Any
 
 from hermes_nb.core.messages import Image, Message, Text, ToolCall, given_id
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.text import canonical_json
-from hermes_nb.models.clean import clean, clean_text
+from hermes_nb.core.text import canonical_json, clean, clean_text
 from hermes_nb.models.memo import Memo
 from hermes_nb.models.replay.volatile import (
     CELL_ID,

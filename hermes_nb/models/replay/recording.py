@@ -16,8 +16,7 @@ from typing import Any
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta
 from hermes_nb.core.messages import Message, Reply, Text, ToolCall, Usage
-from hermes_nb.core.text import canonical_json
-from hermes_nb.models.clean import clean, clean_text
+from hermes_nb.core.text import canonical_json, clean, clean_text
 from hermes_nb.models.replay.canonical import FORM, Canonical, Link, digest_of, redacted
 from hermes_nb.models.replay.volatile import Named
 from hermes_nb.safety.redact import redact

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.core.atomic import locked, make_private, write_atomic
 from hermes_nb.core.errors import HermesError
+from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.models.replay.canonical import Canonical, Link
 from hermes_nb.models.replay.recording import Recording, accepted, link_line, read
 from hermes_nb.models.replay.reel import Reel, lines_of

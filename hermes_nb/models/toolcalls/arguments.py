@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.models.clean import clean, dumps, too_deep
+from hermes_nb.core.text import clean, dumps, too_deep
 
 _TOO_DEEP = "nested too deeply"
 _REPAIRED_UP_TO = 50_000

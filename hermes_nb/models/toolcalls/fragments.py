@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.models.clean import clean_text
+from hermes_nb.core.text import clean_text
 from hermes_nb.models.toolcalls.arguments import dumps_text, parse_arguments
 
 _LONGEST_NAME = 1_000

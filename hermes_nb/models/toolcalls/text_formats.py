@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.models.clean import dumps
+from hermes_nb.core.text import dumps
 from hermes_nb.models.toolcalls.arguments import parse_arguments, strict_json
 from hermes_nb.models.toolcalls.json_scan import JsonScan
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import platformdirs
 
-from hermes_nb.core.atomic import locked, write_atomic
 from hermes_nb.core.errors import ConfigError, HermesError, TurnInterrupted
+from hermes_nb.core.files import locked, write_atomic
 from hermes_nb.models.weights.partial import (
     DISK_FULL,
     STOPPED,

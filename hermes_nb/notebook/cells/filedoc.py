@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from hermes_nb.core.atomic import locked, write_atomic
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.files import locked, write_atomic
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.cells.document import Cell, CellType, source_hash
 from hermes_nb.notebook.cells.finding import conflict, no_such_cell

@@ -15,7 +15,7 @@ from hermes_nb.memory.curation.history import Origin, Record
 from hermes_nb.notebook.commands.approvals import approve, pending, reject
 from hermes_nb.notebook.display.wording import ago, grid
 from hermes_nb.notebook.resident import Resident
-from hermes_nb.prompt.instructions import ContextFile
+from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hermes_nb.app.amounts import amount
 from hermes_nb.app.config import Endpoint
 from hermes_nb.app.models import EMBEDDED, found_servers, not_accepted, offered_models, told
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.text import amount
 from hermes_nb.models import prices
 from hermes_nb.models.chat.openai_chat import OPENAI
 from hermes_nb.models.profiles import EMBEDDED as BUILT_IN

@@ -8,19 +8,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_nb.app.amounts import amount, used
 from hermes_nb.app.config import APPROVE_MODES, Settings
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
 from hermes_nb.app.models import not_accepted
 from hermes_nb.app.spending import notebook_usage, session_usage, usage_since
-from hermes_nb.core.atomic import write_atomic
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
-from hermes_nb.core.text import head_tail, number_of, one_line
+from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
 from hermes_nb.learning.review import SOURCE as REVIEW
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.commands.installed import sandbox_told

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hermes_nb.app.amounts import amount, used
 from hermes_nb.app.filling import Share, shares
 from hermes_nb.app.session import Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import ContextCompressed
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import amount, one_line, used
 from hermes_nb.notebook.display.transcript import told_compression
 from hermes_nb.notebook.display.wording import MARK, gauge, grid, shade, stacked
 from hermes_nb.notebook.resident import Resident

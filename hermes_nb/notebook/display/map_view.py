@@ -12,11 +12,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from hermes_nb.app.amounts import used
 from hermes_nb.app.maps.fanout import Fanout
 from hermes_nb.app.maps.items import Item
 from hermes_nb.app.maps.table import rows_of, table_markdown
-from hermes_nb.core.text import both_ends
+from hermes_nb.core.text import both_ends, used
 from hermes_nb.notebook.display.showing import can_draw, show
 from hermes_nb.notebook.display.transcript import plain_text
 from hermes_nb.notebook.display.view import INTERVAL, STILL_RUNNING, TICK, can_ask, has_kernel

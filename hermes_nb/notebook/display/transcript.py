@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable
 
-from hermes_nb.app.amounts import amount
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
     ApprovalGiven,
@@ -33,7 +32,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import number_of, one_line
+from hermes_nb.core.text import amount, number_of, one_line
 from hermes_nb.notebook.display.callview import CallView, gist_of
 from hermes_nb.notebook.display.childview import take_in
 from hermes_nb.notebook.display.folding import Step, fold, thought

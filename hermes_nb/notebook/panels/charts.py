@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hermes_nb.app.amounts import amount
 from hermes_nb.core.messages import Usage
+from hermes_nb.core.text import amount
 
 WIDTH = 312
 """Units that every picture is wide; it is stretched to the panel's width."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hermes_nb.app.amounts import amount
 from hermes_nb.app.filling import shares
 from hermes_nb.app.session import Session
 from hermes_nb.core.errors import ConfigError
@@ -18,7 +17,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.text import estimate_tokens, number_of
+from hermes_nb.core.text import amount, estimate_tokens, number_of
 from hermes_nb.notebook.display.transcript import PHASES
 from hermes_nb.notebook.happenings import Compressed
 from hermes_nb.notebook.panels.acting import QUERY

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_nb.app.amounts import amount
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import StoreError
@@ -22,7 +21,7 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.core.protocols import Hit, StoredSession
-from hermes_nb.core.text import number_of
+from hermes_nb.core.text import amount, number_of
 from hermes_nb.learning.review import SOURCE
 from hermes_nb.notebook.display.wording import ago, moment
 from hermes_nb.notebook.panels.acting import QUERY, Pause

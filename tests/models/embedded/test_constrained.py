@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.text import clean_text
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.clean import clean_text
 from hermes_nb.models.embedded.constrained import CALLS, MOST_TOKENS, Constrained
 from hermes_nb.models.embedded.fewshot import MOST_TOOLS, small_tools
 from hermes_nb.models.embedded.object_reader import ObjectReader

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import clean
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.chat.assembly import Assembly
 from hermes_nb.models.chat.wire import Conversation
-from hermes_nb.models.clean import clean
 from hermes_nb.models.profiles import Profile
 from hermes_nb.models.toolcalls.strategies import PlainReader
 from hermes_nb.models.toolcalls.text_calls import RESULT, TextCalls, render

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from hermes_nb.core.atomic import TEMPORARY, locked
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.files import TEMPORARY, locked
 from hermes_nb.notebook.cells.document import CellConflict, source_hash
 from hermes_nb.notebook.cells.filedoc import FileDocument
 from hypothesis import given

@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-from hermes_nb.app.amounts import amount
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -22,6 +21,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.text import amount
 from hermes_nb.notebook.display.folding import KEPT_IN_FULL, fitted
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import bundle

@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread, for what must not hold up, or be held up by, the caller."""
+"""An event loop in a daemon thread, a blocking function off the loop, and the stop flag."""
 
 from __future__ import annotations
 
@@ -119,3 +119,21 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.stop()
+
+
+_PRESSED = threading.Event()
+
+
+def press() -> None:
+    """Note that the user wants the running turn to end; safe in a signal handler."""
+    _PRESSED.set()
+
+
+def release() -> None:
+    """Note that it has ended."""
+    _PRESSED.clear()
+
+
+def hurried() -> bool:
+    """Say whether a wait on this thread holds up a stop; other threads may take their time."""
+    return _PRESSED.is_set() and threading.current_thread() is threading.main_thread()
