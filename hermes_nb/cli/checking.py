@@ -6,16 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 
-from hermes_nb.app.config import Settings, load_settings
+from hermes_nb.app.config import load_settings
 from hermes_nb.cli.enabling import enabled
 from hermes_nb.cli.ending import FAILED, OK
 from hermes_nb.cli.places import place_for
 from hermes_nb.core.errors import HermesError
-from hermes_nb.notebook.commands import installed
-from hermes_nb.notebook.commands.endpoints import endpoints
-from hermes_nb.notebook.commands.installed import Finding, look
+from hermes_nb.notebook.commands import doctor as checks
+from hermes_nb.notebook.commands.doctor import Finding, look
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -39,33 +37,32 @@ def findings(*, offline: bool = False) -> list[Finding]:
 
     With `offline`, servers that are named are not asked whether they take the key.
     """
-    found = look([("versions", installed.versions)])
+    found = look({"versions": checks.versions})
     try:
         settings = load_settings()
     except HermesError as error:
-        found.append(Finding("settings", "problem", str(error)))
+        found.append(Finding("problem", str(error), "settings"))
     else:
-        found += look([("settings", lambda: _settings(settings)), *_of(settings)])
-        found += [] if offline else endpoints(settings)
+        told = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
+        found.append(Finding("ok", told or "defaults", "settings"))
+        found += look(
+            {
+                "model": lambda: checks.model(settings),
+                "key": lambda: checks.key(settings),
+                "home": lambda: checks.home(settings),
+                "sessions": lambda: checks.sessions(settings),
+                "answer": lambda: [] if offline else checks.endpoints(settings),
+            }
+        )
     return found + look(
-        [
-            ("weights", installed.weights),
-            ("labextension", installed.labextension),
-            ("kernel", _kernel),
-            ("without %load_ext", _enabled),
-            ("sandbox", installed.sandbox),
-        ]
+        {
+            "weights": checks.weights,
+            "labextension": checks.labextension,
+            "kernel": _kernel,
+            "without %load_ext": _enabled,
+            "sandbox": checks.sandbox,
+        }
     )
-
-
-def _of(settings: Settings) -> list[tuple[str, installed.Check]]:
-    checks = (installed.model, installed.key, installed.home, installed.sessions)
-    return [(check.__name__, partial(check, settings)) for check in checks]
-
-
-def _settings(settings: Settings) -> Finding:
-    told = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
-    return Finding("settings", "ok", told or "defaults")
 
 
 def _kernel() -> Finding:
@@ -78,20 +75,20 @@ def _kernel() -> Finding:
         told = (
             f"there is no kernelspec python3: `{sys.executable} -m ipykernel install --sys-prefix`"
         )
-        return Finding("kernel", "problem", told)
+        return Finding("problem", told)
     python = spec.argv[0] if spec.argv else ""
     if python in ("python", "python3", sys.executable):
-        return Finding("kernel", "ok", f"python3 ({spec.resource_dir})")
+        return Finding("ok", f"python3 ({spec.resource_dir})")
     told = f"python3 ({spec.resource_dir}) runs {python}, which needs hermes_nb too"
-    return Finding("kernel", "note", told)
+    return Finding("note", told)
 
 
 def _enabled() -> Finding:
     here = [level for level in ("user", "sys-prefix", "system") if enabled(place_for(level))]
     if here:
-        return Finding("without %load_ext", "ok", f"%%hermes works at once ({', '.join(here)})")
+        return Finding("ok", f"%%hermes works at once ({', '.join(here)})")
     told = "notebooks begin with `%load_ext hermes_nb`; `jupyter hermes enable` makes that needless"
-    return Finding("without %load_ext", "note", told)
+    return Finding("note", told)
 
 
 def _show(found: Sequence[Finding]) -> None:

@@ -20,7 +20,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, TraitError, Unicode, observe, validate
 
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.commands.completion import Completions
+from hermes_nb.notebook.commands.table import Completions
 from hermes_nb.notebook.endings import Stopped
 from hermes_nb.notebook.input import transformers
 from hermes_nb.notebook.input.magic_line import split_options

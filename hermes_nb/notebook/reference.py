@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
-from hermes_nb.notebook.commands.table import COMMANDS
+from hermes_nb.notebook.commands.table import COMMANDS, Command, command_named, every_command
 from hermes_nb.notebook.display.wording import grid
 from hermes_nb.safety.markup import code_span
 
@@ -32,11 +32,11 @@ def options_table() -> str:
     return grid(("option", "what it does"), rows)
 
 
-def commands_table() -> str:
+def commands_table(commands: Mapping[str, Command] = COMMANDS) -> str:
     """Return the commands of `%hermes` as a Markdown table."""
     rows = (
         (code_span(f"%hermes {name} {command.usage}".strip()), command.about)
-        for name, command in COMMANDS.items()
+        for name, command in commands.items()
     )
     return grid(("command", "what it does"), rows)
 
@@ -65,11 +65,12 @@ def help_(_resident: Resident, words: str) -> str:
     """List the commands, or say what one of them takes."""
     name = words.strip().removeprefix("%hermes").strip()
     if not name:
-        return f"{HEAD}\n\n{commands_table()}\n\n`%%hermes?` shows the options of a turn."
-    if name not in COMMANDS:
+        table = commands_table(every_command())
+        return f"{HEAD}\n\n{table}\n\n`%%hermes?` shows the options of a turn."
+    command = command_named(name)
+    if command is None:
         message = f"there is no command {name!r}; `%hermes help` lists them"
         raise ConfigError(message)
-    command = COMMANDS[name]
     usage = code_span(f"%hermes {name} {command.usage}".strip())
     return f"{usage}: {command.about}."
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import hermes_nb
 import pytest
 from hermes_nb.cli.main import main
-from hermes_nb.notebook.commands import installed
+from hermes_nb.notebook.commands.doctor import home as home_checked
+from hermes_nb.notebook.commands.doctor import versions
 
 from tests.cli.conftest import KEY
 from tests.loopback import Loopback, Reply
@@ -99,7 +100,7 @@ def test_a_home_that_cannot_be_written(monkeypatch, tmp_path):
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     from hermes_nb.app.config import load_settings
 
-    finding = installed.home(load_settings())
+    finding = home_checked(load_settings())
     assert finding.state == "problem"
     assert "set HERMES_HOME" in finding.text
 
@@ -142,7 +143,7 @@ def test_labextensions(doctor, monkeypatch, tmp_path):
 def test_requirements_that_are_not_met(monkeypatch):
     wanted = ["ipython<1", "no-such-package>=2", "xllamacpp<1 ; extra == 'local'"]
     monkeypatch.setattr("importlib.metadata.requires", lambda _: wanted)
-    finding = installed.versions()
+    finding = versions()
     assert finding.state == "problem"
     assert "no-such-package is missing" in finding.text
     assert "not <1" in finding.text

@@ -15,9 +15,8 @@ from hermes_nb.app.maps.inputs import inputs_of
 from hermes_nb.app.maps.items import Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.notebook.commands.completion import Completions
-from hermes_nb.notebook.commands.fanout import notebook_text
-from hermes_nb.notebook.display.map_view import MapView, finished, running
+from hermes_nb.notebook.commands.jobs import MapView, finished, notebook_text, running
+from hermes_nb.notebook.commands.table import Completions
 
 from tests.kernels import kernel
 from tests.loopback import Loopback, Reply, pause, stall, stream, text_chunks

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,7 @@ def test_the_page_is_up_to_date():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_and_explained(name):
     command = COMMANDS[name]
-    module, _, function = command.run.partition(":")
-    run = getattr(importlib.import_module(f"hermes_nb.notebook.{module}"), function)
+    run = pkgutil.resolve_name(command.run)
     assert len(inspect.signature(run).parameters) == 2
     assert inspect.getdoc(run)
     assert command.about

@@ -1,48 +1,124 @@
-"""The `%hermes` commands: which there are, what they are for, and where what they do is found.
+"""The `%hermes` commands: which there are, how one is found and run, what the TAB key offers.
 
-The table is data: completion, help and the reference are made of it, and nothing of what the
-commands need is imported before one runs. Each is a function of the agent and its words that
-returns Markdown to show.
+Those of Hermes are in `commands.toml`; other packages bring theirs under the entry point group
+`hermes_nb.commands`. Completion, help and the reference are made of this, and nothing of what a
+command needs is imported before it runs.
+
+Completion is a matcher of IPython's completer, which terminals and kernels share. It looks at the
+line alone: commands and options come from tables, names from an agent that is in use already. It
+imports nothing heavy, opens nothing, sends nothing, and a name that cannot be had is not offered.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import difflib
-import importlib
+import glob
 import inspect
+import pkgutil
+import re
+import sys
+import tomllib
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_nb.core.errors import ConfigError
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.text import one_line
 
 if TYPE_CHECKING:
     from hermes_nb.notebook.resident import Resident
 
+GROUP = "hermes_nb.commands"
 CLOSE_ENOUGH = 0.7
 """How alike (0 to 1) a word must be to a known one to count as a slip of the pen."""
-
 LONG, LONG_SLIP = 6, 2
 """In words of so many letters, so many may be wrong."""
+LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
+CELL = re.compile(r"^%%hermes[ \t]+(.*)$", re.DOTALL)
+OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
+"""Options whose value is one of the agent's names."""
+VARIABLE = ("--image", "--into")
+"""Options whose value is, or begins with, one of the user's variables."""
+MOST_FILES, MOST_SESSIONS = 200, 50
+"""Files and sessions that are offered."""
 
 Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs"]
+Run = Callable[[Any, str], str | Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command: what it takes, what it is for, and what it does.
 
-    `run` is `module:function`, below `hermes_nb.notebook`. `words` are what its first word may be,
-    and `names` the kind of names that it takes: behind a word in `before`, or as its first one.
+    `run` is a function, or `module:function`, of the kernel's agent and the words behind the
+    command; it may be async, and returns Markdown to show. What is wrong with the words it raises
+    as `ConfigError`. `words` are what the first word may be, and `names` the kind of names that the
+    command takes: behind a word in `before`, or as its first one.
     """
 
     usage: str = ""
     about: str
-    run: str
+    run: str | Run
     words: tuple[str, ...] = ()
     names: Names | None = None
     before: tuple[str, ...] = ()
+
+
+def _own() -> dict[str, Command]:
+    table = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
+    return {
+        name: Command(**{**facts, **{k: tuple(facts.get(k, ())) for k in ("words", "before")}})
+        for name, facts in table.items()
+    }
+
+
+COMMANDS = _own()
+"""Hermes' own."""
+
+
+@cache
+def installed() -> Mapping[str, EntryPoint]:
+    """Return where commands of other packages are; a name of Hermes' own cannot be taken over."""
+    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return {point.name: point for point in found if point.name not in COMMANDS}
+
+
+def command_named(name: str) -> Command | None:
+    """Return a command, None where there is none.
+
+    Raises `ConfigError` for one of another package that cannot be loaded.
+    """
+    if name in COMMANDS or name not in installed():
+        return COMMANDS.get(name)
+    try:
+        found = installed()[name].load()
+    except Exception as error:
+        why = one_line(f"{type(error).__name__}: {error}", 200)
+        message = f"`%hermes {name}` of another package cannot be loaded: {why}"
+        raise ConfigError(message) from error
+    if not isinstance(found, Command):
+        message = f"`%hermes {name}` of another package is no Command"
+        raise ConfigError(message)
+    return found
+
+
+def every_command() -> dict[str, Command]:
+    """Return all commands by name; what is wrong with one stands in the place of what it does."""
+    found = dict(COMMANDS)
+    for name in installed():
+        try:
+            found[name] = command_named(name) or COMMANDS["help"]
+        except ConfigError as error:
+            found[name] = Command(about=str(error), run="")
+    return found
 
 
 def find(line: str) -> tuple[Command, str] | None:
@@ -53,9 +129,9 @@ def find(line: str) -> tuple[Command, str] | None:
     """
     word, *more = line.split(None, 1) or [""]
     rest = more[0].strip() if more else ""
-    if word in COMMANDS:
-        _check_first(word, COMMANDS[word], rest)
-        return COMMANDS[word], rest
+    if (command := command_named(word)) is not None:
+        _check_first(word, command, rest)
+        return command, rest
     if near := _meant(word, rest):
         message = (
             f"there is no command {word!r}; did you mean `%hermes {f'{near} {rest}'.strip()}`? "
@@ -65,34 +141,13 @@ def find(line: str) -> tuple[Command, str] | None:
     return None
 
 
-def _meant(word: str, rest: str) -> str:
-    """Return the command that `word` is nearly, of those that take `rest`; "" if there is none."""
-    if rest and not word.isalpha():  # `memory, edit` is a part of a sentence
-        return ""
-    takes = [name for name, command in COMMANDS.items() if not rest or rest in command.words]
-    near = [name for name in takes if _is_slip(word.lower(), name)]
-    return next(iter(difflib.get_close_matches(word.lower(), near, n=1, cutoff=0)), "")
-
-
-def _is_slip(typed: str, name: str) -> bool:
-    """Say whether a word is a name with letters swapped, or one other (two in a longer word).
-
-    The first letter stays, people get that right, unless it is swapped: `next` is not `context`.
-    """
-    missing, extra = Counter(name) - Counter(typed), Counter(typed) - Counter(name)
-    others = missing.total(), extra.total()
-    few = max(others) <= 1 or (sum(others) == LONG_SLIP and len(typed) >= LONG)
-    alike = difflib.SequenceMatcher(None, typed, name).ratio() >= CLOSE_ENOUGH
-    return not any(others) or (few and alike and typed[:1] == name[:1])
-
-
 async def perform(command: Command, resident: Resident, words: str) -> str:
     """Run a command and return what to show."""
-    module, _, name = command.run.partition(":")
-    imported = await asyncio.to_thread(importlib.import_module, f"hermes_nb.notebook.{module}")
-    result = getattr(imported, name)(resident, words)
-    shown: str = await result if inspect.isawaitable(result) else result
-    return shown
+    run: Any = command.run
+    if isinstance(run, str):
+        run = await asyncio.to_thread(pkgutil.resolve_name, run)
+    shown = run(resident, words)
+    return str(await shown if inspect.isawaitable(shown) else shown)
 
 
 def _check_first(name: str, command: Command, words: str) -> None:
@@ -109,186 +164,211 @@ def _check_first(name: str, command: Command, words: str) -> None:
         raise ConfigError(message)
 
 
-COMMANDS = {
-    "status": Command(
-        about="model, session, what was used and what it cost, budgets",
-        run="commands.session:status",
-    ),
-    "cost": Command(
-        about="tokens and money: of this session by job and model, of the notebook, of today",
-        run="commands.session:cost",
-    ),
-    "panel": Command(
-        usage="[memory, skills, context or session]",
-        about="all of this at the side of the page",
-        run="panels.command:panel",
-        words=("memory", "skills", "context", "session"),
-    ),
-    "last": Command(about="the last turn once more", run="commands.session:last"),
-    "new": Command(
-        about="end this session; the next turn starts another", run="commands.session:new"
-    ),
-    "resume": Command(
-        usage="[ID or TITLE]",
-        about="go on with an earlier session",
-        run="commands.session:resume",
-        names="sessions",
-    ),
-    "sessions": Command(
-        usage="[delete ID… or --older-than 90d [--yes]]",
-        about="recent sessions, what they used and cost; or forget some for good",
-        run="commands.forgetting:sessions",
-        words=("delete",),
-        names="sessions",
-        before=("delete",),
-    ),
-    "search": Command(
-        usage="QUERY", about="find what was said in any session", run="commands.session:search"
-    ),
-    "history": Command(
-        usage="[ID or TITLE]",
-        about="what was said in a session",
-        run="commands.session:history",
-        names="sessions",
-    ),
-    "export": Command(
-        usage="[markdown, notebook or jsonl] [ID or TITLE]",
-        about="write a session into a file, without secrets",
-        run="commands.session:export_",
-        words=("markdown", "notebook", "jsonl"),
-        names="sessions",
-        before=("markdown", "notebook", "jsonl"),
-    ),
-    "memory": Command(
-        usage="[show, add, edit, remove, undo, pending, approve or reject]",
-        about="what Hermes keeps in mind about you",
-        run="commands.knowledge:memory",
-        words=("show", "add", "edit", "remove", "undo", "pending", "approve", "reject"),
-    ),
-    "skills": Command(
-        usage="[list, show, enable, disable, delete, undo, trust, pending, approve or reject] "
-        "[NAME]",
-        about="procedures it follows, yours and its own",
-        run="commands.knowledge:skills",
-        words=(
-            *("list", "show", "enable", "disable", "delete", "undo", "trust"),
-            *("pending", "approve", "reject"),
-        ),
-        names="skills",
-        before=("show", "enable", "disable", "delete", "undo", "trust"),
-    ),
-    "trust": Command(
-        usage="[NAME, conversation or --forget PATH]",
-        about="files that were not loaded as they stand, text from outside",
-        run="commands.knowledge:trust",
-    ),
-    "context": Command(
-        usage="[LAYER]",
-        about="what fills the window, part by part",
-        run="commands.window:context",
-        names="layers",
-    ),
-    "compress": Command(
-        usage="[FOCUS or --undo]",
-        about="make the conversation shorter",
-        run="commands.window:compress",
-        words=("--undo",),
-    ),
-    "reload": Command(about="build the system prompt anew", run="commands.window:reload"),
-    "model": Command(
-        usage="[NAME]",
-        about="show or choose the model; `embedded` is the built-in one",
-        run="commands.model:model",
-        names="models",
-    ),
-    "models": Command(
-        usage="[accept, or forget [ADDRESS]]",
-        about="the models at hand: window, price; whether a server found here may be used",
-        run="commands.model:models",
-        words=("accept", "forget"),
-    ),
-    "key": Command(
-        usage="[openai, openrouter or VARIABLE]",
-        about="ask for a provider's key by a prompt that shows nothing, keep it, and try it",
-        run="commands.key:key",
-        words=("openai", "openrouter"),
-    ),
-    "tools": Command(
-        usage="[NAMES or all]",
-        about="show the tools, or switch to some of them",
-        run="commands.session:tools",
-        words=("all",),
-        names="tools",
-    ),
-    "approve": Command(
-        usage="[ask, edits, all or never]",
-        about="what runs without a question",
-        run="commands.session:approve",
-        words=("ask", "edits", "all", "never"),
-    ),
-    "fix": Command(
-        usage="[WISH]",
-        about="mend the cell that failed last and run it again",
-        run="commands.repair:fix",
-    ),
-    "explain": Command(
-        usage="[WISH]",
-        about="explain the last error, or else the last cell",
-        run="commands.repair:explain",
-    ),
-    "undo": Command(
-        usage="[TURN] [--force]",
-        about="take back what a turn changed",
-        run="commands.undo:undo_command",
-        words=("--force",),
-    ),
-    "diff": Command(
-        usage="[TURN]",
-        about="what a turn changed, in cells and files",
-        run="commands.undo:diff_command",
-    ),
-    "map": Command(
-        usage="[--executor NAME] [--parallel N] [--into NAME] [--retry] [--model NAME] "
-        '[--max-cost USD] [--max-tokens N] "PROMPT" FILES…',
-        about="one prompt over many files or notebooks, a table of answers; the same line goes on",
-        run="commands.fanout:map_",
-        words=(
-            *("--executor", "--parallel", "--into", "--retry", "--model"),
-            *("--max-cost", "--max-tokens"),
-        ),
-        names="models",
-        before=("--model",),
-    ),
-    "jobs": Command(
-        usage="[stop [ID]]",
-        about="child agents and maps that run now, and an end to them",
-        run="commands.fanout:jobs",
-        words=("stop",),
-        names="jobs",
-        before=("stop",),
-    ),
-    "cassette": Command(
-        usage="[status, record, replay, auto, off, prune or accept]",
-        about="record what the model says, and replay it without one",
-        run="commands.cassette:cassette",
-        words=("status", "record", "replay", "auto", "off", "prune", "accept"),
-    ),
-    "config": Command(
-        usage="[KEY [VALUE or default]]",
-        about="every setting, its value and where it comes from; or set one for this kernel",
-        run="commands.settings:config",
-        names="settings",
-    ),
-    "doctor": Command(
-        usage="[--offline]",
-        about="check model and key (asking for nothing but a list), home, front end and sandbox",
-        run="commands.checks:doctor",
-        words=("--offline",),
-    ),
-    "help": Command(
-        usage="[COMMAND]",
-        about="this list, or one command of it",
-        run="reference:help_",
-        names="commands",
-    ),
-}
+def _meant(word: str, rest: str) -> str:
+    """Return the command that `word` is nearly, of those that take `rest`; "" if there is none."""
+    if rest and not word.isalpha():  # `memory, edit` is a part of a sentence
+        return ""
+    takes = [name for name, command in COMMANDS.items() if not rest or rest in command.words]
+    takes += [] if rest else installed()
+    near = [name for name in takes if _is_slip(word.lower(), name)]
+    return next(iter(difflib.get_close_matches(word.lower(), near, n=1, cutoff=0)), "")
+
+
+def _is_slip(typed: str, name: str) -> bool:
+    """Say whether a word is a name with letters swapped, or one other (two in a longer word).
+
+    The first letter stays, people get that right, unless it is swapped: `next` is not `context`.
+    """
+    missing, extra = Counter(name) - Counter(typed), Counter(typed) - Counter(name)
+    others = missing.total(), extra.total()
+    few = max(others) <= 1 or (sum(others) == LONG_SLIP and len(typed) >= LONG)
+    alike = difflib.SequenceMatcher(None, typed, name).ratio() >= CLOSE_ENOUGH
+    return not any(others) or (few and alike and typed[:1] == name[:1])
+
+
+class Completions:
+    """Completes the magics of one shell."""
+
+    def __init__(self, magics: Any) -> None:  # noqa: ANN401 - HermesMagics, which imports this
+        self._magics = magics
+        self.matcher = self._make_matcher()
+        installed.cache_clear()  # a reload of the extension finds what was installed since
+
+    def _make_matcher(self) -> Any:  # noqa: ANN401 - IPython's matcher protocol
+        @context_matcher(identifier="hermes")
+        def match(context: CompletionContext) -> Mapping[str, Any]:
+            line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
+            offered = self.offered(line, first=context.cursor_line == 0)
+            if offered is None:
+                return {"completions": [], "suppress": False}
+            fragment, words = offered
+            return {
+                "completions": [SimpleCompletion(text=word, type="hermes") for word in words],
+                "matched_fragment": fragment,
+                "suppress": True,
+                "ordered": True,
+            }
+
+        match.hermes = True  # how it is found again by `unload`
+        return match
+
+    def offered(self, line: str, *, first: bool = True) -> tuple[str, list[str]] | None:
+        """Return what the last word begins with and may become; None for a line not ours.
+
+        `line` ends where the cursor stands; `first` says whether it is the cell's first one.
+        """
+        cell = CELL.match(line) if first else None
+        found = cell or LINE.match(line)
+        if found is None:
+            return None
+        typed = found[1]
+        words, fragment = _last_word(typed)
+        options = self._options()
+        if (option := _open_option(words, options)) is not None:
+            return self._value(option, fragment)
+        name, _, value = fragment.partition("=")
+        if "=" in fragment:
+            return self._value(options.get(name), value)
+        if fragment.startswith("-") and (not words or words[0] not in COMMANDS):
+            return fragment, _beginning(options, fragment)
+        if cell is not None:
+            return None
+        if not words:
+            return fragment, _beginning([*COMMANDS, *installed()], fragment)
+        return self._argument(words[0], typed.lstrip()[len(words[0]) :].lstrip())
+
+    def _options(self) -> dict[str, argparse.Action]:
+        parser = self._magics.hermes.parser
+        return {
+            name: action
+            for action in parser._actions  # noqa: SLF001 - argparse has no public listing
+            for name in action.option_strings
+            if name.startswith("--")
+        }
+
+    def _value(self, option: argparse.Action | None, fragment: str) -> tuple[str, list[str]] | None:
+        """Return the values of an option that begin like that."""
+        if option is None:
+            return None
+        name = option.option_strings[-1]
+        if name in VARIABLE:
+            shell = self._magics.shell
+            names = [each for each in list(shell.user_ns) if each not in shell.user_ns_hidden]
+            return fragment, _beginning((n for n in names if not n.startswith("_")), fragment)
+        if option.choices is not None:
+            return fragment, _beginning(map(str, option.choices), fragment)
+        kind = OFFERED.get(name, "")
+        if kind == "tools":  # several, by commas
+            last = fragment.rpartition(",")[2]
+            return last, _beginning(self._names(kind), last)
+        return fragment, _beginning(map(_quoted, self._names(kind)), fragment)
+
+    def _argument(self, name: str, typed: str) -> tuple[str, list[str]] | None:
+        """Return what a command's words, of which these are typed, may become."""
+        if name == "map":
+            return self._of_a_map(typed)
+        point = installed().get(name)  # which is not imported for that
+        loaded = name in COMMANDS or (point is not None and point.module in sys.modules)
+        command = command_named(name) if loaded else None
+        if command is None or not (command.words or command.names):
+            return None
+        first, blank, rest = typed.partition(" ")
+        if blank and first in command.before:
+            rest = rest.lstrip()
+            return rest, _beginning(self._names(command.names or ""), rest)
+        named = [] if name == "skills" else self._names(command.names or "")
+        return typed, _beginning([*command.words, *named], typed)
+
+    def _of_a_map(self, typed: str) -> tuple[str, list[str]] | None:
+        """Return what the last word of a map may become: an option, a model's name, a file."""
+        words, fragment = _last_word(typed)
+        if fragment.startswith("-"):
+            return fragment, _beginning(COMMANDS["map"].words, fragment)
+        if words and words[-1] == "--model":
+            return fragment, _beginning(self._names("models"), fragment)
+        if words and words[-1] == "--executor":
+            return fragment, _beginning(("threads", "ipyparallel"), fragment)
+        # Before the prompt is closed, words are the prompt's; behind it, they are files.
+        if typed.count('"') % 2 or typed.count('"') + typed.count("'") < 2:  # noqa: PLR2004 - both
+            return None
+        found = sorted(glob.glob(f"{glob.escape(fragment)}*"))[:MOST_FILES]  # noqa: PTH207 - as typed
+        return fragment, [_quoted(f"{each}/" if Path(each).is_dir() else each) for each in found]
+
+    def _names(self, kind: str) -> Iterable[str]:
+        """Return names of a kind; without an agent there are only those that are always there."""
+        if kind == "commands":
+            return [*COMMANDS, *installed()]
+        agent = self._magics.awake
+        if agent is None:
+            return ("embedded",) if kind == "models" else ()
+        try:
+            return _known(agent, kind)
+        except (HermesError, OSError):
+            return ()
+
+
+def _known(agent: Resident, kind: str) -> list[str]:
+    """Return names that an agent in use knows: quick, from what is open already."""
+    from hermes_nb.app.filling import shares
+    from hermes_nb.app.models import EMBEDDED
+    from hermes_nb.safety.visible import visible
+
+    match kind:
+        case "sessions":
+            found = agent.store.sessions(limit=MOST_SESSIONS)
+            titles = [visible(each.title).replace("\n", " ").strip() for each in found]
+            return [*dict.fromkeys(filter(None, titles)), *(each.id for each in found)]
+        case "models":
+            settings = agent.settings()
+            ends = [settings.endpoint, *settings.fallbacks, *filter(None, [settings.auxiliary])]
+            used = [each.model for each in agent.store.sessions(limit=MOST_SESSIONS)]
+            return list(dict.fromkeys(filter(None, [*(e.model for e in ends), EMBEDDED, *used])))
+        case "skills" if agent.equipped:
+            return [skill.name for skill in agent.knowledge.library.list(all_of_them=True)]
+        case "tools" if agent.equipped:
+            known = agent.tools()
+            return [*dict.fromkeys(tool.toolset for tool in known), *(tool.name for tool in known)]
+        case "layers" if agent.session is not None:
+            return [part.name for part in shares(agent.session) if part.text]
+        case "settings":
+            return sorted(agent.settings().values)
+        case "jobs":
+            return [job.id for job in agent.jobs]
+        case _:
+            return []
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if " " in name else name
+
+
+def _last_word(typed: str) -> tuple[list[str], str]:
+    """Return the words before the one that is being typed, and that one."""
+    words = typed.split()
+    return words, words.pop() if words and not typed[-1:].isspace() else ""
+
+
+def _open_option(
+    words: list[str], options: Mapping[str, argparse.Action]
+) -> argparse.Action | None:
+    """Return the option whose value comes next, None if none is waiting for one.
+
+    All words have to be options and their values: else the prompt has begun.
+    """
+    waiting: argparse.Action | None = None
+    for word in words:
+        if waiting is not None:
+            waiting = None
+            continue
+        name, has_value, _ = word.partition("=")
+        if name not in options:
+            return None
+        waiting = None if has_value or options[name].nargs == 0 else options[name]
+    return waiting
+
+
+def _beginning(words: Iterable[str], fragment: str) -> list[str]:
+    """Return the words that begin like the fragment, each once, those in its case first."""
+    lower = fragment.lower()
+    found = dict.fromkeys(word for word in words if word.lower().startswith(lower))
+    return sorted(found, key=lambda word: not word.startswith(fragment))

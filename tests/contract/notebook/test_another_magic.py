@@ -89,7 +89,7 @@ def test_the_mode_is_held_beside_theirs_too(cells, shell):
 
 
 def test_the_doctor_names_it(tmp_path, monkeypatch):
-    from hermes_nb.notebook.commands.installed import versions
+    from hermes_nb.notebook.commands.doctor import versions
 
     assert versions().state == "ok"
     info = tmp_path / "jupyter_ai_hermes_magics-0.5.2.dist-info"

@@ -16,7 +16,7 @@ from hermes_nb.notebook.cells.document import Cell, CellConflict, NotebookDocume
 from hermes_nb.notebook.cells.kept import CellKeeper
 from hermes_nb.notebook.cells.outline import Sketching
 from hermes_nb.notebook.cells.restore import DocumentRestorer, _moved
-from hermes_nb.notebook.commands.undo import diff_command, undo_command
+from hermes_nb.notebook.commands.edits import diff, undo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.utils.capture import capture_output
@@ -418,12 +418,12 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
         told.checkpoints.after(S, 1, [path])
         await told.document.replace("c1", "mine", seen=told.document.seen("c1"))
         with capture_output() as captured:
-            assert await diff_command(resident, "") == ""
+            assert await diff(resident, "") == ""
         html, markdown, plain = captured.outputs[0].data.values()
         assert markdown == f"````diff\n{plain}\n````"
         assert "&lt;script&gt;" in html and "<script>" not in html
         assert "+++ <i>`.txt" in plain
-        text = await undo_command(resident, "1")
+        text = await undo(resident, "1")
         assert "**Turn 1**" in text and "is undone" in text
         assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text
         assert "&lt;b&gt;" in text and "<b>" not in text
@@ -431,15 +431,15 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
         assert "terminal was used" in text
         assert "Variables are not restored" in text
         assert told.document.sources == ["mine", "<b>`x`</b>"]
-        await undo_command(resident, "--force 1")
+        await undo(resident, "--force 1")
         assert told.document.sources == ["a", "<b>`x`</b>"]
         assert not path.exists()
         # The undo itself was not saved as something the turn did.
         with pytest.raises(NothingToUndo):
-            await undo_command(resident, "")
+            await undo(resident, "")
         for words in ("one", "1 2", "-1", "--hard"):
             with pytest.raises(ConfigError, match="not understood"):
-                await undo_command(resident, words)
+                await undo(resident, words)
         resident.store.close()
 
     asyncio.run(main())
@@ -451,10 +451,10 @@ def test_after_a_restart_the_notebooks_last_session_is_meant(story, tmp_path):
         resident = agent_of(told, tmp_path)
         resident.session = None
         with pytest.raises(HermesError, match="no session yet"):
-            await undo_command(resident, "")
+            await undo(resident, "")
         resident.store.start(notebook=KEY, session_id=S)
         await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
-        await undo_command(resident, "")
+        await undo(resident, "")
         assert told.document.sources == ["a"]
         resident.store.close()
 
@@ -467,7 +467,7 @@ def test_cells_of_another_notebook_are_not_touched(story, tmp_path):
         await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
         told.document.way = "the file other.ipynb"
         resident = agent_of(told, tmp_path, notebook="/work/other.ipynb")
-        assert "another notebook" in await undo_command(resident, "")
+        assert "another notebook" in await undo(resident, "")
         assert told.document.sources == ["b"]
         resident.store.close()
 

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.commands.completion import Completions
-from hermes_nb.notebook.commands.table import COMMANDS
+from hermes_nb.notebook.commands.table import COMMANDS, Completions
 from hermes_nb.notebook.magics import load, unload
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import socket
 import pytest
 from hermes_nb.app.config import Endpoint, Settings
 from hermes_nb.models.chat.reaching import proxy_for, reach
-from hermes_nb.notebook.commands.endpoints import endpoints
+from hermes_nb.notebook.commands.doctor import endpoints
 
 from tests.loopback import Loopback, Reply, pause, stall
 from tests.patience import SOON

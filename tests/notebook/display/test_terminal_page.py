@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from hermes_nb.notebook.commands.undo import diff_bundle
+from hermes_nb.notebook.commands.edits import diff_bundle
 from hermes_nb.notebook.display.folding import folded
 from hermes_nb.notebook.display.showing import can_draw
 from hermes_nb.notebook.display.terminal_page import draw

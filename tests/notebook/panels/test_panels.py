@@ -25,10 +25,9 @@ from hermes_nb.memory.curation.history import Origin
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.happenings import Happenings
+from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels
-from hermes_nb.notebook.panels import skills
 from hermes_nb.notebook.panels.charts import Part, gauge, legend, meter, spending
-from hermes_nb.notebook.panels.command import panel as panel_command
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.parts import FIRST, PAGE
 from hermes_nb.notebook.panels.style import document, paragraphs, shown
@@ -630,13 +629,13 @@ async def test_closing_leaves_no_widget_and_no_listener(desk):
 
 def test_a_terminal_gets_the_texts(desk):
     desk.resident.knowledge.memory.apply("memory", [{"action": "add", "content": "One fact"}])
-    told = asyncio.run(panel_command(desk.resident, ""))
+    told = asyncio.run(open_panel(desk.resident, ""))
     assert "One fact" in told
     assert "what for" in told
     assert "no turn" in told
-    assert "One fact" not in asyncio.run(panel_command(desk.resident, "skills"))
+    assert "One fact" not in asyncio.run(open_panel(desk.resident, "skills"))
     with pytest.raises(ConfigError, match="memory, skills, context, session"):
-        asyncio.run(panel_command(desk.resident, "weather"))
+        asyncio.run(open_panel(desk.resident, "weather"))
 
 
 def test_what_turns_used_is_kept_by_session(desk):

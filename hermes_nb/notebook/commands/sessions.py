@@ -1,32 +1,40 @@
-"""`%hermes` commands about conversations: which there are, which one this is, what was said."""
+"""`%hermes` commands about conversations: what they cost, what was said, what fills the window."""
 
 from __future__ import annotations
 
 import datetime
+import re
 import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_nb.app.config import APPROVE_MODES, Settings
+from hermes_nb.app.config import Settings
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
+from hermes_nb.app.filling import Share, shares
+from hermes_nb.app.forgetting import forget, gather, older
 from hermes_nb.app.models import not_accepted
+from hermes_nb.app.session import Session
 from hermes_nb.app.spending import notebook_usage, session_usage, usage_since
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
 from hermes_nb.learning.review import SOURCE as REVIEW
 from hermes_nb.memory.recall import cells_of
-from hermes_nb.notebook.commands.installed import sandbox_told
+from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.commands.doctor import sandbox_told
 from hermes_nb.notebook.display.showing import can_draw
-from hermes_nb.notebook.display.wording import ago, facts, grid, moment
+from hermes_nb.notebook.display.transcript import told_compression
+from hermes_nb.notebook.display.view import can_ask
+from hermes_nb.notebook.display.wording import MARK, ago, facts, gauge, grid, moment, shade, stacked
 from hermes_nb.notebook.resident import Resident, working_directory
-from hermes_nb.safety.markup import code_span, escape, safe_markdown
+from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -151,7 +159,7 @@ def resume(resident: Resident, words: str) -> str:
     return f"Resumed session {code_span(session.id)} with {said}."
 
 
-def sessions(resident: Resident, _words: str) -> str:
+def listed_sessions(resident: Resident, _words: str) -> str:
     """List recent sessions."""
     found = resident.store.sessions(limit=LISTED_SESSIONS)
     if not found:
@@ -207,23 +215,6 @@ def export_(resident: Resident, words: str) -> str:
         message = f"{path} cannot be written ({why}); `%cd` to a folder that can"
         raise ConfigError(message) from error
     return f"Wrote {code_span(path.name)} ({number_of(len(rows), 'message')}, without secrets)."
-
-
-def tools(resident: Resident, words: str) -> str:
-    """Show the tools, or choose among them."""
-    chosen = resident.tools_in_use.choose(words) if words else resident.tools_in_use.chosen()
-    rows = [
-        (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
-        for t in chosen
-    ]
-    return grid(("tool", "toolset", "risk", "what it does"), rows)
-
-
-def approve(resident: Resident, words: str) -> str:
-    """Show or set the approval mode."""
-    if words:
-        resident.choose_approval(words)
-    return f"Approvals: **{resident.settings().approve}** (of {', '.join(APPROVE_MODES)})."
 
 
 def _stored(resident: Resident, wanted: str) -> StoredSession:
@@ -319,3 +310,136 @@ def _words_of(message: Message) -> str:
     """Return what was said, without what was added to the user's words for the model."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     return (texts[0] if texts else "") if message.role == "user" else message.text
+
+
+def context(resident: Resident, words: str) -> str:
+    """Show what the next request consists of, or one layer of the prompt in full."""
+    session = _session(resident)
+    parts = shares(session)
+    if words:
+        return _layer(parts, words)
+    total = sum(part.tokens for part in parts)
+    rows = [
+        (code_span(shade(n)), escape(part.name), part.kind, amount(part.tokens), _of(part, total))
+        for n, part in enumerate(parts)
+    ]
+    lines = [
+        code_span(stacked([part.tokens for part in parts])),
+        grid(("", "part", "of the", "tokens", "share"), rows),
+        *_gauge(session, total),
+    ]
+    lines += [_told(event) for event in session.compressions]
+    lines.append("`%hermes context LAYER` shows a layer's text. Tokens are estimates.")
+    return "\n\n".join(lines)
+
+
+async def compress(resident: Resident, words: str) -> str:
+    """Make the conversation shorter now, or undo the last time."""
+    session = _session(resident)
+    if words.strip() == "--undo":
+        return _told(session.restore())
+    event = await session.compress(words)
+    return "There is nothing to gain yet." if event is None else _told(event)
+
+
+def reload(resident: Resident, _words: str) -> str:
+    """Build the system prompt anew."""
+    session = _session(resident)
+    before = session.prompt
+    after = session.reload()
+    if before.text == after.text:
+        return "The prompt is as it was: nothing it is made of has changed."
+    old = {layer.name: layer.text for layer in before.layers}
+    new = {layer.name: layer.text for layer in after.layers}
+    changed = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    return f"The prompt was built anew; different now: {escape(', '.join(changed))}."
+
+
+def _session(resident: Resident) -> Session:
+    if resident.session is None:
+        message = "there has been no turn in this session yet"
+        raise ConfigError(message)
+    return resident.session
+
+
+def _layer(parts: list[Share], words: str) -> str:
+    for part in parts:
+        if part.name == words.strip().lower() and part.text:
+            return f"**{escape(part.name)}**\n\n{code_block(redact(part.text))}"
+    names = ", ".join(part.name for part in parts if part.text)
+    message = f"there is no layer {words!r} in this prompt; it has {names}"
+    raise ConfigError(message)
+
+
+def _of(part: Share, total: int) -> str:
+    return f"{100 * part.tokens / total:.0f} %" if total else ""
+
+
+def _gauge(session: Session, total: int) -> list[str]:
+    """Return how full the window is, as a bar where its size is known, and what was sent."""
+    window = session.agent.model.window or 0
+    of = f" of {amount(window)} ({100 * total / window:.0f} %)" if window else ""
+    line = f"**Next request: about {amount(total)} tokens**{of}."
+    engine = session.agent.engine
+    threshold = getattr(getattr(engine, "gauge", None), "threshold", None) or 0
+    if threshold:
+        line += f" Compressed from {amount(threshold)} on{f' (at {MARK})' if window else ''}."
+    if told := used(session.usage):
+        line += f" Sent here so far: {', '.join(told)}."
+    bar = gauge(total, window, threshold)
+    return [line, code_span(bar)] if bar else [line]
+
+
+def _told(event: ContextCompressed) -> str:
+    line = told_compression(event)
+    if event.summary:
+        gist = escape(one_line(redact(event.summary), 120))
+        line += (
+            f"\n\n<details><summary>{gist}</summary>\n\n{code_block(redact(event.summary))}\n\n"
+            "</details>"
+        )
+    return line
+
+
+AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
+
+
+async def sessions(resident: Resident, words: str) -> str:
+    """List recent sessions, or delete those that are named or older than so many days."""
+    if not words:
+        return listed_sessions(resident, "")
+    resident.permission.check("delete sessions")
+    rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)
+    age = AGE.search(rest)
+    days = int(age[1]) if age else 0
+    verb, *names = AGE.sub("", rest).split() or [""]
+    if verb != "delete" or bool(names) == bool(age) or any(n.startswith("-") for n in names):
+        message = "say which: `%hermes sessions delete ID…`, or `--older-than 90d`"
+        raise ConfigError(message)
+    current = resident.session.id if resident.session else ""
+    wanted = older(resident.store, days, but=current) if age else _named(resident, names, current)
+    home = resident.settings().home
+    what = await in_thread(lambda: gather(resident.store, home, wanted))
+    if not what.sessions:
+        return "No session is that old."
+    if not (yes or can_ask(resident.shell)):
+        message = f"nobody can be asked here: with `--yes`, {what} would be deleted for good"
+        raise ConfigError(message)
+    if not yes and (ask_user(f"Delete {what} for good? [y/N] ") or "").lower() not in ("y", "yes"):
+        return "Nothing was deleted."
+    try:
+        await in_thread(lambda: forget(resident.store, home, what, days=days))
+    except OSError as error:
+        message = f"not all of it could be deleted ({error}); the same line goes on"
+        raise ConfigError(message) from error
+    copies = [path.name for path in sorted(home.glob("notebook.db.damaged-*"))]
+    left = f" Damaged copies are left, delete them yourself: {', '.join(copies)}." if copies else ""
+    return f"Deleted {what}.{left}"
+
+
+def _named(resident: Resident, names: list[str], current: str) -> list[StoredSession]:
+    found = [resident.find_session(name) for name in names]
+    if current in [each.id for each in found]:
+        message = f"{current} is the session of this kernel; `%hermes new` leaves it"
+        raise ConfigError(message)
+    return found

@@ -1,0 +1,395 @@
+"""What a turn needs, whether it is there, and what to do if not: in a kernel and outside of it.
+
+Nothing is sent anywhere but to the servers that the settings name: each is asked for the list of
+its models, which costs nothing, with a short time limit. A key is only ever said to be there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import hermes_nb
+from hermes_nb.app.config import Endpoint, Settings
+from hermes_nb.app.models import EMBEDDED
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.protocols import Variable
+from hermes_nb.models.addresses import is_address
+from hermes_nb.models.chat.reaching import SECONDS, Kind, Reached, proxy_for, reach
+from hermes_nb.models.servers import LOCAL_SERVERS
+from hermes_nb.notebook.display.view import can_ask, has_kernel
+from hermes_nb.notebook.display.wording import facts
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.sandbox import level
+from hermes_nb.safety.visible import visible
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.resident import Resident
+
+
+State = Literal["ok", "note", "problem"]
+MARKS: dict[State, str] = {"ok": "✓", "note": "–", "problem": "✗"}
+EXTENSION = "hermes-nb"
+"""The labextension's name, and its folder's."""
+OTHER = "jupyter-ai-hermes-magics"
+"""A package whose magics have the names of ours; it speaks with the command-line Hermes Agent."""
+SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook", OTHER)
+OFFLINE = "--offline"
+OPENAI = "https://api.openai.com/v1"
+NEAR = 3
+"""Names that are offered in the place of one that is not served."""
+KEYS = "`%hermes key` asks for one and keeps it; or set OPENAI_API_KEY in the environment"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found; `text` says what to do where something is to be done."""
+
+    state: State
+    text: str
+    name: str = ""
+
+    @property
+    def marked(self) -> str:
+        """The text behind a mark for its state."""
+        return f"{MARKS[self.state]} {self.text}"
+
+
+Check = Callable[[], "Finding | list[Finding]"]
+
+
+def look(checks: Mapping[str, Check]) -> list[Finding]:
+    """Run checks by name; an error that says what to do is a finding, and the others go on."""
+    found: list[Finding] = []
+    for name, check in checks.items():
+        try:
+            made = check()
+        except HermesError as error:
+            made = Finding("problem", str(error))
+        some = made if isinstance(made, list) else [made]
+        found += [replace(each, name=each.name or name) for each in some]
+    return found
+
+
+async def doctor(resident: Resident, words: str) -> str:
+    """Check what a turn needs in this kernel and say what to do about what is missing.
+
+    Servers that are named are asked for their models, unless `--offline` is given.
+    """
+    if words.strip() not in ("", OFFLINE):
+        message = f"`%hermes doctor` takes no words but {OFFLINE}, which sends nothing anywhere"
+        raise ConfigError(message)
+    asks = not words and resident.deck.mode != "replay" and not resident.models.given
+    checks: dict[str, Check] = {
+        "versions": versions,
+        "model": lambda: _kernels_model(resident),
+        "key": lambda: key(resident.settings()),
+        "answer": lambda: endpoints(resident.settings()) if asks else [],
+        "weights": weights,
+        "home": lambda: home(resident.settings()),
+        "sessions": lambda: sessions(resident.settings()),
+    }
+    found: list[Finding] = await in_thread(lambda: look(checks))
+    page = await _front_end(resident)
+    found += look({"front end": lambda: page, "sandbox": sandbox})
+    return facts([(finding.name, finding.marked) for finding in found])
+
+
+def _kernels_model(resident: Resident) -> Finding:
+    if resident.deck.mode == "replay":
+        told = f"replay of {resident.deck.tape.path}: no model is asked or looked for"
+        return Finding("ok", told)
+    return model(resident.settings(), resident.variables)
+
+
+async def _front_end(resident: Resident) -> Finding:
+    page = await resident.desk.frontend.probe()
+    if page is not None:
+        told = f"{page.app} shows {page.path}; cells can be read and edited"
+        return Finding("ok", told)
+    if resident.desk.frontend.problem:
+        return Finding("problem", resident.desk.frontend.problem)
+    told = "a Jupyter kernel" if has_kernel(resident.shell) else "a terminal"
+    if can_ask(resident.shell):
+        told += "; risky calls ask below the cell"
+    else:
+        told += " where nobody can be asked: risky calls need `approve all`"
+    return Finding("ok", told)
+
+
+def versions() -> Finding:
+    """Return which versions are here, and requirements that are not met."""
+    here = [
+        f"hermes_nb {hermes_nb.__version__}",
+        f"Python {'.'.join(map(str, sys.version_info[:3]))}",
+    ]
+    for package in SHOWN_PACKAGES:
+        version = _version(package)
+        here += [f"{package} {version}"] if version else []
+    if unmet := _unmet():
+        return Finding("problem", f"{', '.join(unmet)}; `pip install -U hermes_nb`")
+    if OTHER in " ".join(here):
+        told = f"{OTHER} has a `%%hermes` too: the one loaded last counts, `%reload_ext hermes_nb`"
+        return Finding("note", f"{', '.join(here)}; {told} takes it back")
+    return Finding("ok", ", ".join(here))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _unmet() -> list[str]:
+    """Return the requirements that what is installed does not meet."""
+    from packaging.requirements import Requirement
+
+    unmet = []
+    for text in importlib.metadata.requires("hermes_nb") or ():
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        here = _version(wanted.name)
+        if not here:
+            unmet.append(f"{wanted.name} is missing")
+        elif not wanted.specifier.contains(here, prereleases=True):
+            unmet.append(f"{wanted.name} is {here}, not {wanted.specifier}")
+    return unmet
+
+
+def model(settings: Settings, variables: Callable[[], Sequence[Variable]] = tuple) -> Finding:
+    """Return which model would answer; a replay asks none, so none is looked for."""
+    from hermes_nb.app.models import build_model, embedded_notice, not_accepted
+
+    if settings.cassette == "replay":
+        file = settings.cassette_file
+        if file and not Path(file).is_file():
+            return Finding("problem", f"there is no cassette {file} to replay; record it first")
+        where = f"of {file}" if file else "of the cassette beside each notebook"
+        return Finding("ok", f"replay {where}: no model is asked or looked for")
+    found = build_model(settings, variables=variables)
+    if embedded_notice(found) is None:
+        where = settings.endpoint.base_url
+        return Finding("ok", f"{found.name}" + (f" at {where}" if where else ""))
+    text = f"the built-in {found.name}. For real work: %hermes key, or HERMES_NB_MODEL"
+    return Finding("ok", "; ".join([text, *not_accepted(settings)]))
+
+
+def weights() -> Finding:
+    """Return whether the embedded model could answer without a network."""
+    from importlib.util import find_spec
+
+    from hermes_nb.models.weights.store import locate
+
+    if find_spec("xllamacpp") is None:
+        return Finding("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
+    if locate() is None:
+        told = "those of the built-in model are not here; a turn that needs them asks first"
+        return Finding("note", told)
+    return Finding("ok", "those of the built-in model are here, and the right bytes")
+
+
+def key(settings: Settings) -> Finding:
+    """Return whether a key is set; never the key."""
+    if settings.endpoint.api_key:
+        provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
+        where = settings.sources.get("api_key") or f"{provider}_API_KEY"
+        return Finding("ok", f"there is one ({where}); it is never shown")
+    return Finding(
+        "note",
+        "there is none: `%hermes key` asks for one; local and built-in models need none",
+    )
+
+
+def home(settings: Settings) -> Finding:
+    """Return whether the home can be written, and whether others can read its secrets."""
+    folder = settings.home
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        told = (
+            f"{nearest} cannot be written, so nothing is kept; set HERMES_HOME to a folder of yours"
+        )
+        return Finding("problem", told)
+    secrets = folder / ".env"
+    others = stat.S_IRWXG | stat.S_IRWXO
+    if os.name == "posix" and secrets.is_file() and secrets.stat().st_mode & others:
+        return Finding("problem", f"others can read {secrets}: `chmod 600 {secrets}`")
+    return Finding("ok", f"{folder}" + ("" if folder.exists() else ", made by the first turn"))
+
+
+def sessions(settings: Settings) -> Finding:
+    """Return whether the session store can be read."""
+    from hermes_nb.app.build import open_store
+
+    told: list[str] = []
+    file = settings.home / "notebook.db"
+    if not file.exists():
+        return Finding("ok", "none yet")
+    store = open_store(settings, told.append)
+    try:
+        latest = store.sessions(limit=1)
+    finally:
+        store.close()
+    if told:
+        return Finding("note", " ".join(told))
+    return Finding("ok", f"{file}, last “{latest[0].title}”" if latest else f"{file}")
+
+
+def labextension() -> Finding:
+    """Return whether pages of a Jupyter server in this environment have our half of the bridge."""
+    from jupyter_core.paths import jupyter_config_path, jupyter_path
+
+    folders = (Path(each) / EXTENSION for each in jupyter_path("labextensions"))
+    here = next((each for each in folders if (each / "package.json").is_file()), None)
+    if here is None:
+        told = (
+            "is not installed, so turns cannot edit an open notebook: install hermes_nb where the "
+        )
+        return Finding("note", told + "Jupyter server runs")
+    package = _json(here / "package.json")
+    entry = package.get("jupyterlab", {}).get("_build", {}).get("load", "")
+    if not (here / str(entry).partition("?")[0]).is_file():  # behind it stands a hash
+        return Finding("problem", f"{here} is damaged; reinstall hermes_nb")
+    if package.get("version") != hermes_nb.__version__:
+        told = (
+            f"{here} is of version {package.get('version')}; reinstall hermes_nb, reload the page"
+        )
+        return Finding("problem", told)
+    for folder in jupyter_config_path():
+        page = _json(Path(folder) / "labconfig" / "page_config.json")
+        off = page.get("disabledExtensions")  # JupyterLab writes them both ways
+        if off.get(EXTENSION) if isinstance(off, dict) else EXTENSION in (off or []):
+            told = f"is disabled in {folder}: `jupyter labextension enable {EXTENSION}`"
+            return Finding("problem", told)
+    return Finding("ok", f"{here}, for JupyterLab and Notebook 7")
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """Return a JSON object, {} where there is none: these files are Jupyter's to complain about."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def sandbox() -> Finding:
+    """Return what confines commands."""
+    slow = "" if shutil.which("rg") else "; ripgrep is not installed, so searching is slower"
+    return Finding("ok" if level().name != "none" else "note", f"{sandbox_told()}{slow}")
+
+
+def sandbox_told() -> str:
+    """Return what confines commands on this machine, and why it is not more."""
+    found = level()
+    why = f" ({found.why})" if found.why else ""
+    if found.name == "none":
+        return f"none{why}: only commands that are known to read run unasked"
+    return f"{found.name}{why}: other commands run unasked where they can only read"
+
+
+def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
+    """Return what came of asking each server that is named; none in a replay.
+
+    Blocks for at most a few times `timeout` seconds for each, and imports the SDK.
+    """
+    if settings.cassette == "replay":
+        return []
+    named = [("answer", settings.endpoint)]
+    named += [("fallback", end) for end in settings.fallbacks]
+    named += [("auxiliary", settings.auxiliary)] if settings.auxiliary is not None else []
+    asked = [(name, end) for name, end in named if end.model != EMBEDDED and end.named]
+    return [Finding(*tried(end, timeout)[1:], name) for name, end in asked]
+
+
+def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
+    """Return what came of asking a server, None where it was not, and what that means."""
+    address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+    key = end.api_key or ("" if end.base_url else os.environ.get("OPENAI_API_KEY", ""))
+    shown = visible(redact(address))
+    if not is_address(address):
+        return None, "problem", f"{shown!r} is no address; it looks like https://HOST/v1"
+    if address == OPENAI and not key:
+        return None, "problem", f"{shown} wants a key and there is none; {KEYS}"
+    if not (key.isascii() and key.isprintable()):
+        return None, "problem", f"the key holds what cannot be sent; copy it again, {KEYS}"
+    found = reach(address, api_key=key, timeout=timeout)
+    state, told = _means(found, end, shown, has_key=bool(key))
+    return found.kind, state, redact(visible(told))
+
+
+def _means(found: Reached, end: Endpoint, address: str, *, has_key: bool) -> tuple[State, str]:
+    """Return how good or bad it is, and what to do."""
+    match found.kind:
+        case "listed":
+            return _listed(found.models, end.model, address, has_key=has_key)
+        case "refused" if has_key:
+            return "problem", f"{address}: {found.problem}; copy the key again, and {KEYS}"
+        case "refused":
+            return "problem", f"{address} wants a key and there is none; {KEYS}"
+        case "no leave":
+            told = f"{address} answers, but does not let this key list models: {found.problem}"
+            return "note", f"{told}; whether a turn may use it shows at the first one"
+        case "no list":
+            if _ends_well(address):
+                told = "answers and lists no models, so key and model could not be tried"
+                return "note", f"{address} {told}"
+            return "problem", f"{address} is not where models are served; {_v1(address)}"
+        case _:
+            return "problem", f"{address}: {found.problem}; {_way_out(found, address)}"
+
+
+def _listed(
+    models: Sequence[str], wanted: str, address: str, *, has_key: bool
+) -> tuple[State, str]:
+    taken = "answers and takes the key" if has_key else "answers"
+    if not wanted or _served(wanted, models):
+        has = f", and has {wanted}" if wanted else f", {len(models)} models"
+        return "ok", f"{address} {taken}{has}"
+    if not models:
+        return "problem", f"{address} {taken}, but it serves no model: load one there"
+    near = difflib.get_close_matches(wanted, models, n=NEAR, cutoff=0.5) or list(models[:NEAR])
+    told = f"{address} {taken}, but {wanted} is not among its {len(models)} models"
+    return "problem", f"{told}, such as {', '.join(near)}; set HERMES_NB_MODEL to one of them"
+
+
+def _served(wanted: str, models: Sequence[str]) -> bool:
+    """Say whether a name is one of those listed, which may carry a folder before or a tag behind.
+
+    `gemini-x` is listed as `models/gemini-x`, `llama3` as `llama3:latest`, `a/b:free` as `a/b`.
+    """
+    known = {form for name in models for form in (name, name.partition(":")[0])}
+    known |= {name.removeprefix("models/") for name in known}
+    return wanted in known or wanted.partition(":")[0] in models
+
+
+def _ends_well(address: str) -> bool:
+    last = address.rstrip("/").rpartition("/")[2]
+    return last.startswith("v") and last[1:2].isdigit()
+
+
+def _v1(address: str) -> str:
+    return "is the address right?" if _ends_well(address) else f"try {address.rstrip('/')}/v1"
+
+
+def _way_out(found: Reached, address: str) -> str:
+    if proxy := proxy_for(address):
+        return f"requests go through the proxy {proxy} (HTTPS_PROXY, NO_PROXY)"
+    if "certificate" in found.problem:
+        return "where a proxy of yours signs, SSL_CERT_FILE names its certificates"
+    if "web page" in found.problem or "no list" in found.problem:
+        return _v1(address)
+    if address in LOCAL_SERVERS.values():
+        return "start it, or `%hermes model embedded`"
+    return "`%hermes model embedded` needs neither server nor network"
