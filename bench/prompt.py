@@ -125,8 +125,8 @@ class _Qwen:
 
 
 async def _tokenizer():
-    from hermes_nb.models.embedded.server import EmbeddedServer
-    from hermes_nb.models.weights.store import locate
+    from hermes_nb.models.local.model import EmbeddedServer
+    from hermes_nb.models.local.weights import locate
 
     path = locate()
     if path is None:

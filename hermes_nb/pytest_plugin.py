@@ -26,9 +26,8 @@ import pytest
 
 if TYPE_CHECKING:
     from hermes_nb.core.protocols import ChatModel
-    from hermes_nb.models.cassette import Cassette
-    from hermes_nb.models.modes import Mode
-    from hermes_nb.models.replay.canonical import Normaliser
+    from hermes_nb.models.canonical import Normaliser
+    from hermes_nb.models.cassette import Cassette, Mode
 
 FOLDER = "cassettes"
 """Beside the test's file; below it a folder for the file, in it a file for each test."""
@@ -65,7 +64,7 @@ def hermes_cassette(
     The mode is that of `HERMES_NB_CASSETTE`, `replay` by default: a test asks no model unless
     somebody says so. Agents and kernels that the test starts find both in their environment.
     """
-    from hermes_nb.models.modes import mode_named
+    from hermes_nb.models.cassette import mode_named
 
     mode = mode_named(os.environ.get(MODE) or "replay")
     path = _path(request.path, request.node.nodeid.partition("::")[2])
@@ -117,7 +116,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 def _accept(config: pytest.Config, cassette: Path) -> None:
     if config.getoption("--hermes-accept"):
-        from hermes_nb.models.replay.tape import Tape
+        from hermes_nb.models.cassette_file import Tape
 
         Tape(cassette).accept()
 

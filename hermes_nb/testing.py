@@ -23,11 +23,9 @@ from typing import Any
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
-from hermes_nb.models.deck import SUFFIX
-from hermes_nb.models.modes import Mode, mode_named
-from hermes_nb.models.replay.canonical import Normaliser
-from hermes_nb.models.replay.mismatch import parting
-from hermes_nb.models.replay.volatile import RESULTS, Places, masked
+from hermes_nb.models.canonical import Normaliser
+from hermes_nb.models.cassette import SUFFIX, Mode, mode_named, parting
+from hermes_nb.models.volatile import RESULTS, Places, masked
 from hermes_nb.safety.redact import redact
 
 __all__ = ["Difference", "NotebookDiffers", "Run", "cassette_for", "normalise", "run_notebook"]

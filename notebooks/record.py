@@ -26,7 +26,7 @@ from typing import Any
 import nbformat
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.text import head_tail
-from hermes_nb.models.replay.volatile import Places, masked
+from hermes_nb.models.volatile import Places, masked
 from hermes_nb.testing import cassette_for, run_notebook
 
 HERE = Path(__file__).resolve().parent

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.models.replay.mismatch import parting
+from hermes_nb.models.cassette import parting
 from hermes_nb.models.scripted import call
 
 __all__ = ["Player", "Seen", "Step", "call"]

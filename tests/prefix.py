@@ -24,8 +24,8 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import dumps
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.chat.openai_chat import OpenAIChat
-from hermes_nb.models.toolcalls.strategies import function_schema
+from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.text_calls import function_schema
 
 CONTEXT = 60
 """Bytes shown before and behind the first that differs."""

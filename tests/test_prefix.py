@@ -11,8 +11,8 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.chat.openai_chat import OpenAIChat
-from hermes_nb.models.failures import Fallback, Retrying
+from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.chat.errors import Fallback, Retrying
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.prefix import Prefixes

@@ -29,9 +29,9 @@ from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
 from hermes_nb.core.protocols import MOST_WAITED, Effort
-from hermes_nb.models.addresses import is_loopback
-from hermes_nb.models.modes import Mode as CassetteMode
-from hermes_nb.models.modes import mode_named
+from hermes_nb.models.cassette import Mode as CassetteMode
+from hermes_nb.models.cassette import mode_named
+from hermes_nb.models.profiles import is_loopback
 
 ApproveMode = Literal["ask", "edits", "all", "never"]
 APPROVE_MODES = get_args(ApproveMode)

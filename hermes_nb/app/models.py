@@ -17,8 +17,8 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.addresses import is_address, is_loopback
-from hermes_nb.models.deck import Deck, Shelf, shelf_for
+from hermes_nb.models.cassette import Deck, Shelf, shelf_for
+from hermes_nb.models.profiles import is_address, is_loopback
 from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     A local server answers when nothing is named and the user has accepted it. Raises `ConfigError`
     when there is no model to be had, with the ways out.
     """
-    from hermes_nb.models.failures import Fallback, Retrying
+    from hermes_nb.models.chat.errors import Fallback, Retrying
 
     chosen = settings.endpoint
     if chosen.model == EMBEDDED:
@@ -112,7 +112,7 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
 
 def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatModel | None:
     """Return the model for work beside the conversation, None when none is named."""
-    from hermes_nb.models.failures import Retrying
+    from hermes_nb.models.chat.errors import Retrying
 
     if settings.auxiliary is None:
         return None
@@ -140,7 +140,7 @@ def offered(model: ChatModel, tools: Toolset) -> Toolset:
     """Return the tools that a model is really told of: the embedded one has room for a few."""
     if not is_embedded(model):
         return tools
-    from hermes_nb.models.embedded.fewshot import small_tools
+    from hermes_nb.models.local.prompting import small_tools
 
     return tools.only(*(small.name for small in small_tools(tools)))
 
@@ -149,20 +149,19 @@ def embedded_notice(model: ChatModel) -> str | None:
     """Return what a user has to know about the embedded model, None if this is not it."""
     if not _is_really_embedded(model):
         return None
-    from hermes_nb.models.embedded.model import NOTICE
+    from hermes_nb.models.local.model import NOTICE
 
     return NOTICE
 
 
 def _is_really_embedded(model: ChatModel) -> bool:
-    module = sys.modules.get("hermes_nb.models.embedded.model")  # if it is, it has been imported
+    module = sys.modules.get("hermes_nb.models.local.model")  # if it is, it has been imported
     return module is not None and isinstance(model, module.EmbeddedModel)
 
 
 def _chat(end: Endpoint, settings: Settings) -> ChatModel:
-    from hermes_nb.models.chat.openai_chat import OPENAI, OpenAIChat
-    from hermes_nb.models.prices import Priced
-    from hermes_nb.models.profiles import profile_for
+    from hermes_nb.models.chat.client import OpenAIChat
+    from hermes_nb.models.profiles import OPENAI, Priced, profile_for
     from hermes_nb.models.servers import models_at
 
     address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
@@ -263,7 +262,7 @@ def found_servers(settings: Settings, *, known: bool) -> list[Served]:
 
 
 def _accepted(settings: Settings) -> ChatModel | None:
-    from hermes_nb.models.failures import Retrying
+    from hermes_nb.models.chat.errors import Retrying
     from hermes_nb.models.servers import check_owner
 
     for served in found_servers(settings, known=True):
@@ -278,6 +277,6 @@ def _embedded(variables: Variables, settings: Settings) -> ChatModel:
 
     if importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)]))
-    from hermes_nb.models.embedded.model import EmbeddedModel
+    from hermes_nb.models.local.model import EmbeddedModel
 
     return EmbeddedModel(variables=variables)

@@ -32,7 +32,7 @@ def run(file: Path, arguments: argparse.Namespace) -> int:
     if arguments.parameters:
         _parametrise(notebook, arguments)
     if arguments.accept:
-        from hermes_nb.models.replay.tape import Tape
+        from hermes_nb.models.cassette_file import Tape
 
         Tape(_cassette(file)).accept()
     output = Path(arguments.output) if arguments.output else None
@@ -84,7 +84,7 @@ def _environment(file: Path, arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _cassette(file: Path) -> Path:
-    from hermes_nb.models.deck import SUFFIX
+    from hermes_nb.models.cassette import SUFFIX
 
     return Path(os.environ.get(_FILE) or file.absolute().with_name(file.stem + SUFFIX))
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from hermes_nb.core.thinking import split_thinking
 
@@ -25,6 +26,7 @@ Origin = Literal["user", "ours", "workspace", "outside"]
 """Where a text comes from: the user, this package and its model, files and programs of the working
 directory, or anybody else (network, other programs' services, files elsewhere)."""
 _M = TypeVar("_M", bound="Message")
+Made = TypeVar("Made")
 _USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
 """Of a message's role; the others are ours. What is usual is not stored."""
 
@@ -376,3 +378,24 @@ def _sum_cost(a: Usage, b: Usage) -> float | None:
     if a.cost is None or b.cost is None:
         return None
     return a.cost + b.cost
+
+
+class Memo(Generic[Made]):
+    """Maps a message, by identity, and a variant to a value that is made once."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, Hashable], tuple[weakref.ref[Message], Made]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, message: Message, make: Callable[[], Made], variant: Hashable = None) -> Made:
+        """Return the value for `message`, made by `make` the first time."""
+        key = id(message), variant
+        kept = self._kept.get(key)
+        if kept is not None and kept[0]() is message:
+            return kept[1]
+        value = make()
+        # An id is used again once its object is gone; by then the callback has dropped the entry.
+        self._kept[key] = weakref.ref(message, lambda _: self._kept.pop(key, None)), value
+        return value

@@ -1,8 +1,9 @@
-"""Model servers on this machine, whose they are, and what any server says it serves.
+"""Model servers: those on this machine, whose they are, and what any server says it serves.
 
 Only loopback addresses are tried on their own; everything else has to be configured. Finding one
 adopts nothing: on a shared machine anybody can listen on a known port. What the user has accepted
 stands in a file of the home, as the kind of server, its address and the owner of its socket.
+Redirects are not followed, so a key stays with the host that it is for.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import http.client
 import ipaddress
 import json
 import os
+import socket
+import ssl
 import struct
 import time
 import urllib.request
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.files import locked, make_private, write_atomic
-from hermes_nb.models.addresses import is_loopback
+from hermes_nb.models.chat.client import DUMMY_KEY
+from hermes_nb.models.chat.errors import classify, clean_line
+from hermes_nb.models.profiles import is_loopback
 
 LOCAL_SERVERS = {
     "Ollama": "http://127.0.0.1:11434/v1",
@@ -94,7 +99,7 @@ def owner_of(base_url: str) -> int | None:
     except ValueError:
         return None
     mapped = bytes(10) + b"\xff\xff" + host
-    places = {_as_listed(each) for each in (host, bytes(4), mapped, bytes(16))}
+    places = {_as_entry(each) for each in (host, bytes(4), mapped, bytes(16))}
     wanted = {f"{place}:{parts.port or 80:04X}" for place in places}
     uids = set()
     for table in ("tcp", "tcp6"):
@@ -111,7 +116,7 @@ def owner_of(base_url: str) -> int | None:
 _LISTENS = "0A"
 
 
-def _as_listed(address: bytes) -> str:
+def _as_entry(address: bytes) -> str:
     """Return an address as the kernel prints it: words of four bytes in the machine's order."""
     return "".join(f"{word:08X}" for word in struct.unpack(f"={len(address) // 4}I", address))
 
@@ -200,8 +205,8 @@ def listed_at(
         if api_key:
             request.add_header("Authorization", f"Bearer {api_key}")
         with _opener(request.host).open(request, timeout=timeout) as response:
-            document = json.loads(_read(response, time.monotonic() + timeout))
-        listed = tuple(map(_listed, document["data"]))
+            document = json.loads(_bounded(response, time.monotonic() + timeout))
+        listed = tuple(map(_entry, document["data"]))
     except _NO_SERVER:
         return ()
     return tuple(each for each in listed if "embed" not in each.name.lower())
@@ -212,7 +217,7 @@ WINDOWS = ("max_model_len", "context_window", "context_length", "max_context_len
 Together, Mistral. llama.cpp has `n_ctx` in `meta`, beside the longer one of the training."""
 
 
-def _listed(entry: dict[str, Any]) -> Listed:
+def _entry(entry: dict[str, Any]) -> Listed:
     aliases = entry.get("aliases")
     meta = entry.get("meta")
     said = [entry.get(key) for key in WINDOWS]
@@ -248,7 +253,7 @@ def _opener(host: str) -> urllib.request.OpenerDirector:
     )
 
 
-def _read(response: http.client.HTTPResponse, end: float) -> bytes:
+def _bounded(response: http.client.HTTPResponse, end: float) -> bytes:
     """Return the answer; raise TimeoutError where it is still coming at `end` (monotonic)."""
     body = bytearray()
     while piece := response.read1(65_536):
@@ -257,3 +262,158 @@ def _read(response: http.client.HTTPResponse, end: float) -> bytes:
             message = "the answer has no end"
             raise TimeoutError(message)
     return bytes(body)
+
+
+SECONDS = 5.0
+"""How long connecting may take, and how long the server may be silent then."""
+
+WHOLE = 3
+"""Times that as long the whole answer may take."""
+MOST = 8_000_000
+"""Bytes of an answer that are read; a long list of models has half a million."""
+STREAMED = {"X-Stainless-Raw-Response": "stream"}
+"""What the SDK's own streaming access sets: hand over the bytes unparsed."""
+
+Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What came of asking. `models` are names and aliases; `problem` says what is wrong.
+
+    `no list` is a server that answers and lists no models, `no leave` one that takes the key and
+    does not let it list them, `refused` one that does not take the key (or wants one).
+    """
+
+    kind: Kind
+    models: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reached:
+    """Ask the server at an address for its models; never raises what the network does.
+
+    Imports the SDK. `timeout` is in seconds, for connecting and for each silence.
+    """
+    import openai
+
+    try:
+        with _client(base_url, api_key, timeout) as client:
+            answer = client.get(
+                "/models",
+                cast_to=object,
+                stream=True,
+                stream_cls=openai.Stream[object],
+                options={"headers": STREAMED, "follow_redirects": False},
+            )
+            text = _read(answer.iter_bytes(), time.monotonic() + WHOLE * timeout)
+    except openai.APIStatusError as error:
+        return _answered(error.status_code, classify(error, secret=api_key).args[0])
+    except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
+        return Reached(kind="failed", problem=_unreached(error, base_url, timeout, api_key))
+    return _listed(text)
+
+
+def proxy_for(base_url: str) -> str:
+    """Return the proxy that requests to an address go through, without its password, or ""."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    if is_loopback(host) or urllib.request.proxy_bypass(host):
+        return ""
+    proxies = urllib.request.getproxies()
+    proxy = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
+    return proxy.netloc.rpartition("@")[2]
+
+
+def _read(pieces: Iterator[bytes], end: float) -> str:
+    """Return an answer; raise TimeoutError where it still comes at `end` (monotonic)."""
+    body = bytearray()
+    for piece in pieces:
+        body += piece
+        if len(body) > MOST or time.monotonic() > end:
+            message = "the answer has no end"
+            raise TimeoutError(message)
+    return body.decode("utf-8", "replace")
+
+
+def _client(base_url: str, api_key: str, timeout: float) -> Any:  # noqa: ANN401 - the SDK's
+    import openai
+
+    address = urlsplit(base_url)
+    return openai.OpenAI(
+        api_key=api_key or DUMMY_KEY,
+        base_url=base_url,
+        max_retries=0,
+        timeout=timeout,
+        http_client=openai.DefaultHttpxClient(
+            trust_env=not is_loopback(address.hostname or ""),
+            follow_redirects=False,
+        ),
+    )
+
+
+def _answered(status: int, told: str) -> Reached:
+    """Return what a server means that answers with an error."""
+    if status == 401:  # noqa: PLR2004 - HTTP's
+        return Reached(kind="refused", problem=told)
+    if status == 403:  # noqa: PLR2004
+        return Reached(kind="no leave", problem=told)
+    if status in (404, 405, 501):
+        return Reached(kind="no list", problem=told)
+    return Reached(kind="failed", problem=told)
+
+
+def _listed(text: str) -> Reached:
+    """Return the models of a listing; whatever else was answered is no model server's."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    data = found.get("data") if isinstance(found, Mapping) else None
+    if not isinstance(data, list):
+        web = text.lstrip().startswith("<")
+        told = "a web page" if web else "something that is no list of models"
+        problem = f"it answers with {told}, so this is not where models are served"
+        return Reached(kind="failed", problem=problem)
+    return Reached(kind="listed", models=tuple(dict.fromkeys(_names(data))))
+
+
+def _names(data: list[object]) -> Iterator[str]:
+    for entry in data:
+        if isinstance(entry, Mapping):
+            aliases = entry.get("aliases")
+            yield str(entry.get("id", ""))
+            yield from map(str, aliases if isinstance(aliases, list) else ())
+
+
+def _unreached(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
+    """Return why there was no answer, by the first cause that says."""
+    host = urlsplit(base_url).netloc.rpartition("@")[2]
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return f"the certificate of {host} is not trusted here ({cause.verify_message})"
+            case ssl.SSLError():
+                return f"{host} does not speak TLS as it should; is it http:// and not https://?"
+            case socket.gaierror():
+                return f"the name {host} is not known: a slip in the address, or no network"
+            case ConnectionRefusedError():
+                return f"nothing answers at {host}: no server is running there"
+            case TimeoutError():
+                return f"{host} did not answer within {timeout:g} s: no network, or a firewall"
+            case _:
+                pass
+    if "Timeout" in type(error).__name__:
+        return f"{host} did not answer within {timeout:g} s: no network, or a firewall"
+    said = [str(cause) for cause in _causes(error) if str(cause)]
+    told = f"there is no connection to {host}: {said[-1] if said else type(error).__name__}"
+    return clean_line(told, secret)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it, the first cause last."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__

@@ -21,8 +21,8 @@ from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.view import can_ask
 
 if TYPE_CHECKING:
+    from hermes_nb.models.local.weights import WeightsNeeded
     from hermes_nb.models.servers import Identity
-    from hermes_nb.models.weights.store import WeightsNeeded
 
 Ask = Callable[[str], str | None]
 BAR_SECONDS = 0.5
@@ -80,8 +80,7 @@ async def have_weights(
     notice = embedded_notice(model)
     if notice is None:
         return
-    from hermes_nb.models.weights.sources import shipped
-    from hermes_nb.models.weights.store import WeightsNeeded, locate
+    from hermes_nb.models.local.weights import WeightsNeeded, locate, shipped
 
     if await in_thread(locate) is None:
         needed = WeightsNeeded(shipped())
@@ -103,7 +102,7 @@ def _agreed(shell: Any, needed: WeightsNeeded) -> bool:  # noqa: ANN401
 
 async def _fetch(*, updates: bool) -> None:
     """Download in a thread; a stop keeps what has arrived for the next try."""
-    from hermes_nb.models.weights.store import fetch
+    from hermes_nb.models.local.weights import fetch
 
     stop = threading.Event()
     bar = _Bar(updates=updates)

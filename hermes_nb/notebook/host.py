@@ -11,7 +11,7 @@ from hermes_nb.app.session import Session
 from hermes_nb.app.turn import Turn
 from hermes_nb.app.workshop import Workshop
 from hermes_nb.core.protocols import SessionStore, Variable
-from hermes_nb.models.deck import Deck
+from hermes_nb.models.cassette import Deck
 from hermes_nb.notebook.briefing import Briefing
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk

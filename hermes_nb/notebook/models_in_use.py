@@ -10,9 +10,8 @@ from hermes_nb.app.config import Settings
 from hermes_nb.app.models import EMBEDDED, build_auxiliary, build_model, is_embedded
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
-from hermes_nb.models.addresses import is_loopback
-from hermes_nb.models.deck import Deck
-from hermes_nb.models.profiles import profile_for
+from hermes_nb.models.cassette import Deck
+from hermes_nb.models.profiles import is_loopback, profile_for
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.consent import have_weights, offer_servers
 from hermes_nb.notebook.display.view import can_ask

@@ -26,7 +26,7 @@ from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.modes import Mode as CassetteMode
+from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
 from hermes_nb.notebook.cells.document import NotebookDocument

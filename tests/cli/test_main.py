@@ -13,7 +13,7 @@ from hermes_nb.app.config import APPROVE_MODES
 from hermes_nb.app.export import FORMATS
 from hermes_nb.cli import main as commands
 from hermes_nb.cli.main import main, parser
-from hermes_nb.models.modes import MODES
+from hermes_nb.models.cassette import MODES
 
 from tests.architecture.test_imports import modules_after
 

@@ -77,7 +77,7 @@ GUIDANCE = [
 
 @pytest.mark.parametrize(("text", "old", "new"), GUIDANCE)
 def test_our_own_words_in_the_users_name_may_change(tmp_path, text, old, new):
-    """One that begins otherwise needs a rule in `models/replay/wording.py`."""
+    """One that begins otherwise needs a rule in `models/canonical.py`."""
     asked = Message.user("How many rows?")
     answer(Cassette(ScriptedModel(["x"]), tmp_path / "a", "record"), asked, Message.user(text))
     assert old in text

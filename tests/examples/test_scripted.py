@@ -10,7 +10,7 @@ import pytest
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.chat.openai_chat import OpenAIChat
+from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.safety.redact import redact
 from hermes_nb.testing import run_notebook
 from hermes_nb.tools.schema import tool

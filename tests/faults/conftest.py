@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hermes_nb.models.chat.openai_chat import OpenAIChat
-from hermes_nb.models.failures import Retrying
+from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.chat.errors import Retrying
 
 from tests.faults.cells import Cells, served_kernel
 from tests.faults.provider import instant, told_by

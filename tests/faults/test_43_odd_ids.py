@@ -6,7 +6,7 @@ import pytest
 from hermes_nb.core.events import ToolStarted
 from hermes_nb.core.messages import Message, ToolCall, mend
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.replay.canonical import Canon
+from hermes_nb.models.canonical import Canon
 
 from tests.conftest import every_call_has_one_result
 from tests.faults.cells import says

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 
 import pytest
-from hermes_nb.models.chat.assembly import LIMIT
+from hermes_nb.models.chat.stream import LIMIT
 
 from tests.faults.cells import says
 from tests.loopback import DONE, Reply, chunk, event, stream, tool_chunks

@@ -43,7 +43,7 @@ def kept(cells, prompt):
     [
         "hermes_nb.notebook.resident",
         "hermes_nb.memory.sessions",
-        "hermes_nb.models.chat.openai_chat",
+        "hermes_nb.models.chat.client",
     ],
 )
 def test_75_in_the_first_import(tmp_path, server, module):

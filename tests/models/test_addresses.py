@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.models.addresses import is_address, is_loopback
+from hermes_nb.models.profiles import is_address, is_loopback
 
 
 @pytest.mark.parametrize(

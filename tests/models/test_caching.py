@@ -15,8 +15,8 @@ from hermes_nb.core.text import dumps
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models import caching
 from hermes_nb.models.caching import breakpoints, mark_items, marked, with_breakpoints
-from hermes_nb.models.chat.openai_chat import OpenAIChat
-from hermes_nb.models.chat.usage import read_usage
+from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.chat.stream import read_usage
 from hermes_nb.models.profiles import Profile
 from hypothesis import given
 from hypothesis import strategies as st

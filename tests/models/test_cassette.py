@@ -19,16 +19,14 @@ from hermes_nb.core.messages import Image, Message, Reply, Text, ToolCall, Usage
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss
-from hermes_nb.models.chat.openai_chat import OpenAIChat
-from hermes_nb.models.deck import Deck, Shelf
+from hermes_nb.models import volatile
+from hermes_nb.models.canonical import Canon, Link
+from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Deck, Shelf
+from hermes_nb.models.cassette_file import Recording, Tape, read, recut
+from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.profiles import EMBEDDED
-from hermes_nb.models.replay import canonical
-from hermes_nb.models.replay.canonical import Canon, Link
-from hermes_nb.models.replay.recording import Recording, read, recut
-from hermes_nb.models.replay.tape import Tape
-from hermes_nb.models.replay.volatile import RESULTS, Named, Places, masked
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.models.volatile import RESULTS, Named, Places, masked
 from hermes_nb.safety.untrusted import wrap
 from hermes_nb.tools.schema import tool
 from hypothesis import given
@@ -224,7 +222,7 @@ def test_places_stand_for_directories(tmp_path):
 
 
 def test_the_skills_that_ship_are_one_place_wherever_they_are(tmp_path):
-    package = Path(canonical.__file__).parents[2]
+    package = Path(volatile.__file__).parents[1]
     for folder in (package / "shipped_skills", package.parent / "skills"):
         view = f"[skill x, SKILL.md; folder {folder}/code/x]"
         places = Places.of([("cwd", tmp_path)])

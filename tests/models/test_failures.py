@@ -17,9 +17,15 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import RequestRetried, TextDelta
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.chat.overflow import is_overflow, window_in
-from hermes_nb.models.chat.retry_after import LONGEST, asked_delay
-from hermes_nb.models.failures import Fallback, Retrying, classify
+from hermes_nb.models.chat.errors import (
+    LONGEST,
+    Fallback,
+    Retrying,
+    asked_delay,
+    classify,
+    is_overflow,
+    window_in,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

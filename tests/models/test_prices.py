@@ -8,8 +8,7 @@ import sys
 import pytest
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.chat.openai_chat import OPENAI
-from hermes_nb.models.prices import Priced, price, rates
+from hermes_nb.models.profiles import OPENAI, Priced, price, rates
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,8 +85,8 @@ def test_nothing_is_fetched_to_know_a_price(monkeypatch):
 
 
 def test_without_the_extra_costs_are_unknown(monkeypatch):
-    from hermes_nb.models import prices
+    from hermes_nb.models import profiles
 
-    monkeypatch.setattr(prices, "_found", lambda: False)
+    monkeypatch.setattr(profiles, "_found", lambda: False)
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     assert ask(Priced(ScriptedModel([reply(None)], name="gpt-4o"))).usage.cost is None

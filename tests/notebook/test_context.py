@@ -9,8 +9,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.embedded.constrained import CONTEXT, Constrained
-from hermes_nb.models.embedded.fewshot import described
+from hermes_nb.models.local.prompting import CONTEXT, Constrained, described
 from hermes_nb.notebook.context import FailedCell, last_error, turn_context, variable_line
 from hermes_nb.notebook.tools.kernel_tools import kernel_tools
 from hypothesis import given

@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hermes_nb.core.messages import Image, Message, Text, ToolCall
+from hermes_nb.core.messages import Image, Memo, Message, Text, ToolCall
 from hermes_nb.core.text import dumps
-from hermes_nb.models.memo import Memo
 from hermes_nb.models.profiles import Profile
 
 STOPPED = "[stopped before it was finished]"

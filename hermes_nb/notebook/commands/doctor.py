@@ -24,9 +24,8 @@ from hermes_nb.app.models import EMBEDDED
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import Variable
-from hermes_nb.models.addresses import is_address
-from hermes_nb.models.chat.reaching import SECONDS, Kind, Reached, proxy_for, reach
-from hermes_nb.models.servers import LOCAL_SERVERS
+from hermes_nb.models.profiles import is_address
+from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
 from hermes_nb.notebook.display.view import can_ask, has_kernel
 from hermes_nb.notebook.display.wording import facts
 from hermes_nb.safety.redact import redact
@@ -190,7 +189,7 @@ def weights() -> Finding:
     """Return whether the embedded model could answer without a network."""
     from importlib.util import find_spec
 
-    from hermes_nb.models.weights.store import locate
+    from hermes_nb.models.local.weights import locate
 
     if find_spec("xllamacpp") is None:
         return Finding("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')

@@ -19,11 +19,10 @@ from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import amount, one_line
-from hermes_nb.models import prices
-from hermes_nb.models.chat.openai_chat import OPENAI
-from hermes_nb.models.modes import MODES, Mode, mode_named
+from hermes_nb.models import profiles
+from hermes_nb.models.cassette import MODES, Mode, mode_named
 from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
-from hermes_nb.models.profiles import profile_for
+from hermes_nb.models.profiles import OPENAI, profile_for
 from hermes_nb.models.servers import accepted_in, remember
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import tried
@@ -36,8 +35,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
-    from hermes_nb.models.replay.recording import Recording
-    from hermes_nb.models.replay.tape import Tape
+    from hermes_nb.models.cassette_file import Recording, Tape
 
 
 LISTED_MODELS = 60
@@ -81,7 +79,7 @@ async def models(resident: Resident, words: str) -> str:
     ]
     rows = [_model_row(each, resident) for each in _once(found)]
     table = grid(("model", "", "window", "tools", "pictures", "$ per million tokens"), rows)
-    hint = "" if prices.installed() else ' Prices: `pip install "hermes_nb[prices]"`.'
+    hint = "" if profiles.prices_installed() else ' Prices: `pip install "hermes_nb[prices]"`.'
     blocks = [table, f"`%hermes model NAME` chooses one.{hint}{problem}"]
     blocks += map(escape, waiting)
     if accepted := sorted(accepted_in(settings.home), key=str):
@@ -148,7 +146,7 @@ def _model_row(each: _AtHand, resident: Resident) -> tuple[object, ...]:
     profile = profile_for(each.name, each.base_url or None)
     vision = resident.settings().vision if each.what in ("set", "in use") else None
     sees = profile.vision if vision is None else vision
-    price = prices.rates(each.name, each.base_url or OPENAI)
+    price = profiles.rates(each.name, each.base_url or OPENAI)
     return (
         code_span(redact(each.name)),
         each.what,

@@ -13,8 +13,8 @@ from hermes_nb.core.errors import ModelError, ToolError
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.curation.entries import parse
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.models.chat.sse import StreamDecoder
-from hermes_nb.models.toolcalls.text_reader import CallReader
+from hermes_nb.models.chat.stream import StreamDecoder
+from hermes_nb.models.text_calls import CallReader
 from hermes_nb.notebook.cells.filedoc import FileDocument
 from hermes_nb.safety.policy import assess
 from hermes_nb.skills.document import SkillError, read_document

@@ -10,7 +10,7 @@ from hermes_nb.app.models import options_for
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.chat.openai_chat import OpenAIChat
+from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.safety.redact import STUB
 
 from tests.contract.notebook.test_modes import magics, plays

@@ -7,8 +7,8 @@ from hermes_nb.core.events import ReasoningDelta, TextDelta
 from hermes_nb.core.messages import Message
 from hermes_nb.core.thinking import Thinking, split_thinking
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.models.chat.assembly import Assembly
-from hermes_nb.models.toolcalls.text_calls import TextCalls
+from hermes_nb.models.chat.stream import Assembly
+from hermes_nb.models.text_calls import TextCalls
 from hermes_nb.notebook.display.transcript import Transcript
 from hypothesis import example, given
 from hypothesis import strategies as st

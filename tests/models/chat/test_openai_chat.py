@@ -16,11 +16,11 @@ from hermes_nb.core.events import RequestRetried, TextDelta
 from hermes_nb.core.messages import Image, Message, Reply, ToolCall
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.chat.openai_chat import OpenAIChat
+from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.chat.errors import Retrying
 from hermes_nb.models.chat.wire import to_wire
-from hermes_nb.models.failures import Retrying
 from hermes_nb.models.profiles import profile_for
-from hermes_nb.models.toolcalls.strategies import function_schema
+from hermes_nb.models.text_calls import function_schema
 
 from tests.loopback import (
     DONE,
@@ -175,7 +175,7 @@ def test_each_event_loop_has_a_client_of_its_own():
 
 def test_importing_the_adapter_imports_no_sdk():
     code = (
-        "import sys, hermes_nb.models.chat.openai_chat, hermes_nb.models.failures\n"
+        "import sys, hermes_nb.models.chat.client, hermes_nb.models.chat.errors\n"
         "heavy = {'openai', 'httpx', 'httpx2', 'json_repair', 'pydantic'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

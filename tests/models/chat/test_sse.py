@@ -6,7 +6,7 @@ import json
 
 import pytest
 from hermes_nb.core.errors import FailureKind, ModelError
-from hermes_nb.models.chat.sse import LONGEST_LINE, StreamDecoder
+from hermes_nb.models.chat.stream import LONGEST_LINE, StreamDecoder
 from hypothesis import given
 from hypothesis import strategies as st
 

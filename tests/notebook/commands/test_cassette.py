@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.models.cassette import Cassette
-from hermes_nb.models.deck import Deck, Shelf, shelf_for
+from hermes_nb.models.cassette import Cassette, Deck, Shelf, shelf_for
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.resident import TurnFailed
 from hermes_nb.testing import normalise

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from hermes_nb.app.config import Endpoint, Settings
-from hermes_nb.models.chat.reaching import proxy_for, reach
+from hermes_nb.models.servers import proxy_for, reach
 from hermes_nb.notebook.commands.doctor import endpoints
 
 from tests.loopback import Loopback, Reply, pause, stall

@@ -1,0 +1,364 @@
+"""The arguments of tool calls: read as JSON, refused where they could be misread, put together.
+
+Valid JSON is kept byte for byte. Broken JSON is repaired only when there is one way to read it: its
+brackets are balanced and the repaired value holds exactly the source's own words in their order.
+Anything else becomes a problem that the model reads, never a half-parsed call. Servers number the
+fragments of streamed calls by `index`, by `id`, by both or by neither; repeat or split names; reuse
+an index for the next call; send the arguments as an object. Which call a fragment belongs to is
+decided here, in one place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.text import clean, clean_text, dumps, too_deep
+
+_TOO_DEEP = "nested too deeply"
+_REPAIRED_UP_TO = 50_000
+"""Characters; a repair is a convenience, not worth seconds of a kernel's time."""
+
+_TOKEN = re.compile(
+    r"""(?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')
+      | (?P<mark>[{}\[\]:,])
+      | (?P<space>\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))
+      | (?P<word>[^\s{}\[\]:,"'/]++)
+      | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+QUOTES = ("'", '"')
+_CLOSERS = {"{": "}", "[": "]"}
+_WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """The arguments as a value, the JSON text to send back, and why they cannot be used."""
+
+    value: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    problem: str = ""
+
+
+def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
+    """Return the arguments in `text`.
+
+    `cut` says that the reply ended early: then nothing is repaired, and no arguments at all are a
+    problem too, because they had not been written yet.
+    """
+    stripped = text.strip()
+    if not stripped or stripped in ("null", "None"):
+        if cut:
+            return _problem("the reply was cut off before the arguments were written; call again")
+        return Arguments(text="{}")
+    try:
+        value = strict_json(stripped)
+    except (ValueError, RecursionError) as error:
+        return _repaired(stripped, error, cut=cut)
+    if isinstance(value, str) and not cut:  # some servers encode the JSON twice
+        inner = parse_arguments(value) if value.lstrip().startswith("{") else _not_object(value)
+        return (
+            inner if inner.problem else Arguments(value=inner.value, text=dumps_text(inner.value))
+        )
+    if not isinstance(value, dict):
+        return _not_object(value)
+    return Arguments(value=clean(value), text=stripped)
+
+
+def dumps_text(value: object) -> str:
+    """Return compact JSON text for a value of any origin."""
+    return dumps(value).decode("utf-8")
+
+
+def strict_json(text: str, *, control: bool = False) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value that every reader understands alike; `control` allows bare line ends.
+
+    Raises ValueError or RecursionError on anything else: no JSON, NaN, a number without bounds,
+    nesting without end.
+    """
+    value = json.loads(text, strict=not control, parse_constant=_refuse, parse_float=_finite)
+    if too_deep(value):
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+def _refuse(name: str) -> Any:  # noqa: ANN401 - never returns
+    message = f"{name} is not JSON"
+    raise ValueError(message)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        message = f"{digits[:20]} is too large a number"
+        raise ValueError(message)
+    return number
+
+
+def _problem(text: str) -> Arguments:
+    return Arguments(problem=text)
+
+
+def _not_object(value: object) -> Arguments:
+    kinds: dict[type, str] = {list: "an array", str: "a string"}
+    kind = kinds.get(type(value), "no object")
+    return _problem(f"the arguments are {kind}; they must be one JSON object")
+
+
+def _repaired(text: str, error: Exception, *, cut: bool) -> Arguments:
+    reason = str(error) if isinstance(error, ValueError) else _TOO_DEEP
+    if cut or not _balanced(text):
+        return _problem(
+            f"the arguments' JSON is cut off ({reason}); nothing was run, call again with all of it"
+        )
+    value = None if len(text) > _REPAIRED_UP_TO else _unambiguous(text)
+    if value is None or too_deep(value):
+        return _problem(f"the arguments are not valid JSON ({reason}); nothing was run, call again")
+    return Arguments(value=clean(value), text=dumps_text(value))
+
+
+_LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
+
+
+def _unambiguous(text: str) -> dict[str, Any] | None:
+    """Return the one object that broken JSON can mean, or None when there are several."""
+    text = _without_fence(text)
+    text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
+    try:
+        value, end = _LENIENT.raw_decode(text)
+        if isinstance(value, dict) and not text[end:].strip(" \t\r\n}]"):
+            return value
+    except (ValueError, RecursionError):
+        pass
+    if _doubtful(text):
+        return None
+    from json_repair import loads  # 25 ms of import that most turns never need
+
+    try:
+        value = loads(text)
+        if not isinstance(value, dict) or list(_leaves(value)) != list(_words(text)):
+            return None
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _without_fence(text: str) -> str:
+    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
+    return fenced[1] if fenced else text
+
+
+def _balanced(text: str) -> bool:
+    """Say whether every bracket and quote that opens also closes; closing too often is no cut."""
+    stack: list[str] = []
+    for match in _TOKEN.finditer(text):
+        mark = match["mark"]
+        if mark in _CLOSERS:
+            stack.append(_CLOSERS[mark])
+        elif (mark in ("}", "]") and stack and stack.pop() != mark) or match["other"] in QUOTES:
+            return False
+    return not stack
+
+
+def _doubtful(text: str) -> bool:
+    """Say whether two values touch, or a string holds an escape that JSON does not know.
+
+    Two values side by side are what unescaped quotes inside a string look like.
+    """
+    previous = ""
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or ""
+        if kind == "space":
+            continue
+        if kind == "other" or (kind == "string" and re.search(r"\\[^\"'\\/bfnrtu]", match[0])):
+            return True
+        if kind in ("string", "word") and previous in ("string", "word"):
+            return True
+        previous = kind
+    return False
+
+
+def _words(text: str) -> Iterator[object]:
+    """Yield the keys and values of broken JSON in order, as its author wrote them."""
+    for match in _TOKEN.finditer(text):
+        if match["string"]:
+            yield _unquoted(match[0])
+        elif match["word"]:
+            yield _scalar(match[0])
+
+
+def _unquoted(token: str) -> object:
+    body = token[1:-1].replace("\\'", "'")
+    if token[0] == "'":
+        body = re.sub(r'(?<!\\)((?:\\\\)*)"', r'\1\\"', body)
+    return json.loads(f'"{body}"', strict=False)
+
+
+def _scalar(word: str) -> object:
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        return strict_json(word)
+    except ValueError:
+        return word
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+_LONGEST_NAME = 1_000
+"""Characters; no tool's name comes near, and it is sent back with every later request."""
+_LONGEST_ID = 512
+"""Characters; a longer id is replaced by one of ours."""
+_MARK = re.compile(r'[{}"\\]')
+
+
+class _Fragments:
+    """One call as far as it has arrived."""
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.name = ""
+        self._pieces: list[str] = []
+        self._depth = 0
+        self._quoted = False
+        self._escaped = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether any of the arguments has arrived."""
+        return bool(self._pieces)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the arguments are one whole object by their brackets."""
+        return bool(self._pieces) and self._depth == 0 and not self._quoted
+
+    @property
+    def arguments(self) -> str:
+        """The arguments so far."""
+        return "".join(self._pieces)
+
+    def add_name(self, piece: str) -> None:
+        """Take a name that comes whole, again, growing, or in pieces."""
+        if piece == self.name or (self.begun and self.name) or len(self.name) >= _LONGEST_NAME:
+            return
+        name = piece if piece.startswith(self.name) else self.name + piece
+        self.name = name[:_LONGEST_NAME]
+
+    def add_arguments(self, piece: str) -> None:
+        """Take more of the arguments, counting brackets as they come: once a character."""
+        if not piece.strip() and not self._pieces:
+            return
+        self._pieces.append(piece)
+        position = 0
+        if self._escaped:
+            self._escaped, position = False, 1
+        while found := _MARK.search(piece, position):
+            position = found.end()
+            mark = found[0]
+            if mark == "\\" and self._quoted:
+                self._escaped = position >= len(piece)
+                position += 1
+            elif mark == '"':
+                self._quoted = not self._quoted
+            elif not self._quoted and mark in "{}":
+                self._depth += 1 if mark == "{" else -1
+
+
+class CallFragments:
+    """The calls of one reply, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._all: list[_Fragments] = []
+        self._by_index: dict[int, _Fragments] = {}
+        self._by_id: dict[str, _Fragments] = {}
+
+    def feed(self, fragment: Mapping[str, Any], position: int | None, *, room: int) -> int:
+        """Take one fragment, return its size; `position` numbers it where it says nothing.
+
+        Of its arguments `room` characters are taken: what is cut off there is never executed.
+        """
+        function = fragment.get("function")
+        function = function if isinstance(function, Mapping) else fragment
+        name = function.get("name")
+        name = name if isinstance(name, str) else ""
+        arguments = function.get("arguments")
+        if isinstance(arguments, (Mapping, list)):
+            arguments = dumps_text(arguments)
+        arguments = arguments if isinstance(arguments, str) else ""
+        call_id = fragment.get("id")
+        call_id = call_id if isinstance(call_id, str) and len(call_id) <= _LONGEST_ID else ""
+        index = fragment.get("index")
+        index = index if isinstance(index, int) else position
+        call = self._find(index, call_id, name, arguments)
+        if name:
+            call.add_name(name)
+        if arguments:
+            call.add_arguments(arguments[:room])
+        return len(name) + len(arguments)
+
+    def calls(self, *, cut: bool) -> list[ToolCall]:
+        """Return the calls; of a reply that was `cut` off only whole arguments are taken."""
+        out = []
+        for fragments in self._all:
+            if not fragments.name:
+                continue
+            read = parse_arguments(clean_text(fragments.arguments), cut=cut)
+            out.append(
+                ToolCall(
+                    id=clean_text(fragments.id),
+                    name=clean_text(fragments.name),
+                    arguments=read.value,
+                    text=read.text,
+                    problem=read.problem,
+                )
+            )
+        return out
+
+    def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> _Fragments:
+        """Return the call that a fragment continues, or a new one."""
+        if index is not None:
+            current = self._by_index.get(index)
+        elif call_id:
+            current = self._by_id.get(call_id)
+        else:
+            current = self._all[-1] if self._all else None
+        if current is None or _begins_another(current, call_id, name, arguments):
+            current = _Fragments(call_id)
+            self._all.append(current)
+        if index is not None:
+            self._by_index[index] = current
+        if call_id:
+            self._by_id.setdefault(call_id, current)
+            current.id = current.id or call_id
+        return current
+
+
+def _begins_another(current: _Fragments, call_id: str, name: str, arguments: str) -> bool:
+    """Say whether a fragment with the number of `current` is the next call all the same.
+
+    A call always begins with its name. After that, another id tells them apart; without one, the
+    arguments that start over when the current ones are whole.
+    """
+    if not name:
+        return False
+    if call_id and current.id and call_id != current.id:
+        return True
+    starts_over = arguments.lstrip().startswith("{") or (not arguments and not call_id)
+    return current.complete and (starts_over or name != current.name)

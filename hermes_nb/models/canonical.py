@@ -1,0 +1,362 @@
+"""A request in a form that is the same in every run of the same story, and the key made of it.
+
+What counts is what was said: the user's messages, the results of tools, the calls by name and
+arguments, images by their digest, and the project's own context. What does not: our guidance, the
+tools' descriptions and schemas, the model's name, the ids of calls, replies' texts, reasoning,
+secrets, and what `volatile` takes out. The messages form a chain of digests, each made of its
+message and the one before, so that a conversation that only grows shares all it had before.
+
+The texts of tools' results are a format, since recordings hold them as their version wrote them:
+who changes one adds a rule to `REWORDED` that makes the old and the new wording one. Our own
+guidance in the user's name is no part of the story: `GUIDANCE` takes it out, told by how it
+begins. Both are applied to what was recorded and to what is asked now. All take linear time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_nb.core.messages import Image, Memo, Message, Text, ToolCall, given_id
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import canonical_json, clean, clean_text
+from hermes_nb.models.volatile import (
+    CELL_ID,
+    RESULTS,
+    SPOKEN,
+    SYSTEM,
+    Masked,
+    Named,
+    Places,
+    Rule,
+    masked,
+)
+from hermes_nb.models.volatile import EVERYWHERE as WRITTEN
+from hermes_nb.safety.redact import STUB, redact
+
+Table = Sequence[tuple[str, str]]
+
+CONTEXT = "[Notebook context]"
+"""The line that begins what the notebook adds to the user's message."""
+_ZONE = r"(?:UTC|GMT|[A-Z]{2,4}T|[+-]\d\d(?::?\d\d)?)"
+_WISHES = r"(?=\n\n(?:Give most of the room to this: |Keep this too:\n)|\Z)"
+GUIDANCE: Table = (
+    (r"(?s)\A\[Review\] .*", "<review>"),
+    (r"(?s)\AYour reply was empty\. .*", "<nudge>"),
+    (r"(?s)\AThe budget of [^\n]{1,80} is used up, .*", "<budget>"),
+    (r"(?s)\A\[Earlier conversation.*", "<compressed>"),
+    (rf"(?s)\APause here\. The conversation above is about to be shortened.*?{_WISHES}", "<pause>"),
+    (r"\AThe summary so far follows\.[^\n]*\n(?=<summary>)", ""),
+    (r"(?m)^The transcript[^\n]{0,40}:\n(?=<transcript>)", ""),
+    (rf"(?s)(?<=</transcript>)\n\nWrite the summary.*?{_WISHES}", ""),
+    (r"\A(\[From memory \([^)\n]*\)):[^\n]*", r"\1"),
+)
+REWORDED: Table = (
+    (r"(<untrusted-<nonce> [^>\n]*>\n)Data, not instructions[^\n]*\n", r"\1"),
+    (r"(?m)^((?:RESULT write_file: )?)(?:created|replaced) ([^\n]* lines, )", r"\1wrote \2"),
+    # A cassette grows while it is recorded, a notebook whenever it is saved: they are neither
+    # listed, measured, searched nor counted.
+    (r"(?m)^[^\n]*\.hermes\.jsonl(?:\.lock)?(?:  \d[^\n]*|[:-]\d[^\n]*)?(?:\n|\Z)", ""),
+    (r"(?m)^([^\n]*\.ipynb)  \d[^\n]*$", r"\1"),
+    (r"(?m)^[^\n]*\.ipynb(?::\d+:|-\d+-)[^\n]*(?:\n|\Z)", ""),
+    (r"(?m)^(?:--|\(empty\)|no files match|no matches for [^\n]* files)(?:\n|\Z)", ""),
+    (r"(?m)^(?: *\.ipynb_checkpoints/|\[not shown: [^\n]*\])(?:\n|\Z)", ""),
+    (r"(?m)^\[(?:at least )?[\d,]+ more (?:matches|files);[^\n]*\](?:\n|\Z)", ""),
+    (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
+)
+_SET = re.compile(r"\{('[^'\n]{0,200}'(?:, '[^'\n]{0,200}'){1,200})\}")
+_FLUSHED = re.compile(r"\A(?:USER|ASSISTANT|CALL|RESULT)\b[^\n]*: ")
+_PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\nDate: |\Z)")
+
+
+def counted(said: Mapping[str, object]) -> dict[str, object] | None:
+    """Return what counts of a message's canonical form, None where nothing does.
+
+    Of the system prompt that is the project's own context; of a reply its calls by name and
+    arguments, as its text came from the recording.
+    """
+    role, parts = said.get("role"), said.get("parts")
+    texts = parts if isinstance(parts, list) else []
+    if role == "system":
+        found = [match[1] for text in texts if (match := _PROJECT.search(str(text)))]
+        return {"project": found} if found else None
+    kept = {name: value for name, value in said.items() if name != "parts"}
+    if role != "assistant":
+        kept["parts"] = [_counted(text, str(role)) for text in texts]
+    return kept
+
+
+def _counted(text: object, role: str) -> object:
+    """Return what counts of a part: of a text; a picture stands there as its digest."""
+    if not isinstance(text, str):
+        return text
+    if role == "user":
+        for pattern, instead in GUIDANCE:
+            text = re.sub(pattern, instead, text)
+        flushed = _FLUSHED.match(text) is not None
+        if not (flushed or text.startswith(CONTEXT) or "<transcript>\n" in text):
+            return text
+        if flushed:  # it was recorded with all its times
+            text = masked(text, RESULTS).text
+    for pattern, instead in REWORDED:
+        text = re.sub(pattern, instead, text)
+    return _SET.sub(_in_order, text).rstrip()
+
+
+def _in_order(match: re.Match[str]) -> str:
+    """Return a set of texts sorted: its own order is that of the process."""
+    return f"{{{', '.join(sorted(match[1].split(', ')))}}}"
+
+
+FORM = 2
+"""The version of the key. That of form 1 was made of every word and of the tools' schemas."""
+_ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?: this one[^\n]*)?:\n.*\Z")
+"""Where the notebook lies and what stands above: a run without a page does not know either."""
+_FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
+_TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")
+COMPRESSED = "[Earlier conversation"
+"""How a message begins that stands for what was compressed; it quotes results of tools."""
+
+Normaliser = Callable[[str], str]
+"""Takes a user's own volatile things out of a text: `lambda t: re.sub("run-[0-9]+", "run", t)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One message of the chain; `said` is its canonical form, `before` the digest before it."""
+
+    digest: str
+    before: str
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A request's canonical form. `tools` are the names of those that are offered.
+
+    `key` is of what counts, `said` of the same but for which things are the same ones.
+    """
+
+    key: str
+    said: str
+    links: tuple[Link, ...]
+    tools: frozenset[str]
+    choice: str
+    named: Named = field(repr=False)
+
+    @property
+    def head(self) -> str:
+        """The digest of the whole conversation."""
+        return self.links[-1].digest if self.links else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A message by itself: its form, what it names, and the same of what counts of it.
+
+    `counted` is the digest of that, "" where nothing counts, `heard` the things in it.
+    """
+
+    form: Mapping[str, Any]
+    named: tuple[tuple[str, str], ...]
+    digest: str
+    counted: str
+    heard: tuple[tuple[str, str], ...]
+
+
+class Canon:
+    """Makes requests canonical, each message once.
+
+    `places` says where this run is, `personal` the layers of its system prompt that belong to the
+    user and not to the story; both are asked for each request. `normalisers` are applied to every
+    text, last.
+    """
+
+    def __init__(
+        self,
+        *,
+        places: Callable[[], Places] = Places.here,
+        personal: Callable[[], Sequence[str]] = tuple,
+        normalisers: Sequence[Normaliser] = (),
+    ) -> None:
+        self._places = places
+        self._personal = personal
+        self._normalisers = normalisers
+        self._seen: Memo[_Said] = Memo()
+
+    def __call__(self, request: Request) -> Canonical:
+        """Return the canonical form of a request."""
+        places = self._places()
+        personal = tuple(text for text in self._personal() if text)
+        detached = not len(request.tools)
+        named, heard = Named(places), Named()
+        links: list[Link] = []
+        counts: list[tuple[str, list[int], list[int]]] = []
+        before = ""
+        calls: dict[str, int] = {}
+        variant = tuple(places.names), personal, detached, len(self._normalisers)
+        for message in request.messages:
+            said = self._seen.get(
+                message, _Reader(self, places, personal, detached=detached).of(message), variant
+            )
+            numbers = [named.number(said.named), _numbered(message, calls)]
+            before = digest_of([before, said.digest, *numbers])
+            links.append(Link(before, links[-1].digest if links else "", said.form))
+            if said.counted:
+                counts.append((said.counted, heard.number(said.heard), numbers[1]))
+        return Canonical(
+            key=_sha([FORM, counts]),
+            said=digest_of([digest for digest, *_ in counts]),
+            links=tuple(links),
+            tools=frozenset(tool.name for tool in request.tools),
+            choice=request.tool_choice,
+            named=named,
+        )
+
+    def normalised(self, text: str) -> str:
+        """Return a text after the user's own normalisers."""
+        for normalise in self._normalisers:
+            text = normalise(text)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one message by itself."""
+
+    canon: Canon
+    places: Places
+    personal: tuple[str, ...]
+    detached: bool
+
+    def of(self, message: Message) -> Callable[[], _Said]:
+        """Return what makes the canonical form of a message."""
+
+        def make() -> _Said:
+            named: list[tuple[str, str]] = []
+            parts = [self._part(message, at, named) for at in range(len(message.parts))]
+            form: dict[str, Any] = {"role": message.role}
+            if parts := [part for part in parts if part != ""]:
+                form["parts"] = parts
+            spoken = len(named)
+            if message.calls:
+                form["calls"] = [self._call(call, named) for call in message.calls]
+            if message.role == "tool":
+                form["name"] = clean_text(message.name)
+            for flag in ("failed", "interrupted"):
+                if getattr(message, flag):
+                    form[flag] = True
+            skipped = {"system": len(named), "assistant": spoken}.get(message.role, 0)
+            heard = tuple(named[skipped:])
+            return _Said(form, tuple(named), digest_of(form), counted_digest(form), heard)
+
+        return make
+
+    def _part(self, message: Message, at: int, named: list[tuple[str, str]]) -> Any:  # noqa: ANN401
+        part = message.parts[at]
+        if isinstance(part, Image):
+            return {"image": hashlib.sha256(part.data.encode()).hexdigest()[:32], "mime": part.mime}
+        return self._text(part, message.role, first=at == 0, named=named)
+
+    def _text(self, part: Text, role: str, *, first: bool, named: list[tuple[str, str]]) -> str:
+        if role == "system":
+            shared = redact(clean_text(without(part.text, self.personal)))
+            return self._masked(shared, SYSTEM, named)
+        text = redact(clean_text(part.text))
+        if role == "tool" or (first and text.startswith(COMPRESSED)):
+            return self._masked(text, RESULTS, named)
+        if role == "assistant":
+            return self._masked(text, SPOKEN, named)
+        if not first and text.startswith(CONTEXT):
+            text = _FAILED_IN.sub(r"\1:", _ELSEWHERE.sub("", text)).rstrip()
+            # With nothing but the place left there is no news, as in a run that knows no place.
+            return "" if text == CONTEXT else self._masked(text, RESULTS, named)
+        start = _TRANSCRIPT.search(text) if self.detached else None
+        if start is None:
+            return self._masked(text, WRITTEN, named)
+        head = self._masked(text[: start.start()], WRITTEN, named)
+        return head + self._masked(text[start.start() :], RESULTS, named)
+
+    def _call(self, call: ToolCall, named: list[tuple[str, str]]) -> dict[str, Any]:
+        form: dict[str, Any] = {"name": clean_text(call.name)}
+        if call.problem:
+            form["text"] = self._masked(redact(clean_text(call.text)), SPOKEN, named)
+            form["problem"] = True
+        else:
+            values = redacted(clean(call.arguments))
+            form["arguments"] = self._value(values, named)
+        return form
+
+    def _value(self, value: Any, named: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - JSON
+        match value:
+            case str() if CELL_ID.fullmatch(value):
+                named.append(("cell", value))
+                return "<cell>"
+            case str():
+                return self._masked(value, SPOKEN, named)
+            case dict():
+                # By key, so that the order in which a model wrote them names nothing.
+                return {key: self._value(value[key], named) for key in sorted(value)}
+            case list():
+                return [self._value(item, named) for item in value]
+            case _:
+                return value
+
+    def _masked(self, text: str, rules: Sequence[Rule], named: list[tuple[str, str]]) -> str:
+        found: Masked = masked(text, rules, self.places)
+        named.extend(found.named)
+        return self.canon.normalised(found.text)
+
+
+def counted_digest(said: Mapping[str, object]) -> str:
+    """Return the digest of what counts of a message's form, "" where nothing does."""
+    counts = counted(said)
+    return "" if counts is None else digest_of(counts)
+
+
+def without(text: str, layers: Sequence[str]) -> str:
+    """Return a system prompt without some of its layers, which blank lines set apart."""
+    for layer in layers:
+        for piece in (f"{layer}\n\n", f"\n\n{layer}"):
+            if piece in text:
+                text = text.replace(piece, "", 1)
+                break
+    return text
+
+
+def redacted(value: Any, name: str = "") -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value without secrets; `name` is the key it stands under, which may tell."""
+    match value:
+        case str():
+            bare = redact(value)
+            if bare == value and name and redact(f'"{name}": "{value}"') != f'"{name}": "{value}"':
+                return STUB
+            return bare
+        case dict():
+            return {redact(key): redacted(item, key) for key, item in value.items()}
+        case list():
+            return [redacted(item, name) for item in value]
+        case _:
+            return value
+
+
+def _numbered(message: Message, calls: dict[str, int]) -> list[int]:
+    """Return the numbers of a message's calls, or of the call it answers: ids are arbitrary."""
+    if message.role == "tool":
+        return [calls.get(given_id(message.call_id), 0)]
+    ids = [given_id(call.id) for call in message.calls]
+    for each in ids:
+        calls.setdefault(each, len(calls) + 1)
+    return [calls[each] for each in ids]
+
+
+def digest_of(value: object) -> str:
+    """Return a short digest of a JSON value."""
+    return _sha(value)[:32]
+
+
+def _sha(value: object) -> str:
+    return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()

@@ -1,0 +1,386 @@
+"""A model behind an endpoint that speaks chat.completions: OpenAI and nearly everyone else.
+
+A request is a join of bytes serialised before: each message once, the tools once. There is one SDK
+client per event loop, imported on the first request, off the loop. Its own parameter walk over the
+whole conversation (39 to 319 ms of CPU a request, growing with the turn) is passed by: the body
+goes through the client's generic `post`, which keeps authentication, headers and error classes.
+Redirects are not followed, so a key never reaches another host. A reply is read leniently
+(`stream`) and stopped at a limit. What an endpoint turns out not to know (usage in the stream,
+tools) is left out from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import re
+import ssl
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.events import Delta
+from hermes_nb.core.messages import Memo, Message, Reply
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.text import dumps
+from hermes_nb.models.caching import TTL, mark_items
+from hermes_nb.models.chat.errors import classify, malformed
+from hermes_nb.models.chat.stream import LIMIT, Assembly, StreamDecoder
+from hermes_nb.models.chat.wire import Conversation
+from hermes_nb.models.profiles import OPENAI, Profile, effort_fields, is_loopback, profile_for
+from hermes_nb.models.text_calls import Strategy, Structured, TextCalls
+from hermes_nb.safety.redact import without_secrets
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+DUMMY_KEY = "none"
+"""What servers that need no key are sent: the SDK insists on one."""
+
+_STREAMED = {
+    "X-Stainless-Raw-Response": "stream",
+    "Content-Type": "application/json",
+    "Accept-Encoding": "identity",
+}
+"""The first is what the SDK's own `with_streaming_response` sets: hand over the bytes unparsed.
+What is compressed on its way is held back until there is enough of it, and so does not stream."""
+_AT_ONCE = 65_536
+"""Bytes that are handed on without a pause. A server that compresses all the same can make many
+megabytes of a single packet, and a stop button has to work beside them."""
+
+
+class Endpoint:
+    """A base URL with a key. `idle` bounds the silence within a reply, in seconds."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        connect: float = 10.0,
+        idle: float = 120.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.api_key = api_key
+        self._connect = connect
+        self._idle = idle
+        self._headers = dict(headers or {})
+        self._clients: dict[
+            asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]
+        ] = {}
+
+    async def post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
+        """Send a JSON body and yield the reply's bytes; raise `ModelError` for every failure.
+
+        Closing the generator closes the connection, unless the reply was read to its end.
+        """
+        response = None
+        try:
+            client = await self._client()
+            openai = sys.modules["openai"]
+            response = await client.post(
+                path,
+                cast_to=object,
+                content=body,
+                stream=True,
+                stream_cls=openai.AsyncStream[object],
+                options={"headers": _STREAMED, "follow_redirects": False},
+            )
+            async with aclosing(response.iter_bytes()) as pieces:
+                async for piece in pieces:
+                    for start in range(0, len(piece), _AT_ONCE):
+                        if start:
+                            await asyncio.sleep(0)
+                        yield piece[start : start + _AT_ONCE]
+        except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
+            # `from None`: the chain below may quote the Authorization header.
+            raise classify(error, secret=self.secret) from None
+        finally:
+            if response is not None:
+                await response.close()
+
+    @property
+    def secret(self) -> str:
+        """The key that must not appear in any text, empty when it is none."""
+        return "" if self.api_key == DUMMY_KEY else self.api_key
+
+    async def aclose(self) -> None:
+        """Close the client of the running loop, and ask other running loops to close theirs."""
+        clients, self._clients = self._clients, {}
+        kept = clients.pop(asyncio.get_running_loop(), None)
+        if kept is not None:
+            await kept[1].aclose()
+        for loop, (client, _) in clients.items():
+            if loop.is_running():
+                asyncio.run_coroutine_threadsafe(client.close(), loop)
+
+    async def _client(self) -> AsyncOpenAI:
+        """Return the running loop's client, made on first use."""
+        if "openai" not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, "openai")
+        loop = asyncio.get_running_loop()
+        kept = self._clients.get(loop)
+        if kept is None:
+            for other in tuple(self._clients):
+                if other.is_closed():
+                    self._clients.pop(other, None)
+            client = self._make()
+            kept = self._clients[loop] = client, _until_the_loop_ends(client)
+            await anext(kept[1])
+        return kept[0]
+
+    def _make(self) -> AsyncOpenAI:
+        import openai
+
+        options: dict[str, Any] = {}
+        url = urlsplit(self.base_url)
+        if url.scheme == "http":
+            # No TLS is spoken here, so no certificates are loaded (87 ms of CPU a client). A proxy
+            # cannot reach this machine's own loopback.
+            options["http_client"] = openai.DefaultAsyncHttpxClient(
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+                trust_env=not is_loopback(url.hostname or ""),
+            )
+        return openai.AsyncOpenAI(
+            api_key=self.api_key,
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=openai.Timeout(
+                connect=self._connect, read=self._idle, write=self._idle, pool=self._connect
+            ),
+            default_headers=self._headers,
+            **options,
+        )
+
+
+async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None]:
+    """Hold a client open: an event loop on its way out closes its open generators, hence this.
+
+    Without it every `asyncio.run` of a script would leave a socket behind.
+    """
+    try:
+        yield
+    finally:
+        await client.close()
+
+
+_DRAIN = 0.1
+"""Seconds to wait behind the end mark for the end of the response, which frees its connection."""
+_BROKEN_OFF = (FailureKind.NETWORK, FailureKind.TIMEOUT)
+_REFUSED = (FailureKind.BAD_REQUEST, FailureKind.NOT_FOUND)
+"""How a request is refused for what is in it; OpenRouter does not find a model with tools."""
+_MOST_BYTES = 64 * 2**20
+_NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
+_NO_TOOLS = re.compile(
+    r"(?:does not|doesn't|do not|not) support (?:tools?|tool (?:use|calling)|function)"
+    r"|tools? (?:is|are|calling is) not supported|support tool use"
+    r"|unknown (?:field|parameter).{0,9}tools"
+    r"|requires --(?:enable-auto-tool-choice|jinja)|tools param requires",
+    re.IGNORECASE,
+)
+
+
+class OpenAIChat:
+    """The model `name` at `base_url`.
+
+    Without `base_url` it is `OPENAI_BASE_URL` or OpenAI, and the key `OPENAI_API_KEY`; a server
+    named here is never sent that key unless it is given. `options` are further fields of every
+    request (temperature, top_p, …), of which `effort` is written as this provider wants it; that of
+    a `Request` comes first. With `redacted`, secrets in messages are not sent. `idle` and
+    `connect` are seconds. `limit` bounds the characters of one reply. `cache_ttl` is how long a
+    provider that is told what to cache shall keep it. Raises `ModelError` from `stream` alone;
+    nothing is tried again.
+    """
+
+    def __init__(  # noqa: PLR0913 - settings of one endpoint, all but the name optional
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        strategy: Strategy | None = None,
+        profile: Profile | None = None,
+        window: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect: float = 10.0,
+        idle: float = 120.0,
+        limit: int = LIMIT,
+        cache_ttl: TTL = "5m",
+        redacted: bool = False,
+    ) -> None:
+        if not base_url:
+            base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI
+            api_key = api_key or os.environ.get("OPENAI_API_KEY")
+        self._name = name
+        self.profile = profile or profile_for(name, base_url)
+        key = (api_key or "").strip()
+        self._endpoint = Endpoint(
+            base_url, key or DUMMY_KEY, connect=connect, idle=idle, headers=headers
+        )
+        self._strategy = strategy or _strategy_for(self.profile)
+        self._may_switch = strategy is None
+        self._window = window or self.profile.window
+        self._options = dict(options or {})
+        if "max_tokens" in self._options:
+            self._options[self.profile.max_tokens] = self._options.pop("max_tokens")
+        self._effort = str(self._options.pop("effort", ""))
+        self._redacted: Memo[Message] | None = Memo() if redacted else None
+        self._limit = limit
+        self._cache_ttl = cache_ttl
+        self._conversation = Conversation(self.profile)
+        self._stream_usage = self.profile.stream_usage
+        self._serialised: dict[str, tuple[object, bytes]] = {}
+
+    @property
+    def name(self) -> str:
+        """The model's name as the provider knows it."""
+        return self._name
+
+    @property
+    def window(self) -> int | None:
+        """The context window in tokens: as given, as known, or as learnt from an overflow."""
+        return self._window
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield deltas as they arrive and, last, the reply."""
+        while True:
+            begun = False
+            try:
+                async with aclosing(self._once(request)) as items:
+                    async for item in items:
+                        begun = True
+                        yield item
+            except ModelError as error:
+                if error.window:
+                    self._window = error.window
+                if begun or not self._adapt(error):
+                    raise
+            else:
+                return
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._endpoint.aclose()
+
+    def body(self, request: Request) -> bytes:
+        """Return the JSON that `request` is sent as."""
+        if (bare := self._redacted) is not None:
+            # Each message once: what was sent stays the same object, and the same bytes.
+            kept = tuple(bare.get(m, partial(without_secrets, m)) for m in request.messages)
+            request = replace(request, messages=kept)
+        messages = self._conversation.items(self._strategy.messages(request))
+        if self.profile.caching == "system_and_3":
+            messages = mark_items(messages, ttl=self._cache_ttl)
+        effort = effort_fields(self.profile, request.effort or self._effort)
+        fields: dict[str, Any] = {**self._strategy.fields(request), **effort, **self._options}
+        fields["stream"] = True
+        if self._stream_usage:
+            fields["stream_options"] = {"include_usage": True}
+        # One join: each further copy of a long conversation costs as much as a short request.
+        parts = [b'{"model":', dumps(self._name), b',"messages":[']
+        for position, message in enumerate(messages):
+            parts += (b",", message) if position else (message,)
+        parts.append(b"]")
+        for key, value in fields.items():
+            parts += (b",", dumps(key), b":", self._field(key, value))
+        parts.append(b"}")
+        return b"".join(parts)
+
+    def _field(self, key: str, value: object) -> bytes:
+        """Return a field's JSON, made once for each object: the tools of a turn stay the same."""
+        kept = self._serialised.get(key)
+        if kept is None or kept[0] is not value:
+            kept = self._serialised[key] = value, dumps(value)
+        return kept[1]
+
+    async def _once(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Send one request and read its reply."""
+        self._require_key()
+        body = self.body(request)
+        assembly = Assembly(
+            self._strategy.reader(),
+            fresh=self._strategy.reader,
+            limit=self._limit,
+            secret=self._endpoint.secret,
+        )
+        decoder = StreamDecoder()
+        read = 0
+        try:
+            async with aclosing(self._endpoint.post("/chat/completions", body)) as pieces:
+                async for piece in pieces:
+                    for value in decoder.feed(piece):
+                        for shown in assembly.feed(value):
+                            yield shown
+                    read += len(piece)
+                    if assembly.full or read > _MOST_BYTES:
+                        break
+                    if decoder.done:
+                        await _drain(pieces)
+                        break
+        except ModelError as error:
+            # What says itself that it is whole is whole, however its connection ends.
+            if not assembly.ended or error.kind not in _BROKEN_OFF:
+                raise
+        for value in decoder.finish():
+            for shown in assembly.feed(value):
+                yield shown
+        self._require_reply(decoder, assembly)
+        rest, reply = assembly.finish(done=decoder.done)
+        for shown in rest:
+            yield shown
+        if decoder.bad and not (reply.message.parts or reply.message.calls):
+            message = "the server's stream could not be read: nothing of an answer was left of it"
+            raise malformed(message)
+        yield reply
+
+    def _require_key(self) -> None:
+        if not (self._endpoint.api_key.isascii() and self._endpoint.api_key.isprintable()):
+            message = "the API key holds characters that cannot be sent; copy it again"
+            raise ModelError(message, kind=FailureKind.AUTH)
+        if self._endpoint.base_url.startswith(OPENAI) and not self._endpoint.secret:
+            message = "no API key: set OPENAI_API_KEY, or name another server with base_url"
+            raise ModelError(message, kind=FailureKind.AUTH)
+
+    def _require_reply(self, decoder: StreamDecoder, assembly: Assembly) -> None:
+        if decoder.page:
+            message = "the server answered with a web page, not an API reply; check base_url"
+            raise malformed(message)
+        if not assembly.begun:
+            message = "the server's answer is no chat completion; check base_url"
+            if not decoder.bad:
+                message = "the server sent an empty answer"
+            raise malformed(message)
+
+    def _adapt(self, error: ModelError) -> bool:
+        """Leave out what the endpoint refused; say whether the request is worth sending again."""
+        if error.kind not in _REFUSED:
+            return False
+        if self._stream_usage and _NO_STREAM_USAGE.search(str(error)):
+            self._stream_usage = False
+            return True
+        if self._may_switch and _NO_TOOLS.search(str(error)):
+            self._strategy, self._may_switch = TextCalls(), False
+            return True
+        return False
+
+
+def _strategy_for(profile: Profile) -> Strategy:
+    if profile.strategy == "text" or not profile.tools:
+        return TextCalls()
+    return Structured()
+
+
+async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Read to the end of a response that is over, so that its connection can be used again."""
+    with suppress(TimeoutError, ModelError):
+        async with asyncio.timeout(_DRAIN):
+            async for _ in pieces:
+                pass

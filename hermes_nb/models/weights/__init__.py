@@ -1,1 +1,0 @@
-"""The embedded model's weights: what they are, where they lie, how they get there."""

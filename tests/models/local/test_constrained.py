@@ -1,0 +1,426 @@
+"""The small model's profile: what it is sent, what it may answer, and how that is read."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+
+import jsonschema
+import pytest
+from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.text import clean_text
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.local.object_reader import ObjectReader
+from hermes_nb.models.local.prompting import (
+    CALLS,
+    MOST_TOKENS,
+    MOST_TOOLS,
+    Constrained,
+    plain,
+    small_tools,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+TABLE = Variable(
+    name="df",
+    type="DataFrame",
+    shape="344 x 3",
+    columns={"species": "str", "mass": "float64", "length": "float64"},
+)
+LINE = "- df: DataFrame 344 x 3 (species str, mass float64, length float64)"
+SYSTEM = Message.system("The agent's own long prompt. " * 100)
+
+
+def tool(name: str, *arguments: str, required=None, kind="string") -> Tool:
+    schema = {
+        "type": "object",
+        "properties": {argument: {"type": kind} for argument in arguments},
+        "required": list(arguments) if required is None else required,
+    }
+    return Tool(name=name, description=name, parameters=schema, run=lambda *_: "")
+
+
+TOOLS = Toolset(
+    [
+        tool("read_file", "path", "offset", required=["path"]),
+        tool("terminal", "command"),
+        tool("patch", "path", "old", "new"),
+        tool("run_python", "code", "timeout", required=["code"]),
+        tool("list_files", "path", required=[]),
+    ]
+)
+
+
+def request(*messages: Message, tools: Toolset = TOOLS, system=SYSTEM, **options) -> Request:
+    return Request(messages=(system, *messages), tools=tools, **options)
+
+
+def exchange(name="run_python", value="len(df)", result="344", *, failed=False, number=1):
+    call = ToolCall(id=f"c{number}", name=name, arguments={"code": value})
+    return Message.assistant(calls=[call]), Message.tool(call, result, failed=failed)
+
+
+def names(fields) -> list[str]:
+    schema = fields["response_format"]["json_schema"]["schema"]
+    return [next(iter(one["properties"])) for one in schema.get("oneOf", [schema])]
+
+
+def texts(messages) -> list[str]:
+    return [message.text for message in messages]
+
+
+def read(raw: str, cuts=()):
+    reader = ObjectReader({"run_python": "code", "read_cell": "index"}, "call_1")
+    edges = [0, *sorted(cuts), len(raw)]
+    shown = [reader.feed(raw[a:b]) for a, b in pairwise(edges)]
+    rest, reading = reader.finish()
+    return shown, rest, reading
+
+
+# The prompt.
+def test_the_prompt_is_its_own_and_short():
+    sent = Constrained(lambda: [TABLE]).messages(request(Message.user("How many rows?")))
+    assert "own long prompt" not in " ".join(texts(sent))
+    assert sum(map(len, texts(sent))) < 2200
+    assert [message.role for message in sent[:3]] == ["system", "user", "assistant"]
+    assert sent[-1].text == "How many rows?"
+
+
+def test_examples_are_about_the_users_own_table():
+    sent = Constrained(lambda: [TABLE]).messages(request(Message.user("q")))
+    said = "\n".join(texts(sent))
+    assert LINE in said and "df.groupby('species')['mass'].mean()" in said
+    assert "Result: 344" in texts(sent)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        Variable(name="t", type="DataFrame", shape="0 x 0", columns={}),
+        Variable(name="t", type="DataFrame", shape="", columns={"when": "datetime64[ns]"}),
+        Variable(name="t", type="DataFrame", shape="9 x 1", columns={"a'b": "int64"}),
+        Variable(name="t", type="DataFrame", shape="1,200 x 1", columns={"word": "category"}),
+    ],
+)
+def test_any_table_gives_examples_that_are_valid_answers(table):
+    strategy = Constrained(lambda: [table])
+    asked = request(Message.user("q"))
+    schema = strategy.fields(asked)["response_format"]["json_schema"]["schema"]
+    for message in strategy.messages(asked):
+        if message.role == "assistant":
+            answer = json.loads(message.text)
+            jsonschema.validate(answer, schema)
+            compile(answer.get("run_python", "0"), "example", "exec")
+
+
+def test_without_a_table_nothing_is_invented():
+    said = "\n".join(texts(Constrained().messages(request(Message.user("q")))))
+    assert "groupby" not in said and "df" not in said and "Variables" not in said
+
+
+def test_variables_are_asked_once_a_conversation():
+    asked = []
+    strategy = Constrained(lambda: asked.append(1) or [TABLE])
+    first = request(Message.user("q"))
+    strategy.messages(first)
+    strategy.fields(first)
+    strategy.messages(request(*first.messages[1:], Message.assistant("a"), Message.user("b")))
+    assert len(asked) == 1
+    strategy.messages(request(Message.user("q"), system=Message.system("another conversation")))
+    assert len(asked) == 2
+
+
+def test_a_table_that_comes_later_is_told_with_the_next_question():
+    there = []
+    strategy = Constrained(lambda: list(there))
+    said = [Message.user("Hi"), Message.assistant("Hello!"), Message.user("How many?")]
+    before = strategy.messages(request(said[0]))
+    there.append(TABLE)
+    running = strategy.messages(request(said[0], *exchange()))
+    assert before[0] is running[0]  # never within a turn
+    after = strategy.messages(request(*said))
+    assert LINE in after[0].text
+    there.append(Variable(name="more", type="DataFrame", shape="1 x 1", columns={"a": "int64"}))
+    assert strategy.messages(request(*said, Message.assistant("3"), said[2]))[0] is after[0]
+
+
+def test_many_variables_and_columns_stay_short():
+    wide = Variable(
+        name="wide",
+        type="DataFrame",
+        shape="5 x 900",
+        columns={f"c{n}": "int64" for n in range(900)},
+    )
+    many = [Variable(name=f"v{n}", type="int") for n in range(500)]
+    sent = Constrained(lambda: [*many, wide]).messages(request(Message.user("q")))
+    assert sum(map(len, texts(sent))) < 3000 and "- wide: DataFrame 5 x 900" in sent[0].text
+
+
+# The tools.
+def test_few_tools_with_one_argument_are_offered():
+    offered = small_tools(TOOLS)
+    assert [(small.name, small.argument) for small in offered] == [
+        ("run_python", "code"),
+        ("list_files", "path"),
+        ("read_file", "path"),
+    ]
+
+
+def test_other_tools_fill_up_what_is_missing():
+    tools = Toolset(
+        [*[tool(f"t{n}", "x", kind="integer") for n in range(9)], tool("two", "a", "b")]
+    )
+    offered = small_tools(tools)
+    assert [small.name for small in offered] == ["t0", "t1", "t2", "t3"][:MOST_TOOLS]
+    assert {small.type for small in offered} == {"integer"}
+
+
+def test_a_tool_that_is_gone_is_not_offered():
+    strategy = Constrained(lambda: [TABLE])
+    strategy.fields(request(Message.user("q")))
+    fewer = strategy.fields(request(Message.user("q"), tools=TOOLS.without("list_files")))
+    assert names(fewer) == ["run_python", "read_file", "reply"]
+
+
+# What may come next.
+def test_a_question_may_be_answered_either_way():
+    fields = Constrained().fields(request(Message.user("q")))
+    assert names(fields) == ["run_python", "list_files", "read_file", "reply"]
+    assert fields["temperature"] == 0 and fields["max_tokens"] == MOST_TOKENS
+
+
+def test_a_value_that_was_asked_for_has_to_be_told():
+    fields = Constrained().fields(request(Message.user("q"), *exchange()))
+    assert names(fields) == ["reply"]
+
+
+def test_other_results_leave_the_choice():
+    fields = Constrained().fields(request(Message.user("q"), *exchange("list_files", ".", "a.csv")))
+    assert names(fields) == ["run_python", "list_files", "read_file", "reply"]
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [("no such column", True), ("Traceback …\nKeyError: 'x'", False), ("pkg.SomeError: x", False)],
+)
+def test_an_error_wants_another_call_but_not_for_ever(result, failed):
+    wrong = exchange(result=result, failed=failed)
+    strategy = Constrained()
+    assert "reply" not in names(strategy.fields(request(Message.user("q"), *wrong)))
+    assert "reply" not in names(strategy.fields(request(Message.user("q"), *wrong, *wrong)))
+    assert "reply" in names(strategy.fields(request(Message.user("q"), *wrong * 3)))
+
+
+def test_errors_of_earlier_questions_are_forgotten():
+    wrong = exchange(result="bad", failed=True)
+    done = (Message.user("q"), *wrong, Message.assistant("I gave up"))
+    assert "reply" in names(Constrained().fields(request(*done, Message.user("r"))))
+
+
+def test_a_refused_call_is_not_forced_again():
+    refused = exchange(result="run_python was not run: the user declined.", failed=True)
+    assert names(Constrained().fields(request(Message.user("q"), *refused))) == ["reply"]
+
+
+def test_after_many_calls_it_has_to_answer():
+    many = exchange("list_files", ".", "a.csv") * CALLS
+    assert names(Constrained().fields(request(Message.user("q"), *many))) == ["reply"]
+
+
+def test_no_calls_where_none_are_allowed():
+    assert names(Constrained().fields(request(Message.user("q"), tool_choice="none"))) == ["reply"]
+
+
+# The conversation.
+def test_the_conversation_takes_the_form_of_the_examples():
+    said = (Message.user("How many?"), *exchange(), Message.assistant('344 "rows"\n'))
+    sent = Constrained(lambda: [TABLE]).messages(request(*said, Message.user("more")))
+    assert texts(sent)[-5:] == [
+        *("How many?", '{"run_python": "len(df)"}', "Result: 344"),
+        *('{"reply": "344 \\"rows\\"\\n"}', "more"),
+    ]
+    assert {message.role for message in sent} == {"system", "user", "assistant"}
+
+
+def test_errors_are_cut_to_what_helps():
+    trace = "Traceback (most recent call last):\n" + "  File …\n" * 200 + "KeyError: 'weight'"
+    sent = Constrained(lambda: [TABLE]).messages(
+        request(Message.user("q"), *exchange(result=trace, failed=True))
+    )
+    assert sent[-1].text == f"Error: KeyError: 'weight'\n{LINE}"
+
+
+def test_long_results_and_questions_are_cut():
+    said = (Message.user("x" * 50_000), *exchange(result="y" * 50_000))
+    assert all(len(text) < 3200 for text in texts(Constrained().messages(request(*said))))
+
+
+def test_of_the_notebooks_context_only_new_variables_stay():
+    other = "- other: DataFrame 3 x 1 (a int64)"
+    context = [
+        *("[Notebook context]", "Notebook: a.ipynb", "Variables:", LINE, other, "Cells:", "1 x")
+    ]
+    text = "\n".join(["How many?", *context])
+    sent = Constrained(lambda: [TABLE]).messages(request(Message.user(text)))
+    assert sent[-1].text == f"How many?\n{other}"
+
+
+def test_requests_without_tools_are_left_alone():
+    messages = (Message.user("Summarise this."), Message.assistant("ok"), Message.user("go on"))
+    strategy = Constrained(lambda: [TABLE])
+    short = Message.system("You summarise.")
+    asked = request(*messages, tools=Toolset(), system=short)
+    assert list(strategy.messages(asked)) == [short, *messages]
+    assert "response_format" not in strategy.fields(asked)
+
+
+def conversation(turns: int, size: int = 40) -> list[Message]:
+    said = []
+    for number in range(turns):
+        said += [Message.user(f"question {number} " + "word " * size)]
+        said += [
+            *exchange(result="1 " * size, number=number),
+            Message.assistant(f"answer {number}"),
+        ]
+    return said
+
+
+def test_what_is_sent_only_grows_and_keeps_its_objects():
+    strategy = Constrained(lambda: [TABLE], window=100_000)
+    said, before = conversation(8), []
+    for end in range(1, len(said) + 1):
+        sent = list(strategy.messages(request(*said[:end])))
+        assert len(sent) > len(before)
+        assert all(a is b for a, b in zip(before, sent, strict=False))
+        before = sent
+
+
+@given(st.integers(1, 30), st.integers(0, 300))
+def test_a_long_conversation_fits_and_keeps_its_question(turns, size):
+    strategy = Constrained(lambda: [TABLE], window=2048)
+    said = [*conversation(turns, size), Message.user("the last question")]
+    sent = strategy.messages(request(*said))
+    assert sent[-1].text == "the last question"
+    assert sum(len(text) for text in texts(sent)) < 2048 * 5
+    assert not sent[len(strategy.messages(request(Message.user("q")))) - 1].text.startswith(
+        "Result"
+    )
+
+
+def test_a_long_turn_keeps_its_question_and_its_last_result():
+    said = [Message.user("the question")]
+    for number in range(60):
+        said += exchange(result=f"value {number} " + "1 " * 60, number=number)
+    sent = texts(Constrained(window=2048).messages(request(*said)))
+    assert "the question" in sent and sent[-1].startswith("Result: value 59")
+    position = sent.index("the question")
+    assert sent[position + 1].startswith('{"run_python"')
+
+
+def test_trimming_leaves_the_prefix_alone_for_a_while():
+    strategy = Constrained(lambda: [TABLE], window=2048)
+    said, cuts, before = conversation(40), 0, []
+    for end in range(1, len(said) + 1):
+        sent = list(strategy.messages(request(*said[:end])))
+        cuts += any(a is not b for a, b in zip(before, sent, strict=False))
+        before = sent
+    assert 0 < cuts < 25
+
+
+# Reading.
+@given(st.text(), st.booleans(), st.data())
+def test_a_reply_is_shown_as_it_arrives_however_it_is_cut(text, ascii_only, data):
+    text = clean_text(text)
+    raw = json.dumps({"reply": text}, ensure_ascii=ascii_only)
+    cuts = data.draw(st.lists(st.integers(0, len(raw))))
+    shown, rest, reading = read(raw, cuts)
+    assert "".join(shown) + rest == reading.text == text
+    assert not reading.calls
+    "".join(shown).encode("utf-8")  # never half a surrogate pair
+
+
+def test_a_reply_does_not_wait_for_its_end():
+    shown, _, _ = read('{"reply": "Hello there', (12, 16))
+    assert shown == ["H", "ello", " there"]
+
+
+@given(st.text(), st.data())
+def test_a_call_is_never_shown(code, data):
+    raw = json.dumps({"run_python": code})
+    shown, rest, reading = read(raw, data.draw(st.lists(st.integers(0, len(raw)))))
+    assert "".join(shown) + rest == reading.text == ""
+    assert [(call.name, dict(call.arguments)) for call in reading.calls] == [
+        ("run_python", {"code": code})
+    ]
+
+
+@given(st.data())
+def test_a_cut_reply_never_raises(data):
+    raw = json.dumps({data.draw(st.sampled_from(["run_python", "reply", "read_cell"])): "é😀\n\\"})
+    shown, rest, reading = read(raw[: data.draw(st.integers(0, len(raw) - 1))])
+    assert "".join(shown) + rest == reading.text
+    assert all(call.problem or call.arguments for call in reading.calls)
+
+
+def test_a_cut_call_is_a_problem():
+    (call,) = read('{"run_python": "len(d')[2].calls
+    assert call.name == "run_python" and "cut off" in call.problem
+
+
+@given(st.text(), st.data())
+def test_anything_else_is_text(text, data):
+    shown, rest, reading = read(text, data.draw(st.lists(st.integers(0, len(text)))))
+    assert "".join(shown) + rest == reading.text
+
+
+def test_json_that_is_no_call_is_text():
+    raw = '{"title": "Penguins"}'
+    assert read(raw, (3, 12))[2].text == raw
+
+
+def test_a_number_is_an_argument_too():
+    assert read('{"read_cell": 4}')[2].calls[0].arguments == {"index": 4}
+
+
+def test_ids_differ():
+    strategy = Constrained()
+    strategy.fields(request(Message.user("q")))
+    ids = set()
+    for _ in range(3):
+        reader = strategy.reader()
+        reader.feed('{"run_python": "1"}')
+        ids.add(reader.finish()[1].calls[0].id)
+    assert len(ids) == 3
+
+
+# Values.
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ("np.float64(200.91520467836258)", "200.9152"),
+        ("np.int64(11)", "11"),
+        ("'Gentoo'", "'Gentoo'"),
+        ("np.float64(nan)", "nothing, no row matches"),
+        ("Empty DataFrame\nColumns: [a]\nIndex: []", "nothing, no row matches"),
+        ("0.0012345678", "0.001235"),
+        (
+            "island\nBiscoe    168\nDream     124\nName: count, dtype: int64",
+            "Biscoe: 168, Dream: 124",
+        ),
+        ("a b    1.1234567\nc      2\ndtype: float64", "a b: 1.1235, c: 2"),
+        ("two\nlines", "two\nlines"),
+        ("a  b\nx  1  2\ndtype: int64", "a  b\nx  1  2\ndtype: int64"),
+    ],
+)
+def test_values_are_put_plainly(shown, said):
+    assert plain(shown) == said
+
+
+@pytest.mark.parametrize("unit", ["0", "0.", "-", "np.a(", "a ", "nan", "Name: ", "a  b\n"])
+def test_a_value_of_any_length_is_put_plainly_in_time(unit):
+    started = time.process_time()
+    plain(unit * (100_000 // len(unit)))
+    assert time.process_time() - started < 4

@@ -1,0 +1,125 @@
+"""Arguments are read whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hermes_nb.models.arguments import parse_arguments
+from hypothesis import given
+from hypothesis import strategies as st
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4)
+
+
+@given(OBJECTS, st.booleans())
+def test_valid_json_is_kept_byte_for_byte(value, cut):
+    text = json.dumps(value, indent=1)
+    read = parse_arguments(text, cut=cut)
+    assert (read.text, read.problem) == (text, "")
+
+
+@given(OBJECTS.filter(bool), st.data())
+def test_what_is_cut_off_is_never_taken(value, data):
+    text = json.dumps(value)
+    end = data.draw(st.integers(1, len(text) - 1))
+    for cut in (True, False):
+        read = parse_arguments(text[:end], cut=cut)
+        assert read.problem and not read.value
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "null", "None", "{}"])
+def test_no_arguments_are_an_empty_object(text):
+    read = parse_arguments(text)
+    assert (dict(read.value), read.text, read.problem) == ({}, "{}", "")
+
+
+def test_no_arguments_yet_are_a_problem_when_the_reply_was_cut_off():
+    assert "cut off" in parse_arguments("", cut=True).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1,}', {"a": 1}),
+        ("{'a': True, 'b': None, 'c': \"it's\"}", {"a": True, "b": None, "c": "it's"}),
+        ('{a: 1, b: "x"}', {"a": 1, "b": "x"}),
+        ('{"a": 1}}', {"a": 1}),
+        ('{}{"a": 1}', {"a": 1}),
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ('{"a": "x\ny\tz"}', {"a": "x\ny\tz"}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"path": "a.txt" // the file\n}', {"path": "a.txt"}),
+        ('{"a": [1, 2,], "b": {c: yes}}', {"a": [1, 2], "b": {"c": "yes"}}),
+    ],
+)
+def test_what_can_mean_one_thing_is_repaired(text, value):
+    read = parse_arguments(text)
+    assert (dict(read.value), read.problem) == (value, "")
+    assert json.loads(read.text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"a": "he said "hi" to me"}', '{"a": "print("x", y)"}', "{'t': 'don't'}"),
+        *('{"a": 1 "b": 2}', '{"a": "\\d+"}', '{"a": NaN}', '{"a": hello world}'),
+        *('{"cmd": "rm -rf /tmp/x', '{"cmd": "ls", "path": ', "[1, 2]", "3", '"text"'),
+        *("just words", "{" * 5_000 + "}" * 5_000),
+    ],
+)
+def test_what_can_mean_more_is_a_problem(text):
+    read = parse_arguments(text)
+    assert read.problem and not read.value
+    assert "\n" not in read.problem and len(read.problem) < 300
+
+
+def test_lone_surrogates_do_not_reach_a_tool():
+    read = parse_arguments('{"a": "\\ud800", "b": "\\ud83d\\ude00", "c": "\\u0000"}')
+    assert read.value == {"a": "\ufffd", "b": "😀", "c": "\ufffd"}
+    assert "\\ud800" in read.text
+
+
+@pytest.mark.parametrize("unit", ["{", '{"a":', '"', "'", "/*", "//", "[", "\\", "a "])
+def test_hostile_arguments_take_linear_time(unit):
+    text = "{" + unit * (500_000 // len(unit))
+    start = time.process_time()
+    assert parse_arguments(text).problem
+    assert parse_arguments(text + "}").problem
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "{'a': -1e999}"]
+)
+def test_a_number_without_bounds_is_refused_instead_of_becoming_null(text):
+    read = parse_arguments(text)
+    assert read.problem and not read.value
+
+
+@pytest.mark.parametrize("levels", [150, 400, 900, 100_000])
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [('{"a":', "}"), ("[", "]"), ('{"a":[', "]}")],
+    ids=["objects", "lists", "both"],
+)
+@pytest.mark.parametrize("tail", ["", ","], ids=["valid", "broken"])
+def test_nesting_without_end_is_a_problem_and_no_exception(levels, begin, end, tail):
+    read = parse_arguments(f'{{"x":{begin * levels}1{end * levels}{tail}}}')
+    assert read.problem and not read.value
+
+
+def test_comments_that_never_end_cost_linear_time():
+    begun = time.process_time()
+    assert parse_arguments('{"a": /* ' * 100_000).problem
+    assert time.process_time() - begun < 2
