@@ -8,14 +8,26 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
-from hermes_nb.cli.ending import FAILED, OK, STOPPED, USAGE, UsageProblem
+import hermes_nb
+from hermes_nb.core.errors import HermesError
 
+OK = 0
+FAILED = 1
+USAGE = 2
+"""The same as for words that `argparse` refuses."""
+MISSED = 3
+"""A replay found no recording for what was asked."""
+REFUSED = 3
+"""Calls were refused, so less was done than was asked: as a miss, a run that cannot be trusted."""
+STOPPED = 130
+"""Ctrl-C, or a terminate signal: what shells say of a program that a SIGINT ended."""
 CODES = (
     "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, or calls were refused, "
     "130 stopped"
@@ -23,6 +35,20 @@ CODES = (
 MODES = ("record", "replay", "auto", "off")
 APPROVALS = ("ask", "edits", "all", "never")
 FORMATS = ("markdown", "notebook", "jsonl")
+_MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no recordings in ")
+
+
+class UsageProblem(HermesError):  # noqa: N818 - whose problem it is
+    """The command line makes no sense as it stands; nothing was done."""
+
+
+def is_miss(text: str) -> bool:
+    """Say whether an error is that of a replay which found no recording.
+
+    Its text is all that leaves a kernel, or a turn. A test holds it against what `CassetteMiss`
+    says.
+    """
+    return _MISS.search(text) is not None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,12 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot say is no reason to break
             stream.reconfigure(errors="backslashreplace")
-    arguments = parser().parse_args(argv)
-    from hermes_nb.core.errors import HermesError
-
+    top = parser()
+    arguments = top.parse_args(argv)
+    if not arguments.run:  # nothing was named, so nothing was done
+        top.print_help()
+        raise SystemExit(USAGE)
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        code = int(arguments.run(arguments))
+        module, _, function = arguments.run.partition(":")
+        code = int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
         sys.stdout.flush()  # here, where a reader that is gone is no surprise
     except HermesError as error:
         from hermes_nb.safety.redact import redact
@@ -67,27 +96,24 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="jupyter hermes", description="Hermes, the agent in the Jupyter kernel.", epilog=CODES
     )
-    top.set_defaults(run=lambda _: _help(top))
-    top.add_argument("--version", action=_Version, help="show the version and exit")
+    top.set_defaults(run="")
+    version = f"hermes_nb {hermes_nb.__version__}"
+    top.add_argument(
+        "--version", action="version", version=version, help="show the version and exit"
+    )
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, about in (
         ("enable", "have %%hermes work without %load_ext"),
         ("disable", "take that back"),
     ):
-        _enabling(_command(commands, name, about, f"enabling:{name}_command"))
-    doctor = _command(commands, "doctor", "check what Hermes needs", "checking:run")
+        _enabling(_command(commands, name, about, f"install:{name}"))
+    doctor = _command(commands, "doctor", "check what Hermes needs", "install:doctor")
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.add_argument("--offline", action="store_true", help="ask no server for its models")
     _sessions(_command(commands, "sessions", "list past sessions", "sessions:list_command"))
     _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
-    _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "running:run"))
+    _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "run:run"))
     return top
-
-
-def _help(top: argparse.ArgumentParser) -> NoReturn:
-    """Say what commands there are, where none was named: nothing was done."""
-    top.print_help()
-    raise SystemExit(USAGE)
 
 
 def _command(
@@ -101,17 +127,8 @@ def _command(
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=shown, description=f"{shown[0].upper()}{shown[1:]}.", epilog=CODES
     )
-    made.set_defaults(run=_lazy(runs))
+    made.set_defaults(run=runs)
     return made
-
-
-def _lazy(runs: str) -> Callable[[argparse.Namespace], int]:
-    module, _, function = runs.partition(":")
-
-    def run(arguments: argparse.Namespace) -> int:
-        return int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
-
-    return run
 
 
 def _enabling(made: argparse.ArgumentParser) -> None:
@@ -187,22 +204,3 @@ def _seconds(text: str) -> float:
 
 
 _count.__name__, _seconds.__name__ = "number above 0", "number of seconds above 0"
-
-
-class _Version(argparse.Action):
-    """Prints the version, imported when it is asked for."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:  # noqa: ANN401 - argparse's
-        super().__init__(option_strings, dest, nargs=0, **options)
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        _namespace: argparse.Namespace,
-        _values: object,
-        _option: str | None = None,
-    ) -> None:
-        import hermes_nb
-
-        print(f"hermes_nb {hermes_nb.__version__}")
-        parser.exit()

@@ -13,7 +13,7 @@ from hermes_nb.app.build import open_store
 from hermes_nb.app.config import load_settings
 from hermes_nb.app.delegation import SOURCE as CHILD
 from hermes_nb.app.export import export as exported
-from hermes_nb.cli.ending import OK
+from hermes_nb.cli.main import OK
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Role

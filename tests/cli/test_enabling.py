@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import nbformat
 import pexpect
 import pytest
-from hermes_nb.cli.enabling import CONFIGS, FRESH, STARTUP
+from hermes_nb.cli.install import CONFIGS, DECLARED, STARTUP
 from hermes_nb.cli.main import main
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -35,10 +35,9 @@ def files(folder):
     }
 
 
-def test_files_that_were_made_go_again(profile, capsys):
+def test_one_file_is_made_and_goes_again(profile, capsys):
     assert main(["enable"]) == 0
-    assert set(files(profile)) == {f"{name}.json" for name in CONFIGS} | {f"startup/{STARTUP}"}
-    assert (profile / "ipython_kernel_config.json").read_text() == FRESH
+    assert set(files(profile)) == {f"startup/{STARTUP}"}
     assert "written: " in capsys.readouterr().out
     made = files(profile)
     assert main(["enable", "--user"]) == 0
@@ -50,40 +49,51 @@ def test_files_that_were_made_go_again(profile, capsys):
     assert "nothing to take back" in capsys.readouterr().out
 
 
-def test_what_was_there_stays_by_the_byte(profile):
+@pytest.mark.parametrize(
+    ("declared", "left"),
+    [
+        (DECLARED, None),
+        ("{ ALL}", "{}"),
+        ('{\n    "A": {"b": 1},\n    "C": 2,\n    ALL\n}\n',
+         '{\n    "A": {"b": 1},\n    "C": 2\n}\n'),
+        ('{"a": 1, ALL, "z": 2}', '{"a": 1, "z": 2}'),
+        ('{"MagicsManager":{"lazy_magics":{"a":"b",OURS}},\r\n"x":1}',
+         '{"MagicsManager":{"lazy_magics":{"a":"b"}},\r\n"x":1}'),
+        ('{"MagicsManager": { "lazy_magics": {OURS}}}', '{"MagicsManager": {}}'),
+        ('{"MagicsManager": {"lazy_magics": {OURS, "x": "y"}}}',
+         '{"MagicsManager": {"lazy_magics": {"x": "y"}}}'),
+        ('{"MagicsManager":{"lazy_magics":{"hermes":"hermes_nb"}}}',
+         '{\n  "MagicsManager": {\n    "lazy_magics": {}\n  }\n}\n'),
+        ('{"MagicsManager": {"lazy_magics": {"hermes": "hermes_nb_of_others"}}}', ...),
+    ],
+)  # fmt: skip
+def test_what_earlier_versions_declared_is_taken_back(profile, declared, left):
+    whole = declared.replace("ALL", '"MagicsManager": {"lazy_magics": {OURS}}')
+    text = whole.replace("OURS", '"hermes": "hermes_nb"')
     profile.mkdir(parents=True)
-    own = '{"MagicsManager":{"lazy_magics":{"a":"b"}},\r\n"InteractiveShell":{"colors":"nocolor"}}'
-    (profile / "ipython_kernel_config.json").write_bytes(own.encode())
-    (profile / "ipython_config.json").write_bytes(b"{}")
-    before = files(profile)
+    file = profile / CONFIGS[0]
+    file.write_bytes(text.encode())
     assert main(["enable"]) == 0
-    document = json.loads((profile / "ipython_kernel_config.json").read_bytes())
-    assert document["MagicsManager"]["lazy_magics"] == {"a": "b", "hermes": "hermes_nb"}
-    assert document["InteractiveShell"] == {"colors": "nocolor"}
+    assert file.read_bytes() == text.encode()
     assert main(["disable"]) == 0
-    assert files(profile) == before
+    if left is None:
+        assert not profile.exists()
+    else:
+        assert file.read_bytes().decode() == (text if left is ... else left)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{'a': 1}", b"[]", b"\xff\xfe", b'{"MagicsManager": 3}'])
+@pytest.mark.parametrize("damage", [b"{'hermes_nb': 1}", b'["hermes_nb"]', b"\xff\xfe", b"["])
 def test_a_damaged_file_is_refused_before_anything_is_done(profile, capsys, damage):
-    profile.mkdir(parents=True)
-    (profile / "ipython_config.json").write_bytes(damage)
-    assert main(["enable"]) == 1
-    assert files(profile) == {"ipython_config.json": damage}
-    said = capsys.readouterr().err
-    assert "ipython_config.json" in said
-    assert "Traceback" not in said
-
-
-def test_a_python_file_that_declares_magics_is_not_hidden(profile, capsys):
-    profile.mkdir(parents=True)
-    script = "# c.MagicsManager.lazy_magics = {}\nc.MagicsManager.lazy_magics = {'x': 'y'}\n"
-    (profile / "ipython_config.py").write_text(script)
-    (profile / "ipython_kernel_config.py").write_text("# c.MagicsManager.lazy_magics = {}\n")
     assert main(["enable"]) == 0
-    assert "left alone" in capsys.readouterr().out
-    assert not (profile / "ipython_config.json").exists()
-    assert (profile / "ipython_kernel_config.json").exists()
+    (profile / CONFIGS[1]).write_bytes(damage)
+    before = files(profile)
+    ours = b"hermes_nb" in damage or damage[0] == 0xFF
+    assert main(["disable"]) == (1 if ours else 0)
+    if ours:
+        assert files(profile) == before
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert (CONFIGS[1] in said) is ours
 
 
 def test_somebody_elses_startup_file_of_that_name_stays(profile):
@@ -96,7 +106,7 @@ def test_somebody_elses_startup_file_of_that_name_stays(profile):
 def test_levels(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     assert main(["enable", "--sys-prefix"]) == 0
-    assert len(files(tmp_path / "venv" / "etc" / "ipython")) == 3
+    assert len(files(tmp_path / "venv" / "etc" / "ipython")) == 1
     assert main(["disable", "--sys-prefix"]) == 0
     assert not (tmp_path / "venv" / "etc" / "ipython").exists()
     with pytest.raises(SystemExit) as ended:
@@ -168,8 +178,8 @@ def test_help_and_completion_come_before_any_call(profile):
 @pytest.mark.slow
 @pytest.mark.kernel
 def test_lazy_magics_alone_say_what_to_do(profile, tmp_path, monkeypatch):
-    main(["enable"])
-    (profile / "startup" / STARTUP).unlink()
+    profile.mkdir(parents=True)
+    (profile / CONFIGS[0]).write_text(DECLARED)
     with pytest.raises(CellExecutionError, match="run this cell once more"):
         run(tmp_path, "%%hermes\nwhat is it?")
     monkeypatch.setenv("HERMES_NB_APPROVE", "never")
@@ -183,8 +193,9 @@ def test_lazy_magics_alone_say_what_to_do(profile, tmp_path, monkeypatch):
 @pytest.mark.parametrize("startup", [True, False])
 def test_terminals(profile, tmp_path, monkeypatch, startup):
     main(["enable"])
-    if not startup:
+    if not startup:  # as some have it in a configuration of their own
         (profile / "startup" / STARTUP).unlink()
+        (profile / CONFIGS[1]).write_text(DECLARED)
     monkeypatch.setenv("TERM", "dumb")
     with answering(monkeypatch, "The answer is 42.", "And 43."):
         child = pexpect.spawn(

@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from pkgutil import resolve_name
 
 import hermes_nb
 import pytest
@@ -64,7 +65,7 @@ def test_every_command_has_help_and_a_function(capsys):
             main([name, "--help"])
         assert ended.value.code == 0
         assert "exit codes: " in capsys.readouterr().out
-        assert callable(made.get_default("run"))
+        assert callable(resolve_name(f"hermes_nb.cli.{made.get_default('run')}"))
 
 
 def test_a_terminal_that_knows_ascii_alone(tmp_path, home):

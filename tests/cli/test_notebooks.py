@@ -9,7 +9,7 @@ import nbformat
 import psutil
 import pytest
 from hermes_nb.cli.main import main
-from hermes_nb.cli.parameters import inject, source_of, value_of
+from hermes_nb.cli.notebooks import _parametrise, value_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,7 +101,9 @@ def test_parameters(tmp_path, capsys):
 @given(st.text(), st.sampled_from(["a", "_b", "é"]))
 def test_every_value_is_one_literal(text, name):
     scope = {}
-    exec(source_of([(name, text)]), scope)
+    notebook = made("1")
+    _parametrise(notebook, [(name, text)])
+    exec(notebook.cells[0].source, scope)
     assert scope[next(key for key in scope if key != "__builtins__")] == value_of(text)
 
 
@@ -114,8 +116,8 @@ def test_words_stand_for_what_they_look_like():
 
 def test_without_a_tag_they_come_first():
     notebook = made("print(1)")
-    inject(notebook, "# Parameters")
-    inject(notebook, "# Parameters\nb = 1")
+    _parametrise(notebook, [("a", "2")])
+    _parametrise(notebook, [("b", "1")])
     assert [cell.source for cell in notebook.cells] == ["# Parameters\nb = 1", "print(1)"]
 
 

@@ -10,8 +10,7 @@ import sys
 
 import pexpect
 import pytest
-from hermes_nb.cli.main import main
-from hermes_nb.cli.misses import is_miss
+from hermes_nb.cli.main import is_miss, main
 
 from tests.cli.conftest import KEY, gone, numbers_in, says, start
 from tests.loopback import Reply, chunk, event, failure, stall, stream, tool_chunks

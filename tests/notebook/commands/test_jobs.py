@@ -261,7 +261,7 @@ def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(resident, home
 
 
 def test_a_childs_events_are_json_lines():
-    from hermes_nb.cli.event_lines import line_of
+    from hermes_nb.cli.run import line_of
 
     finished = ChildFinished("1", 2, "failed", 3.0, used(1))
     assert line_of(finished) == {

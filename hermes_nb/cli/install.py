@@ -1,0 +1,331 @@
+"""`jupyter hermes enable`, `disable` and `doctor`: `%%hermes` at once, and what it needs.
+
+IPython can load a magic as a cell calls it, which is too late for one that is awaited. So a startup
+file has each kernel look for the magic before a cell is read (see `hermes_nb.notebook.lazy`); a
+kernelspec gets that as an argument. IPython runs the files in `startup` of the profile, of the
+environment and of the system. Earlier versions declared the magic in IPython's JSON as well, which
+`disable` takes back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hermes_nb.app.config import load_settings
+from hermes_nb.cli.main import FAILED, OK
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.files import write_atomic
+from hermes_nb.notebook.commands import doctor as checks
+from hermes_nb.notebook.commands.doctor import Finding, look
+from hermes_nb.notebook.lazy import EXTENSION, MAGIC
+from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+Level = Literal["user", "sys-prefix", "system"]
+LEVELS: tuple[Level, ...] = ("user", "sys-prefix", "system")
+STARTUP = "00-hermes-nb.py"
+MARK = "# Written by `jupyter hermes enable`; `jupyter hermes disable` removes it.\n"
+STARTUP_TEXT = f"""{MARK}# The first cell with %hermes or %%hermes loads Hermes.
+try:
+    __import__("{WATCHER}", fromlist=["watch"]).watch(get_ipython())
+except ImportError:
+    pass  # it is not installed for this interpreter
+"""
+ARGUMENT = f"--ext={WATCHER}"
+CONFIGS = ("ipython_kernel_config.json", "ipython_config.json")
+"""Where earlier versions declared the magic: for kernels, and for terminals."""
+DECLARED = json.dumps({"MagicsManager": {"lazy_magics": {MAGIC: EXTENSION}}}, indent=2) + "\n"
+"""Such a file where there was none before."""
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_ARGV = re.compile(rf'"argv"\s*:\s*\[(?:\s*{_STRING}\s*,)*(?P<blank>\s*){_STRING}')
+_ASK = "import importlib.util as u, sys; sys.exit(u.find_spec('hermes_nb') is None)"
+_PATIENCE = 60.0
+"""Seconds that a kernel's interpreter gets to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory with configuration of IPython, and whom it is for."""
+
+    directory: Path
+    audience: str
+
+    @property
+    def startup(self) -> Path:
+        """The file that every kernel and terminal of the place runs as it starts."""
+        return self.directory / "startup" / STARTUP
+
+
+def place_for(level: Level | None) -> Place:
+    """Return the place of a level; None is what Jupyter itself would prefer here."""
+    if level is None:
+        from jupyter_core.paths import prefer_environment_over_user
+
+        level = "sys-prefix" if prefer_environment_over_user() else "user"
+    if level == "user":
+        from IPython.paths import get_ipython_dir
+
+        return Place(Path(get_ipython_dir()) / "profile_default", "your kernels and terminals")
+    if level == "sys-prefix":
+        return Place(Path(sys.prefix) / "etc" / "ipython", f"the environment {sys.prefix}")
+    from IPython.core.application import SYSTEM_CONFIG_DIRS
+
+    if not SYSTEM_CONFIG_DIRS:
+        message = "IPython has no directory for everybody on this system; use --sys-prefix"
+        raise ConfigError(message)
+    return Place(Path(SYSTEM_CONFIG_DIRS[0]), "everybody on this machine")
+
+
+def enable(arguments: argparse.Namespace) -> int:
+    """Enable, and say what was changed and for whom; a second time changes nothing."""
+    if arguments.kernelspec:
+        audience = f"kernels of {arguments.kernelspec!r}"
+        file = _kernelspec(arguments.kernelspec)
+        change = _put(file, _argued(file, _read(file) or ""))
+    else:
+        place = place_for(arguments.level)
+        audience, change = place.audience, _put(place.startup, STARTUP_TEXT)
+    print(f"%%hermes works without %load_ext for {audience}, in kernels that start from now on.")
+    print(change)
+    return OK
+
+
+def disable(arguments: argparse.Namespace) -> int:
+    """Take back what `enable` did, and what it did in earlier versions; say what was changed."""
+    if arguments.kernelspec:
+        file = _kernelspec(arguments.kernelspec)
+        changes = [_put(file, _unargued(_read(file) or ""))]
+    else:
+        place = place_for(arguments.level)
+        wanted = {}
+        for file in (place.directory / name for name in CONFIGS):
+            if EXTENSION in (text := _read(file) or ""):
+                wanted[file] = _undeclared(file, text)
+        startup = _read(place.startup)
+        if startup is not None:
+            wanted[place.startup] = "" if startup.startswith(MARK) else startup
+        changes = [_put(file, text) if text else _remove(file) for file, text in wanted.items()]
+        for directory in (place.startup.parent, place.directory):
+            with suppress(OSError):  # what is not empty is in use
+                directory.rmdir()
+    print(*changes if changes else ["There was nothing to take back."], sep="\n")
+    return OK
+
+
+def _kernelspec(name: str) -> Path:
+    """Return the `kernel.json` of a kernelspec; raise `ConfigError` where there is none."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    manager = KernelSpecManager()
+    try:
+        spec = manager.get_kernel_spec(name)
+    except (NoSuchKernel, json.JSONDecodeError) as error:
+        known = ", ".join(sorted(manager.find_kernel_specs())) or "none"
+        message = f"there is no usable kernelspec {name!r}; those here: {known}"
+        raise ConfigError(message) from error
+    return Path(spec.resource_dir) / "kernel.json"
+
+
+def _check_kernel(file: Path, spec: dict[str, Any]) -> None:
+    """Raise `ConfigError` unless a kernelspec is IPython's, in a Python that has hermes_nb."""
+    argv = [str(word) for word in spec.get("argv", [])]
+    if not any(word in ("ipykernel_launcher", "ipykernel") for word in argv):
+        message = f"{file} does not start IPython's kernel, so Hermes cannot live in it"
+        raise ConfigError(message)
+    python = sys.executable if argv[0] in ("python", "python3") else argv[0]
+    try:
+        done = subprocess.run([python, "-c", _ASK], timeout=_PATIENCE, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"{file} names an interpreter that does not start: {error}"
+        raise ConfigError(message) from error
+    if done.returncode:
+        message = f"{python} has no hermes_nb: run `{python} -m pip install hermes_nb` first"
+        raise ConfigError(message)
+
+
+def _argued(file: Path, text: str) -> str:
+    """Return a kernelspec that starts with our argument, in the style of those before it."""
+    spec = _parsed(file, text)
+    _check_kernel(file, spec)
+    if ARGUMENT in spec["argv"]:
+        return text
+    wanted = {**spec, "argv": [*spec["argv"], ARGUMENT]}
+    found = _ARGV.search(text)
+    if found is not None:
+        made = f'{text[: found.end()]},{found["blank"]}"{ARGUMENT}"{text[found.end() :]}'
+        if _parsed(file, made) == wanted:
+            return made
+    return json.dumps(wanted, indent=1, ensure_ascii=False) + "\n"
+
+
+def _unargued(text: str) -> str:
+    return re.sub(rf',\s*"{re.escape(ARGUMENT)}"', "", text)
+
+
+def _undeclared(file: Path, text: str) -> str:
+    """Return IPython's JSON without the magic that earlier versions declared in it.
+
+    The objects that they made for it go with it, in what was there before not a byte changes. "" is
+    for a file that they made.
+    """
+    document = _parsed(file, text)
+    group = document.get("MagicsManager")
+    declared = group.get("lazy_magics") if isinstance(group, dict) else None
+    if not isinstance(declared, dict) or declared.get(MAGIC) != EXTENSION:
+        return text
+    if text == DECLARED:
+        return ""
+    ours = f'"{MAGIC}": "{EXTENSION}"'
+    group = {**document["MagicsManager"]}
+    without = {name: value for name, value in declared.items() if name != MAGIC}
+    less = {name: value for name, value in group.items() if name != "lazy_magics"}
+    none = {name: value for name, value in document.items() if name != "MagicsManager"}
+    least = {**document, "MagicsManager": {**group, "lazy_magics": without}}
+    for added, left in (
+        (f'"MagicsManager": {{"lazy_magics": {{{ours}}}}}', none),
+        (f'"lazy_magics": {{{ours}}}', {**document, "MagicsManager": less}),
+        (ours, least),
+    ):
+        exact = re.escape(added)
+        for pattern in (rf",\s*{exact}", rf"{exact}\s*,\s*", f" ?{exact}"):
+            made = re.sub(pattern, "", text, count=1)
+            with suppress(ConfigError):
+                if made != text and _parsed(file, made) == left:
+                    return made
+    return json.dumps(least, indent=2, ensure_ascii=False) + "\n"
+
+
+def _parsed(file: Path, text: str) -> dict[str, Any]:
+    """Return a JSON object; raise `ConfigError` with the place of what is wrong."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        why = f"it is not valid JSON: {error.msg} in line {error.lineno}"
+    except (ValueError, RecursionError) as error:  # numbers and nesting beyond all bounds
+        why = f"it cannot be read as JSON: {error}"
+    else:
+        if isinstance(document, dict):
+            return document
+        why = "its top level is no object with keys and values"
+    message = (
+        f"{file}: {why}. Nothing was changed; mend the file or move it away, then run this again"
+    )
+    raise ConfigError(message)
+
+
+def _read(file: Path) -> str | None:
+    """Return a file's text with its line ends, None where there is none."""
+    try:
+        return file.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read {file}: {error}"
+        raise ConfigError(message) from error
+
+
+def _put(file: Path, text: str) -> str:
+    """Write a file where it is not as wanted; return what became of it."""
+    before = _read(file)
+    if before == text:
+        return f"as it was: {file}"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, text.encode("utf-8"))
+    except OSError as error:
+        why = error.strerror or error
+        message = f"cannot write {file}: {why}; --user and --sys-prefix say where"
+        raise ConfigError(message) from error
+    return f"{'written' if before is None else 'changed'}: {file}"
+
+
+def _remove(file: Path) -> str:
+    try:
+        file.unlink()
+    except OSError as error:
+        message = f"cannot remove {file}: {error.strerror or error}"
+        raise ConfigError(message) from error
+    return f"removed: {file}"
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Check, show the findings, and return 1 if one of them is a problem."""
+    found = _findings(offline=arguments.offline)
+    problems = [each for each in found if each.state == "problem"]
+    if arguments.json:
+        told = [
+            {"name": each.name, "state": each.state, "text": redact(each.text)} for each in found
+        ]
+        print(json.dumps({"ok": not problems, "checks": told}, indent=2, ensure_ascii=False))
+    else:
+        width = max(len(each.name) for each in found)
+        for each in found:
+            print(f"{each.name:<{width}}  {visible(redact(each.marked))}")
+    return FAILED if problems else OK
+
+
+def _findings(*, offline: bool) -> list[Finding]:
+    """Return what all the checks found; a broken configuration leaves out those that need it.
+
+    With `offline`, servers that are named are not asked whether they take the key.
+    """
+    found = look({"versions": checks.versions})
+    try:
+        settings = load_settings()
+    except HermesError as error:
+        found.append(Finding("problem", str(error), "settings"))
+    else:
+        told = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
+        found.append(Finding("ok", told or "defaults", "settings"))
+        found += look(
+            {
+                "model": lambda: checks.model(settings),
+                "key": lambda: checks.key(settings),
+                "home": lambda: checks.home(settings),
+                "sessions": lambda: checks.sessions(settings),
+                "answer": lambda: [] if offline else checks.endpoints(settings),
+            }
+        )
+    return found + look(
+        {
+            "weights": checks.weights,
+            "labextension": checks.labextension,
+            "kernel": _kernel,
+            "without %load_ext": _enabled,
+            "sandbox": checks.sandbox,
+        }
+    )
+
+
+def _kernel() -> Finding:
+    """Return whether Jupyter finds a kernel in this environment."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    try:
+        spec = KernelSpecManager().get_kernel_spec("python3")
+    except NoSuchKernel:
+        told = f"`{sys.executable} -m ipykernel install --sys-prefix`"
+        return Finding("problem", f"there is no kernelspec python3: {told}")
+    python = spec.argv[0] if spec.argv else ""
+    if python in ("python", "python3", sys.executable):
+        return Finding("ok", f"python3 ({spec.resource_dir})")
+    return Finding(
+        "note", f"python3 ({spec.resource_dir}) runs {python}, which needs hermes_nb too"
+    )
+
+
+def _enabled() -> Finding:
+    here = [level for level in LEVELS if place_for(level).startup.is_file()]
+    if here:
+        return Finding("ok", f"%%hermes works at once ({', '.join(here)})")
+    told = "notebooks begin with `%load_ext hermes_nb`; `jupyter hermes enable` makes that needless"
+    return Finding("note", told)

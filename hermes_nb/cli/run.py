@@ -1,0 +1,187 @@
+"""`jupyter hermes run`: a prompt as one turn in a session, from a shell or a script; or a notebook.
+
+With `--json` each event of the turn is a line for programs: an object with `event`, the name of its
+class in `hermes_nb.core.events`, and that class's fields; a message is as `Message.to_dict` gives
+it. Texts are without secrets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.app.config import load_settings
+from hermes_nb.app.models import embedded_notice
+from hermes_nb.app.opening import Opening
+from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
+from hermes_nb.cli.sessions import found
+from hermes_nb.core.events import Event, MessageAdded, TurnEnded
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import Approval, ApprovalRequest
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.approval import answer_of, question_line
+from hermes_nb.notebook.consent import offer_servers
+from hermes_nb.notebook.display.transcript import Transcript
+from hermes_nb.notebook.display.view import terminal_view
+from hermes_nb.notebook.interrupt import stoppable, user_code
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+FOR_NOTEBOOKS = {
+    "output": "--output",
+    "timeout": "--timeout",
+    "parameters": "-p",
+    "accept": "--accept",
+}
+FOR_PROMPTS = {"session": "--session", "json": "--json"}
+NOBODY = (
+    "nobody can be asked here, so it was not run; "
+    "`jupyter hermes run --approve all` allows such calls"
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what is named and return the exit code; raise `UsageProblem` for what makes no sense."""
+    what: str = arguments.what
+    is_notebook = what.endswith(".ipynb") and "\n" not in what
+    for name, option in (FOR_PROMPTS if is_notebook else FOR_NOTEBOOKS).items():
+        if getattr(arguments, name):
+            message = f"{option} has no meaning for {'a notebook' if is_notebook else 'a prompt'}"
+            raise UsageProblem(message)
+    if is_notebook:
+        from hermes_nb.cli import notebooks
+
+        return notebooks.run(Path(what), arguments)
+    return _prompt(sys.stdin.read() if what == "-" else what, arguments)
+
+
+def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
+    """Take the turn, show it, and return the exit code."""
+    if not prompt.strip():
+        message = "the prompt is empty"
+        raise UsageProblem(message)
+    names = ("model", "approve", "max_requests", "cassette")
+    settings = load_settings(overrides={name: getattr(arguments, name) for name in names})
+    wanted: str = arguments.session or ""
+    opening = Opening(
+        settings,
+        approver=TerminalApprover(),
+        tell=_warn,
+        source="terminal",
+        joined=lambda store: found(store, wanted) if wanted else None,
+    )
+    if sys.stdin.isatty():
+        asyncio.run(offer_servers(settings, ask_on_terminal, set()))
+    seen = Transcript()
+    turn = _turn(prompt, opening, wanted or prompt, seen, as_json=arguments.json)
+    ending = asyncio.run(turn)
+    for call in seen.refused:
+        _warn(f"refused: {call}")
+    if ending is None or ending.reason == "interrupted":
+        _warn("stopped")
+        return STOPPED
+    if ending.reason == "answered":
+        return REFUSED if seen.refused else OK
+    _warn(redact(visible(ending.error or "the turn's budget was spent before it was done")))
+    return MISSED if is_miss(ending.error) else FAILED
+
+
+async def _turn(
+    prompt: str, opening: Opening, title: str, seen: Transcript, *, as_json: bool
+) -> TurnEnded | None:
+    """Return how the turn ended, None when it was stopped before it began; `seen` follows it."""
+    ending = None
+    try:
+        with stoppable():
+            session = opening.session(one_line(title, 60))
+            if told := embedded_notice(session.agent.model):
+                _warn(told)
+            seen.model, seen.describe = session.agent.model.name, session.agent.tools.describe
+            show, finish = _shower(seen, as_json=as_json)
+            try:
+                async with aclosing(session.turn(prompt)) as events:
+                    async for event in events:
+                        show(event)
+                        ending = event if isinstance(event, TurnEnded) else None
+            finally:
+                finish()
+    finally:
+        await opening.aclose()
+    return ending
+
+
+def _shower(
+    seen: Transcript, *, as_json: bool
+) -> tuple[Callable[[Event], None], Callable[[], None]]:
+    """Return what shows each event and what ends that: JSON, a live view, or the answer alone."""
+    if sys.stdout.isatty() and not as_json:
+        view = terminal_view(seen)
+        return view, view.close
+    said = ""
+
+    def keep(event: Event) -> None:
+        nonlocal said
+        seen(event)
+        if as_json:
+            print(json.dumps(line_of(event)), flush=True)
+        elif isinstance(event, MessageAdded) and event.message.role == "assistant":
+            said = event.message.text or said
+
+    def finish() -> None:
+        if said:
+            print(redact(visible(said, lines=True)), flush=True)
+
+    return keep, finish
+
+
+def line_of(event: Event) -> dict[str, Any]:
+    """Return an event as `--json` prints it."""
+    return {"event": type(event).__name__, **_plain(event)}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever an event holds, and JSON
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Message):
+        return _plain(value.to_dict())
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float | None) else str(value)
+
+
+class TerminalApprover:
+    """Asks on standard error, so that standard output has the answer alone; refuses elsewhere."""
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Return the user's answer; anything but yes or always is a refusal and its reason."""
+        if not sys.stdin.isatty():
+            return Approval("deny", NOBODY)
+        shown = visible(redact(request.shown), lines=True)
+        title = f"\nHermes wants to use {request.tool.name} ({visible(request.why)}):\n{shown}\n"
+        answer = ask_on_terminal(title + question_line(request))
+        return answer_of(answer, request) if answer else Approval("deny", NOBODY)
+
+
+def ask_on_terminal(question: str) -> str:
+    """Return the line that the user types, "" where the input has ended."""
+    print(question, end="", file=sys.stderr, flush=True)
+    with user_code():  # Ctrl-C has to end the wait
+        return sys.stdin.readline()
+
+
+def _warn(text: object) -> None:
+    print(str(text).replace("`", "").replace("**", ""), file=sys.stderr, flush=True)
