@@ -26,7 +26,7 @@ from pathlib import Path
 
 from hermes_nb.safety.language.tagging import read
 from hermes_nb.safety.scan import scan
-from hermes_nb.skills.guard import examine
+from hermes_nb.skills.trust import examine
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

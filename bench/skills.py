@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN
-from hermes_nb.skills.guard import examine
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import Root
+from hermes_nb.skills.trust import examine
 
 DATA = Path(
     os.environ.get("HERMES_BENCH_DATA") or Path(__file__).parents[2] / "shared/data/security"

@@ -33,8 +33,8 @@ from hermes_nb.prompt.context_files import (
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.trust import Trust
 from hermes_nb.safety.visible import visible
+from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import standard_roots
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 """Where an administrator puts skills, below a prefix that Jupyter looks for data in."""

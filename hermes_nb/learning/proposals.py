@@ -14,7 +14,7 @@ from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import ACTIONS, Operation
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
-from hermes_nb.skills.checking import Change
+from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Origin as SkillOrigin
 
 Kind = Literal["memory", "skills"]

@@ -21,10 +21,10 @@ from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.notefile import Unusable
 from hermes_nb.memory.curation.operations import Operation, Refusal, operations_of
 from hermes_nb.memory.curation.outcome import Outcome, reason_of
-from hermes_nb.skills.checking import Change, Details
+from hermes_nb.skills.editing import Change, Details
+from hermes_nb.skills.editing import Outcome as SkillOutcome
 from hermes_nb.skills.ledger import Origin as SkillOrigin
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.skill import Outcome as SkillOutcome
 from hermes_nb.tools.skill_tools import skill_wording, skills
 from hermes_nb.tools.stores import memory_tools, memory_wording
 

@@ -1,103 +1,173 @@
-"""Every skill of every root as of now: which one wins, which are refused, which are off.
+"""Every skill as of now: which one wins, which are offered, found and alike, and how it is said.
 
-A snapshot is put together from what the shelves see, the guard's verdicts, what the user accepted
-and the ledger. It costs little when nothing changed. Safe between threads.
+A snapshot is put together from what lies in the roots, the guard's verdicts, what the user accepted
+and the use counts. It costs little when nothing changed. Safe between threads.
+
+The index of the prompt has a line a skill, by category, within a budget of tokens. When not all
+fit, those that fit the query best and were used most stay, and the rest is counted. Equal skills
+give equal bytes: the prompt is cached.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
+import re
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.safety.visible import visible
-from hermes_nb.skills.discovery import Found, Shelf
-from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.examining import Examiner
-from hermes_nb.skills.kept import Kept
+from hermes_nb.skills.cache import Cache
+from hermes_nb.skills.discovery import (
+    DOCUMENT,
+    Found,
+    Root,
+    Shelf,
+    Source,
+    decoded,
+    read_regular,
+    real_path,
+)
+from hermes_nb.skills.document import Document, Gates, SkillError, read_document
 from hermes_nb.skills.ledger import Ledger, Usage
-from hermes_nb.skills.ranking import Text, scores, text_of
-from hermes_nb.skills.roots import Root
-from hermes_nb.skills.skill import Skill, Skipped
-from hermes_nb.skills.verdicts import edition
+from hermes_nb.skills.ranking import Text, likeness, same_name, scores, stems, text_of
+from hermes_nb.skills.trust import Examiner
 
-_WORTH_KEEPING = 50
-"""Documents read for which what they say is written down: reading that many takes some 10 ms."""
+GENERAL = "general"
+"""What skills without a category are listed under."""
+_SHOWN = 60
+"""Characters of a description in the index."""
+_HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
+_PLATFORMS = {
+    "macos": "darwin",
+    "mac": "darwin",
+    "osx": "darwin",
+    "win": "windows",
+    "win32": "windows",
+    "cygwin": "windows",
+    "linux2": "linux",
+    "wsl": "linux",
+}
+_ANYWHERE = frozenset({"all", "any", "*"})
+_ALIKE = 0.6
+"""Share of common words in names and descriptions from which two skills are the same."""
+_RELATED = 0.25
+"""Share from which their bodies are compared."""
+_COPIED = 0.7
+"""Share of a body's runs of words that another one has, from which it is a copy."""
+_RUN = 5
+_SHORTEST_BODY = 20
+_COMPARED = 5
 _UNUSED = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """A skill that can be loaded. `path` is that of its document, in a directory without links.
+
+    `notes` say what is odd about its document, `marks` what the guard thinks of it.
+    """
+
+    name: str
+    description: str
+    category: str
+    path: str
+    root: Root
+    digest: str
+    tags: tuple[str, ...] = ()
+    gates: Gates = field(default_factory=Gates)
+    notes: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def file(self) -> Path:
+        """The document."""
+        return Path(self.path)
+
+    @property
+    def directory(self) -> Path:
+        """The skill's folder, absolute."""
+        return self.file.parent
+
+    @property
+    def source(self) -> Source:
+        """Which kind of place it comes from."""
+        return self.root.source
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the user left it on."""
+        return not self.usage.disabled
+
+    def where(self, relative: str) -> Path:
+        """Return where its document or a support file lies; raises SkillError for other paths."""
+        return self.file if relative == DOCUMENT else real_path(self.directory, relative)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A skill that is not offered, and why."""
+
+    name: str
+    path: Path
+    source: Source
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The skills by name, and what is not offered; `terms` works out a skill's for ranking."""
+    """The skills by name, and what is not offered."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
     skipped: Sequence[Skipped] = ()
-    terms: Callable[[Skill], Text] = lambda skill: text_of(skill.name, skill.description)
 
-    @property
-    def texts(self) -> Mapping[str, Text]:
-        """The skills' terms by name."""
-        return {name: self.terms(skill) for name, skill in self.skills.items()}
+    def scores(self, query: str) -> dict[str, float]:
+        """Return how well skills fit a query, by name, those alone that fit at all."""
+        return scores({name: _text(skill) for name, skill in self.skills.items()}, query)
 
 
 class Catalogue:
-    """Keeps the last snapshot and makes new ones.
-
-    `state` is the directory in which what was read of documents is kept, None for none.
-    """
+    """Keeps the last snapshot and makes new ones."""
 
     def __init__(
-        self,
-        roots: Sequence[Root],
-        *,
-        ledger: Ledger,
-        examiner: Examiner,
-        state: Path | None,
+        self, roots: Sequence[Root], *, ledger: Ledger, examiner: Examiner, cache: Cache
     ) -> None:
-        self._kept = Kept(state, edition=edition())
-        self._shelves = [Shelf(root, self._kept) for root in roots]
-        self._ledger, self._examiner = ledger, examiner
-        self._lock = threading.RLock()
-        self._last = Snapshot()
-        self._claimed: set[str] = set()
-        self._built: dict[str, tuple[Found, Usage, tuple[str, ...], Skill]] = {}
-        self._texts: dict[str, tuple[str, Text]] = {}
-        self._found: dict[str, tuple[Shelf, Found]] = {}
+        self._cache, self._ledger, self._examiner = cache, ledger, examiner
+        self._shelves = [Shelf(root, cache) for root in roots]
+        self._lock = threading.Lock()
+        self._built: dict[str, tuple[Found, Skill]] = {}
 
     def snapshot(self) -> Snapshot:
         """Return what there is now."""
         with self._lock:
-            self._last = self._taken()
-            self._claimed = {skipped.name for skipped in self._last.skipped}
-            self._examiner.save()
-            if sum(shelf.unkept for shelf in self._shelves) >= _WORTH_KEEPING:
-                self._kept.save(known for shelf in self._shelves for known in shelf.documents())
-                for shelf in self._shelves:
-                    shelf.unkept = 0
-            return self._last
-
-    def current(self, name: str) -> Skill | None:
-        """Return a skill if it is certain to be as it was last seen, else None; a few `stat`s.
-
-        Certain it is where no folder came or went and nothing else claims the name.
-        """
-        with self._lock:
-            skill = self._last.skills.get(name)
-            if skill is None or name in self._claimed or skill.source == "workdir":
-                return None
-            shelf, found = self._found[name]
-            if not shelf.fresh(found) or not all(each.settled() for each in self._shelves):
-                return None
-            return _with_usage(skill, self._ledger.of(name))
+            usage = self._ledger.entries()
+            looked = [(shelf, shelf.look()) for shelf in self._shelves]
+            self._examiner.glance([found for _, several in looked for found in several])
+            skills: dict[str, Skill] = {}
+            skipped: list[Skipped] = []
+            for shelf, several in looked:
+                for found in several:
+                    skill = self._skill(found, usage, skills)
+                    if isinstance(skill, Skipped):
+                        skipped.append(skill)
+                    else:
+                        skills[skill.name] = skill
+                skipped += [
+                    Skipped(name=path.name, path=path, source=shelf.root.source, reason=reason)
+                    for path, reason in shelf.notes
+                ]
+            self._cache.save()
+            return Snapshot(skills, skipped)
 
     def find(self, name: str) -> Skill:
         """Return a skill by its name, also as `category/name`; raise SkillError, nearest named."""
         plain = name.strip().strip("/")
-        if skill := self.current(plain):
-            return skill
         snapshot = self.snapshot()
         if found := snapshot.skills.get(plain):
             return found
@@ -109,31 +179,10 @@ class Catalogue:
                 message = f"skill {plain!r} is not loaded: {skipped.reason}"
                 raise SkillError(message)
         near = difflib.get_close_matches(plain.lower(), snapshot.skills, n=3, cutoff=0.5)
-        near = near or sorted(scores(snapshot.texts, plain.replace("-", " ")))[:3]
+        near = near or sorted(snapshot.scores(plain.replace("-", " ")))[:3]
         hint = f"nearest: {', '.join(near)}; " if near else ""
         message = f"no skill {plain[:80]!r}; {hint}skills_list shows what there is"
         raise SkillError(message)
-
-    def _taken(self) -> Snapshot:
-        usage = self._ledger.entries()
-        looked = [(shelf, shelf.look()) for shelf in self._shelves]
-        self._examiner.glance([found for _, several in looked for found in several])
-        skills: dict[str, Skill] = {}
-        skipped: list[Skipped] = []
-        self._found = {}
-        for shelf, several in looked:
-            for found in several:
-                skill = self._skill(found, usage, skills)
-                if isinstance(skill, Skipped):
-                    skipped.append(skill)
-                    continue
-                skills[skill.name] = skill
-                self._found[skill.name] = (shelf, found)
-            skipped += [
-                Skipped(name=path.name, path=path, source=shelf.root.source, reason=reason)
-                for path, reason in shelf.notes
-            ]
-        return Snapshot(skills, skipped, self._text)
 
     def _skill(
         self, found: Found, usage: Mapping[str, Usage], taken: Mapping[str, Skill]
@@ -151,9 +200,9 @@ class Catalogue:
         if level == "dangerous":
             return _skipped(found, document.name, "; ".join(reasons))
         own = usage.get(document.name, _UNUSED)
-        known = self._built.get(found.path)
-        if known is not None and known[:3] == (found, own, reasons):
-            return known[3]
+        before, built = self._built.get(found.path, (None, None))
+        if built and before is found and (built.marks, built.usage) == (reasons, own):
+            return built
         described = document.description
         if level != "clean":
             described = self._examiner.neutral(found, document)
@@ -170,22 +219,157 @@ class Catalogue:
             marks=reasons,
             usage=own,
         )
-        self._built[found.path] = (found, own, reasons, skill)
+        self._built[found.path] = (found, skill)
         return skill
 
-    def _text(self, skill: Skill) -> Text:
-        known = self._texts.get(skill.path)
-        if known is not None and known[0] == skill.digest:
-            return known[1]
-        text = text_of(skill.name, skill.description, skill.tags)
-        self._texts[skill.path] = (skill.digest, text)
-        return text
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What skills are offered in: `sys.platform`, and the tools and toolsets that are on.
+
+    `None` says that they are not known, and then no gate closes because of them. One whose gates
+    do not open is left out of the index; whoever names it can still read it.
+    """
+
+    platform: str = sys.platform
+    tools: Collection[str] | None = None
+    toolsets: Collection[str] | None = None
+
+    def closed(self, gates: Gates) -> str:
+        """Return why a skill with these gates is not offered, "" where it is."""
+        here = _platform(self.platform)
+        wanted = {_platform(name) for name in gates.platforms}
+        if wanted and here not in wanted and not wanted & _ANYWHERE:
+            return f"it is for {', '.join(gates.platforms)}"
+        for needed, instead, there, kind in (
+            (gates.requires_tools, gates.fallback_for_tools, self.tools, "tool"),
+            (gates.requires_toolsets, gates.fallback_for_toolsets, self.toolsets, "toolset"),
+        ):
+            if there is None:
+                continue
+            if missing := [name for name in needed if name not in there]:
+                return f"it needs the {kind} {missing[0]}"
+            if present := [name for name in instead if name in there]:
+                return f"it stands in for the {kind} {present[0]}, which is there"
+        return ""
 
 
-def _with_usage(skill: Skill, usage: Usage) -> Skill:
-    return skill if skill.usage == usage else replace(skill, usage=usage)
+def render(skills: Sequence[Skill], fitting: Mapping[str, float], *, budget_tokens: int) -> str:
+    """Return the index, "" without skills; `fitting` says by name what fits the occasion."""
+    if not skills:
+        return ""
+    room = budget_tokens * CHARACTERS_PER_TOKEN
+    shortest = sum(len(skill.name) for skill in skills)
+    if shortest <= room and len(whole := _grouped(skills)) <= room:
+        return whole
+    # The count of what is left out needs room as well.
+    room -= len(_HEADING) + len(_rest(len(skills))) + 1
+    chosen: list[Skill] = []
+    categories: set[str] = set()
+    for skill in _by_worth(skills, fitting):
+        cost = len(_line(skill)) + 1
+        if skill.category not in categories:
+            cost += len(_category(skill)) + 1
+        if cost > room:
+            break
+        room -= cost
+        categories.add(skill.category)
+        chosen.append(skill)
+    return f"{_grouped(chosen)}\n{_rest(len(skills) - len(chosen))}"
+
+
+def near_duplicate(document: Document, snapshot: Snapshot) -> Skill | None:
+    """Return the skill that a new document nearly repeats, under whatever name, or None.
+
+    Skills whose names differ in a number are different on purpose.
+    """
+    own = text_of(document.name, document.description, document.tags)
+    digits = re.findall(r"\d+", document.name)
+    alike = [
+        (likeness(own, _text(skill)), skill)
+        for name, skill in snapshot.skills.items()
+        if re.findall(r"\d+", name) == digits
+    ]
+    alike.sort(key=lambda pair: (-pair[0], pair[1].name))
+    for share, skill in alike:
+        if share >= _ALIKE or same_name(document.name, skill.name):
+            return skill
+    for share, skill in alike[:_COMPARED]:
+        if share >= _RELATED and _copies(document.body, skill):
+            return skill
+    return None
+
+
+def _text(skill: Skill) -> Text:
+    return text_of(skill.name, skill.description, skill.tags)
+
+
+def _copies(body: str, skill: Skill) -> bool:
+    try:
+        other = read_document(decoded(read_regular(skill.file))[0]).body
+    except (OSError, SkillError):  # it went away in between, and is no duplicate then
+        return False
+    one, two = _runs(body), _runs(other)
+    smaller = min(len(one), len(two))
+    return smaller >= _SHORTEST_BODY and len(one & two) / smaller >= _COPIED
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = stems(text)
+    return {tuple(words[n : n + _RUN]) for n in range(len(words) - _RUN + 1)}
 
 
 def _skipped(found: Found, name: str, reason: str) -> Skipped:
     shown = visible(one_line(name, 64)) or "unnamed"
     return Skipped(name=shown, path=found.file, source=found.root.source, reason=visible(reason))
+
+
+def _platform(name: str) -> str:
+    lower = name.strip().lower()
+    return _PLATFORMS.get(lower, lower)
+
+
+def _by_worth(skills: Sequence[Skill], fitting: Mapping[str, float]) -> list[Skill]:
+    """Return the skills, those first that fit and were used much."""
+    best = max(fitting.values(), default=1.0)
+    busiest = max((math.log1p(skill.usage.uses) for skill in skills), default=0.0) or 1.0
+
+    def worth(skill: Skill) -> float:
+        used = math.log1p(skill.usage.uses) / busiest
+        return fitting.get(skill.name, 0.0) / best + used / 2
+
+    return sorted(skills, key=lambda skill: (-worth(skill), skill.category, skill.name))
+
+
+def _grouped(skills: Sequence[Skill]) -> str:
+    lines = [_HEADING]
+    last = None
+    for skill in sorted(skills, key=lambda skill: (skill.category, skill.name)):
+        if skill.category != last:
+            lines.append(_category(skill))
+            last = skill.category
+        lines.append(_line(skill))
+    return "\n".join(lines)
+
+
+def _category(skill: Skill) -> str:
+    return f"{visible(skill.category) or GENERAL}:"
+
+
+def _line(skill: Skill) -> str:
+    return f"- {skill.name}: {_gist(skill.description)}"
+
+
+@lru_cache(4_096)
+def _gist(description: str) -> str:
+    """Return how a description is shown: its first sentence, or as much of it as fits.
+
+    It is kept: looking at each character of a thousand descriptions takes 20 ms.
+    """
+    line = visible(one_line(description, _SHOWN))
+    sentence, stop, _ = line.partition(". ")
+    return f"{sentence}{stop.strip()}"
+
+
+def _rest(count: int) -> str:
+    return f"{count:,} more: skills_list(query) finds them."

@@ -1,38 +1,126 @@
-"""Finds the SKILL.md files below a root, cheaply when nothing changed and safely whatever is there.
+"""Where skills lie and what is there: roots, the SKILL.md files below them, the files beside them.
 
-A second look costs one `stat` a skill and one a category: listings and documents are kept until
-the stamps differ. A stamp that is younger than the clock of its file system can tell apart is not
-believed. Links out of the root, pipes, endless depth and endless numbers are passed over, said why.
+A second look costs one `stat` a skill and one listing a category: documents are kept until their
+stamps differ, also on disk for the next process. A stamp that is younger than the clock of its file
+system can tell apart is not believed. Links out of the root, pipes, endless depth and endless
+numbers are passed over, said why.
 """
 
 from __future__ import annotations
 
-import errno
+import difflib
 import hashlib
 import os
+import re
 import stat
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
-from hermes_nb.skills.document import Document, SkillError, read_document
-from hermes_nb.skills.kept import Kept, Known, Stamp
-from hermes_nb.skills.roots import Root
+from hermes_nb.skills.cache import Cache
+from hermes_nb.skills.document import (
+    Document,
+    Frontmatter,
+    SkillError,
+    read_frontmatter,
+    understood,
+)
 
+DOCUMENT = "SKILL.md"
+STATE = ".hermes_nb"
+"""The hidden directory below the home's skills: locks, use counts, history, the cache."""
 DEPTH = 3
 """Levels below a root: `category/name`, and one more for a category in a category."""
 FOLDERS = 5_000
 FILE_LIMIT = 1_048_576
 """Bytes of a file that is read; also what a support file may have."""
-_NAME = "SKILL.md"
+SUPPORT = ("references", "templates", "scripts", "assets")
+"""The folders of a skill whose files belong to it."""
+LISTED = 200
+"""Support files that are listed, and looked at when a skill is examined."""
+_SUPPORT_DEPTH = 5
+_PART = re.compile(r"[\w()\[\]+@,=~-][\w .()\[\]+@,=~-]*")
+_CODE = frozenset(
+    ".py .sh .bash .zsh .js .mjs .cjs .ts .rb .pl .php .ps1 .bat .cmd .r .lua .go .rs .c".split()
+)
 _IGNORED = frozenset({"node_modules", "__pycache__", "venv"})
 _FINE = 0.1
 """Seconds; Linux stamps files with the time of its last tick, at most 10 ms ago."""
 _COARSE = 2.0
 """Seconds; FAT counts in twos, and whole seconds hint at such a file system."""
+
+Source = Literal["workdir", "home", "external", "admin", "shipped"]
+Stamp = tuple[int, int, int, int]
+"""A file's modification and change time in ns, size and inode."""
 _YOUNG: Stamp = (-1, 0, 0, 0)
-"""The stamp of a file that may change without showing; equal to none."""
+"""The stamp of a file that may change without showing, or is not there; no file has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A directory of skills and where it belongs.
+
+    What is shipped is not examined. Everything else is refused when it is dangerous; `external`
+    directories and an administrator's, which somebody chose, also say where they come from. What
+    the working directory brings loads only once the user accepted it, and is examined strictly.
+    """
+
+    path: Path
+    source: Source = "external"
+
+    @property
+    def examined(self) -> bool:
+        """Whether its skills are scanned at all."""
+        return self.source != "shipped"
+
+    @property
+    def strict(self) -> bool:
+        """Whether what would be marked elsewhere is refused here."""
+        return self.source == "workdir"
+
+    @property
+    def vouched(self) -> bool:
+        """Whether a text from here is shown without a word on where it came from."""
+        return self.source in ("shipped", "home")
+
+
+def standard_roots(
+    home: Path,
+    *,
+    workdir: Path | None = None,
+    external: Iterable[str | Path] = (),
+    admin: Iterable[Path] = (),
+    shipped: Path | None = None,
+) -> list[Root]:
+    """Return the search path: working directory, home, external, administrator's, shipped.
+
+    `home` and `workdir` are the directories that hold a `skills/`; `external` entries may begin
+    with `~`. Nothing has to exist.
+    """
+    roots = [Root(workdir / "skills", "workdir")] if workdir else []
+    roots.append(Root(home / "skills", "home"))
+    roots += [Root(Path(entry).expanduser(), "external") for entry in external]
+    roots += [Root(path, "admin") for path in admin]
+    return [*roots, Root(shipped, "shipped")] if shipped else roots
+
+
+def as_roots(roots: Iterable[Root | Path | str]) -> list[Root]:
+    """Return roots as they are; plain paths become the home's, the first one, and external ones.
+
+    With a home among the roots, every plain path is external.
+    """
+    given = list(roots)
+    has_home = any(isinstance(root, Root) and root.source == "home" for root in given)
+    result: list[Root] = []
+    for root in given:
+        if isinstance(root, Root):
+            result.append(root)
+            continue
+        result.append(Root(Path(root), "external" if has_home else "home"))
+        has_home = True
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,54 +145,29 @@ class Found:
         return Path(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    stamp: Stamp
-    folders: tuple[tuple[str, bool], ...]
-    document: str
-
-
-@dataclass(slots=True)
 class Shelf:
-    """One root, and what was last seen in it. Not for several threads at once.
+    """One root, and what was last seen in it. Not for several threads at once."""
 
-    `kept` is what an earlier process saw in it.
-    """
-
-    root: Root
-    kept: Kept | None = None
-    unkept: int = 0
-    """How many documents were read that are not kept yet."""
-    _listings: dict[str, _Listing] = field(default_factory=dict)
-    _files: dict[str, tuple[Stamp, Found]] = field(default_factory=dict)
-    notes: list[tuple[Path, str]] = field(default_factory=list)
+    def __init__(self, root: Root, cache: Cache | None = None) -> None:
+        self.root = root
+        self.notes: list[tuple[Path, str]] = []
+        self._cache = cache or Cache(None)
+        self._files: dict[str, tuple[Stamp, Found]] = {}
 
     def look(self) -> list[Found]:
         """Return what is there now, in order of path; `notes` say what was passed over."""
         self.notes = []
         base = os.path.realpath(self.root.path)
-        listings, files = self._listings, self._files
-        self._listings, self._files = {}, {}
-        found: list[Found] = []
-        for path, stamp, parts in self._paths(base, listings):
-            found.append(self._document(base, path, stamp, parts, files))
-        return found
+        before, self._files = self._files, {}
+        for path, stamp, parts in self._paths(base):
+            known = before.get(path)
+            if known is None or known[0] != stamp:
+                found = self._recalled(path, parts, stamp) or self._read(base, path, parts, stamp)
+                known = (_believed(stamp), found)
+            self._files[path] = known
+        return [found for _, found in self._files.values()]
 
-    def fresh(self, found: Found) -> bool:
-        """Say whether a document is still as it was when it was looked at."""
-        kept = self._files.get(found.path)
-        return kept is not None and kept[1] is found and _stamp(found.path) == kept[0]
-
-    def settled(self) -> bool:
-        """Say whether no skill came or went since; looks at roots and categories alone."""
-        branches = [(path, each) for path, each in self._listings.items() if not each.document]
-        if not branches:
-            return _stamp(self.root.path) is None
-        return all(_stamp(path) == each.stamp for path, each in branches)
-
-    def _paths(
-        self, base: str, old: dict[str, _Listing]
-    ) -> Iterator[tuple[str, Stamp | None, tuple[str, ...]]]:
+    def _paths(self, base: str) -> Iterator[tuple[str, Stamp, tuple[str, ...]]]:
         """Yield the documents with their stamps and the names that lead to their folders.
 
         A folder that has a SKILL.md is not listed: most have, and nothing else in it counts.
@@ -119,106 +182,70 @@ class Shelf:
             if len(seen) > FOLDERS:
                 self.notes.append((self.root.path, f"more than {FOLDERS:,} folders; not all read"))
                 return
-            path = f"{folder}{os.sep}{_NAME}"
-            if parts and (stamp := _stamp(path)) is not None:
+            path = f"{folder}{os.sep}{DOCUMENT}"
+            if parts and (stamp := _stamp(path)) != _YOUNG:
                 yield path, stamp, parts
                 continue
-            listing = self._listing(folder, old)
-            if listing is None:
+            try:
+                folders, document = _listed(folder)
+            except OSError as error:
+                if parts:
+                    self.notes.append((Path(folder), f"it cannot be read: {error.strerror}"))
                 continue
-            if listing.document and parts:
-                path = f"{folder}{os.sep}{listing.document}"
+            if document and parts:
+                path = f"{folder}{os.sep}{document}"
                 yield path, _stamp(path), parts
                 continue
-            if len(parts) >= DEPTH:
-                continue
-            for name, is_link in reversed(listing.folders):
+            for name, is_link in folders if len(parts) < DEPTH else ():
                 path = f"{folder}{os.sep}{name}"
-                if is_link and (target := self._inside(base, path)) is None:
-                    self.notes.append((Path(path), "a link that leads out of its directory"))
-                    continue
-                pending.append((target if is_link and target else path, (*parts, name)))
-
-    def _listing(self, folder: str, old: dict[str, _Listing]) -> _Listing | None:
-        """Return what is in a folder, read again only if it changed; None if it cannot be read."""
-        stamp = _stamp(folder)
-        if stamp is None:
-            return None
-        known = old.get(folder)
-        if known is None or known.stamp != stamp:
-            try:
-                known = _listed(folder, stamp)
-            except OSError as error:
-                if error.errno is not None and folder != str(self.root.path):
-                    self.notes.append((Path(folder), f"it cannot be read: {error.strerror}"))
-                return None
-        self._listings[folder] = known
-        return known
-
-    def _inside(self, base: str, path: str) -> str | None:
-        """Return where a link leads if it stays below the root and is a folder."""
-        target = os.path.realpath(path)
-        inside = target.startswith(base + os.sep)
-        return target if inside and os.path.isdir(target) else None  # noqa: PTH112
-
-    def _document(
-        self,
-        base: str,
-        path: str,
-        stamp: Stamp | None,
-        parts: tuple[str, ...],
-        old: dict[str, tuple[Stamp, Found]],
-    ) -> Found:
-        known = old.get(path)
-        if known is not None and stamp is not None and known[0] == stamp:
-            self._files[path] = known
-            return known[1]
-        found = self._recalled(path, parts, stamp) if known is None and stamp is not None else None
-        if found is None:
-            found = self._read(base, path, parts, known[1] if known else None)
-            self.unkept += found.document is not None
-        if stamp is not None:
-            self._files[path] = (_believed(stamp), found)
-        return found
-
-    def documents(self) -> Iterator[tuple[str, Known]]:
-        """Yield what there is to keep: documents of files that can be told from later ones."""
-        for path, (stamp, found) in self._files.items():
-            if found.document is not None and stamp != _YOUNG:
-                yield path, (stamp, found.digest, found.document)
+                if is_link:
+                    path = os.path.realpath(path)
+                    if not (path.startswith(base + os.sep) and os.path.isdir(path)):  # noqa: PTH112
+                        note = "a link that leads out of its directory"
+                        self.notes.append((Path(folder, name), note))
+                        continue
+                pending.append((path, (*parts, name)))
 
     def _recalled(self, path: str, parts: tuple[str, ...], stamp: Stamp) -> Found | None:
-        """Return a document as an earlier process read it, if the file is what it was."""
-        known = self.kept.get(path, stamp) if self.kept is not None else None
-        return self._found(path, parts, digest=known[1], document=known[2]) if known else None
-
-    def _read(self, base: str, path: str, parts: tuple[str, ...], before: Found | None) -> Found:
-        """Read a document; one whose bytes did not change is not parsed again."""
+        """Return a document as it was read before, if the file is what it was."""
+        match self._cache.get("documents", path):
+            case [[*before], str(digest), dict(fields), [*notes]] if (*before,) == stamp:
+                read = Frontmatter(fields, tuple(map(str, notes)))
+            case _:
+                return None
         try:
-            if os.path.islink(path):  # noqa: PTH114 - as all of this, for thousands of files
-                _refuse_link_out(base, path)
+            return self._found(path, parts, digest, read)
+        except SkillError:
+            return None
+
+    def _read(self, base: str, path: str, parts: tuple[str, ...], stamp: Stamp) -> Found:
+        try:
+            if os.path.islink(path) and not os.path.realpath(path).startswith(base + os.sep):  # noqa: PTH114
+                reason = "its SKILL.md is a link that leads out of its directory"
+                return self._found(path, parts, reason=reason)
             data = read_regular(path)
             digest = hashlib.sha256(data).hexdigest()
-            if before is not None and before.digest == digest:
-                return before
             text, valid = decoded(data)
-            document = read_document(text, folder=parts[-1], whole=False)
+            read = read_frontmatter(text)
+            if not valid:
+                read = Frontmatter(read.fields, (*read.notes, "it is not all UTF-8"))
+            found = self._found(path, parts, digest, read)
         except OSError as error:
             reason = f"it cannot be read: {error.strerror or error}"
             return self._found(path, parts, reason=reason)
         except SkillError as error:
             return self._found(path, parts, reason=str(error))
-        if not valid:
-            document = replace(document, notes=(*document.notes, "it is not all UTF-8"))
-        return self._found(path, parts, digest=digest, document=document)
+        if _believed(stamp) == stamp:
+            self._cache.put("documents", {path: (stamp, digest, read.fields, read.notes)})
+        return found
 
     def _found(
         self,
         path: str,
         parts: tuple[str, ...],
-        *,
         digest: str = "",
-        document: Document | None = None,
+        read: Frontmatter | None = None,
+        *,
         reason: str = "",
     ) -> Found:
         return Found(
@@ -227,15 +254,9 @@ class Shelf:
             folder=parts[-1],
             category="/".join(parts[:-1]),
             digest=digest,
-            document=document,
+            document=understood(read, folder=parts[-1]) if read else None,
             reason=reason,
         )
-
-
-def _refuse_link_out(base: str, path: str) -> None:
-    if not os.path.realpath(path).startswith(base + os.sep):
-        message = "its SKILL.md is a link that leads out of its directory"
-        raise SkillError(message)
 
 
 def read_regular(path: str | Path) -> bytes:
@@ -246,18 +267,12 @@ def read_regular(path: str | Path) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags)
     try:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(status.st_mode):
+        kind = os.fstat(handle).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder `open` says what it is
             message = f"{os.path.basename(path)!r} is not a regular file"  # noqa: PTH119
             raise SkillError(message)
-        data = os.read(handle, min(status.st_size, FILE_LIMIT) + 1)
-        while len(data) != status.st_size and len(data) <= FILE_LIMIT:
-            more = os.read(handle, FILE_LIMIT + 1 - len(data))
-            if not more:
-                break
-            data += more
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(FILE_LIMIT + 1)
     finally:
         os.close(handle)
     if len(data) > FILE_LIMIT:
@@ -277,33 +292,104 @@ def decoded(data: bytes) -> tuple[str, bool]:
         return data.decode("utf-8", "replace"), False
 
 
-def _listed(folder: str, stamp: Stamp) -> _Listing:
+def checked_path(path: str) -> str:
+    """Return a support file's relative path in its plain form; raise SkillError for any other."""
+    plain = PurePosixPath(path.removeprefix("./"))
+    parts = plain.parts
+    good = (
+        2 <= len(parts) <= _SUPPORT_DEPTH  # noqa: PLR2004 - a folder and a file
+        and parts[0] in SUPPORT
+        and all(_PART.fullmatch(part) and len(part.encode()) <= 255 for part in parts)  # noqa: PLR2004
+        and not parts[-1].endswith((" ", "."))
+    )
+    if not good:
+        message = f"{path[:120]!r} is no file of a skill; give a path below {', '.join(SUPPORT)}"
+        raise SkillError(message)
+    return plain.as_posix()
+
+
+def real_path(directory: Path, path: str) -> Path:
+    """Return where a support file lies; raise SkillError when a link leads out of the skill."""
+    relative = checked_path(path)
+    real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
+    if not real.startswith(base + os.sep):
+        message = f"{relative!r} is a link that leads out of the skill; it is not followed"
+        raise SkillError(message)
+    return Path(real)
+
+
+def support_files(directory: Path) -> tuple[str, ...]:
+    """Return the support files of a skill by relative path, at most `LISTED`, in order."""
+    found: list[str] = []
+    for folder in SUPPORT:
+        if not (directory / folder).is_symlink():
+            for path in _walk(directory / folder, _SUPPORT_DEPTH - 1):
+                found.append(path.relative_to(directory).as_posix())
+                if len(found) >= LISTED:
+                    return tuple(found)
+    return tuple(found)
+
+
+def missing(directory: Path, path: str) -> SkillError:
+    """Return the error for a support file that is not there, with the nearest that are."""
+    there = support_files(directory)
+    names = {PurePosixPath(each).name: each for each in there}
+    near = difflib.get_close_matches(path, there, n=3, cutoff=0.5)
+    near += [names[n] for n in difflib.get_close_matches(PurePosixPath(path).name, names, n=2)]
+    choice = ", ".join(dict.fromkeys(near)) or ", ".join(there[:10])
+    hint = f"there is {choice}" if choice else "it has no support files"
+    return SkillError(f"no file {path!r} in this skill; {hint}")
+
+
+def is_code(path: str) -> bool:
+    """Say whether a support file is code, by its folder or its ending."""
+    plain = PurePosixPath(path)
+    return plain.parts[0] == "scripts" or plain.suffix.lower() in _CODE
+
+
+def _walk(directory: Path, depth: int) -> Iterator[Path]:
+    """Yield the files below a folder in order, links not followed."""
+    try:
+        with os.scandir(directory) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in ordered:
+        if entry.is_symlink() or entry.name[0] == "." or entry.name == "__pycache__":
+            continue
+        if entry.is_file(follow_symlinks=False):
+            yield directory / entry.name
+        elif depth > 1 and entry.is_dir(follow_symlinks=False):
+            yield from _walk(directory / entry.name, depth - 1)
+
+
+def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
+    """Return the folders in a folder, the last first, and whether they are links; its document."""
     folders: list[tuple[str, bool]] = []
     document = ""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
             if name.lower() == "skill.md":
-                document = "SKILL.md" if name == "SKILL.md" or document == "SKILL.md" else name
+                document = DOCUMENT if DOCUMENT in (name, document) else name
             elif name[0] == "." or name in _IGNORED:
                 continue
-            elif entry.is_symlink():
-                folders.append((name, True))
-            elif entry.is_dir(follow_symlinks=False):
-                folders.append((name, False))
-    return _Listing(_believed(stamp), tuple(sorted(folders)), document)
+            elif entry.is_symlink() or entry.is_dir(follow_symlinks=False):
+                folders.append((name, entry.is_symlink()))
+    return sorted(folders, reverse=True), document
 
 
-def _stamp(path: str | Path) -> Stamp | None:
+def _stamp(path: str) -> Stamp:
+    """Return what a file is told from later ones by; what no file is where there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
-        return None
+        return _YOUNG
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
 def _believed(stamp: Stamp) -> Stamp:
-    """Return a stamp that tells later changes apart, or one that nothing equals."""
+    """Return a stamp that tells later changes apart, or one that no file has."""
     coarse = stamp[0] % 1_000_000_000 == 0
     age = time.time() - max(stamp[0], stamp[1]) / 1e9
     young = abs(age) < (_COARSE if coarse else _FINE)

@@ -1,26 +1,41 @@
-"""What a SKILL.md says: read as leniently as the wild demands, written as strictly as the format.
+"""A SKILL.md: read as leniently as the wild demands, written as strictly as the format.
 
-The format is agentskills.io's: frontmatter with `name` and `description` (64 and 1,024 characters)
-and a Markdown body. Reading keeps notes on everything that is odd; only what leaves a skill
-without a meaning (no frontmatter, no description, nothing to read) makes it unusable.
+The format is agentskills.io's: YAML frontmatter with `name` and `description` (64 and 1,024
+characters) and a Markdown body. Reading keeps notes on everything that is odd; only what leaves a
+skill without a meaning (no frontmatter, no description, nothing to read) makes it unusable.
+
+The frontmatter is read in bounded time and memory. Values are strings, lists and mappings: a date
+or a number stays the text that was written. The tree is built from PyYAML's events, so depth and
+size are limits of ours; an alias is the text it is written as, which leaves nothing to expand. What
+people really write (an unquoted `description: Use when: ...`, tabs, globs that begin with `*`) is
+repaired where only one meaning is possible.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.skills.frontmatter import FrontmatterError, plain_text, read_fields, split, words
 
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1_024
 DOCUMENT_LIMIT = 100_000
 """Characters of a SKILL.md that is written; longer ones of others are read."""
+FRONTMATTER_LIMIT = 65_536
+"""Characters; the largest in the wild have about 4,000."""
 TAGS_LIMIT = 30
+_DEPTH = 20
+_FENCE = "---"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_FIELD = re.compile(r"([A-Za-z_][\w.-]*):(?:[ \t]+(.*))?")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"|\'(?:[^\']|\'\')*+\'')
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_UNCLOSED = "the frontmatter is not closed by a line `---`"
 
 
 class SkillError(ToolError):
@@ -47,43 +62,73 @@ class Document:
 
     name: str
     description: str
-    body: str
+    body: str = ""
     tags: tuple[str, ...] = ()
     category: str = ""
     gates: Gates = field(default_factory=Gates)
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A text cut at its fences; `closed` is false where the second one is missing."""
+
+    head: str
+    body: str
+    closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Frontmatter:
+    """The top-level fields, and notes on what had to be repaired or is odd."""
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
 _OPEN = Gates()
 
 
-def read_document(text: str, *, folder: str = "", whole: bool = True) -> Document:
+def read_document(text: str, *, folder: str = "") -> Document:
     """Return what a SKILL.md says; raise SkillError with the reason where it says nothing usable.
 
     `folder` is the name of its directory, which stands in for a name that is missing or unusable.
-    Without `whole` the body is left out.
     """
-    try:
-        parts = split(text)
-        read = read_fields(parts.head)
-    except FrontmatterError as error:
-        raise SkillError(str(error)) from error
-    notes = [] if parts.closed else ["the frontmatter is not closed by a line `---`"]
-    notes += read.notes
-    description = " ".join(plain_text(read.fields.get("description")).split())
+    return understood(read_frontmatter(text), folder=folder, body=split(text).body.strip("\n"))
+
+
+def read_frontmatter(text: str) -> Frontmatter:
+    """Return the frontmatter of a SKILL.md, repaired if need be; raise SkillError if there is none.
+
+    Of its fields only those are returned that `understood` reads.
+    """
+    parts = split(text)
+    read = read_fields(parts.head)
+    known = ("name", "description", "category", "tags", "platforms", "metadata")
+    fields = {key: read.fields[key] for key in known if key in read.fields}
+    return Frontmatter(fields, read.notes if parts.closed else (_UNCLOSED, *read.notes))
+
+
+def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
+    """Return what a frontmatter means; raise SkillError where that is no skill."""
+    fields = read.fields
+    notes = list(read.notes)
+    description = " ".join(plain_text(fields.get("description")).split())
     if not description:
         message = "it has no description"
         raise SkillError(message)
     if len(description) > DESCRIPTION_LIMIT:
         notes.append(f"the description is longer than {DESCRIPTION_LIMIT:,} characters")
-    hermes = _hermes(read.fields)
+    metadata = _mapping(fields.get("metadata"))
+    hermes = _mapping(metadata.get("hermes"))
+    tags = (words(each.get("tags")) for each in (hermes, fields, metadata))
     return Document(
-        name=_name(read.fields.get("name"), folder, notes),
+        name=_name(plain_text(fields.get("name")), folder, notes),
         description=description,
-        body=parts.body.strip("\n") if whole else "",
-        tags=_tags(read.fields, hermes),
-        category=valid_category(plain_text(hermes.get("category") or read.fields.get("category"))),
-        gates=_gates(read.fields, hermes),
+        body=body,
+        tags=tuple(tag[:NAME_LIMIT] for tag in next(filter(None, tags), ())[:TAGS_LIMIT]),
+        category=valid_category(plain_text(hermes.get("category") or fields.get("category"))),
+        gates=_gates(fields.get("platforms"), hermes),
         notes=tuple(notes),
     )
 
@@ -92,21 +137,21 @@ def problems(text: str, *, name: str = "") -> list[str]:
     """Return what keeps a text from being written as the SKILL.md of the skill `name`."""
     if len(text) > DOCUMENT_LIMIT:
         return [f"it has {len(text):,} characters, {DOCUMENT_LIMIT:,} is the limit"]
-    if "\0" in text or not _encodable(text):
+    if re.search("[\0\ud800-\udfff]", text):
         return ["it holds NUL characters or lone surrogates"]
     try:
         parts = split(text)
         read = read_fields(parts.head, repair=False)
-    except FrontmatterError as error:
+    except SkillError as error:
         way = 'begin with `---`, `name: ...`, `description: "..."`, `---`'
         return [f"{error}; {way}, with quotes around what holds `: `"]
-    found = [] if parts.closed else ["the frontmatter is not closed by a line `---`"]
+    found = [] if parts.closed else [_UNCLOSED]
     found += read.notes
-    if "---" in parts.head:
+    if _FENCE in parts.head:
         found.append(
             "`---` stands inside the frontmatter, where simple readers take it for its end"
         )
-    if not text.removeprefix("\ufeff").startswith("---"):
+    if not text.removeprefix("\ufeff").startswith(_FENCE):
         found.append("something stands before the frontmatter")
     given = plain_text(read.fields.get("name"))
     found += name_problems(given)
@@ -136,16 +181,71 @@ def name_problems(name: str) -> list[str]:
 
 def valid_category(category: str) -> str:
     """Return a category if it can be one, in lower case and with at most two levels, else ""."""
-    if not category:
-        return ""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]
     good = len(parts) <= 2 and not any(name_problems(part) for part in parts)  # noqa: PLR2004
     return "/".join(parts) if good else ""
 
 
-def _name(given: object, folder: str, notes: list[str]) -> str:
+def split(text: str) -> Split:
+    """Cut a document, any line ends, at its fences; raise SkillError when it has none.
+
+    Without a closing fence the frontmatter ends at the first line that cannot belong to it.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    first, _, rest = text.partition("\n")
+    if first.rstrip() != _FENCE:
+        message = "it does not begin with a line `---`"
+        raise SkillError(message)
+    start = 0 if rest.startswith(_FENCE) else rest.find(f"\n{_FENCE}") + 1
+    while rest.startswith(_FENCE, start):
+        line, _, body = rest[start:].partition("\n")
+        if line.rstrip() == _FENCE:
+            return Split(rest[: max(0, start - 1)], body)
+        start = rest.find(f"\n{_FENCE}", start) + 1
+        if not start:
+            break
+    lines = rest.split("\n")
+    end = next((n for n, line in enumerate(lines) if not _may_belong(line)), len(lines))
+    return Split("\n".join(lines[:end]), "\n".join(lines[end:]), closed=False)
+
+
+def read_fields(head: str, *, repair: bool = True) -> Frontmatter:
+    """Return the fields of a frontmatter; raise SkillError where it cannot be understood."""
+    if len(head) > FRONTMATTER_LIMIT:
+        message = f"the frontmatter is longer than {FRONTMATTER_LIMIT:,} characters"
+        raise SkillError(message)
+    first: SkillError | None = None
+    for candidate, note in _candidates(head) if repair else ((head, ""),):
+        try:
+            read = _parsed(candidate)
+        except SkillError as error:
+            first = first or error
+        else:
+            return Frontmatter(read.fields, (note, *read.notes) if note else read.notes)
+    raise first or SkillError(head)
+
+
+def plain_text(value: object) -> str:
+    """Return a field's value as one text: a list joined by commas, a mapping as nothing."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list):
+        return ", ".join(item for item in value if isinstance(item, str))
+    return ""
+
+
+def words(value: object) -> tuple[str, ...]:
+    """Return a field that is a list, or a text with commas, as its items."""
+    items = value if isinstance(value, list) else plain_text(value).split(",")
+    return tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _name(own: str, folder: str, notes: list[str]) -> str:
     """Return the name that a skill goes by: its own, else its folder's, made usable if need be."""
-    own = plain_text(given)
     if own and not name_problems(own):
         if folder and own != folder:
             notes.append(f"its name differs from its folder's, {folder!r}")
@@ -158,43 +258,105 @@ def _name(given: object, folder: str, notes: list[str]) -> str:
     return "unnamed"
 
 
-def _hermes(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `metadata.hermes`, where this family of agents keeps what the format leaves open."""
-    metadata = fields.get("metadata")
-    if not isinstance(metadata, Mapping):
-        return {}
-    hermes = metadata.get("hermes")
-    return hermes if isinstance(hermes, Mapping) else {}
-
-
-def _tags(fields: Mapping[str, Any], hermes: Mapping[str, Any]) -> tuple[str, ...]:
-    metadata = fields.get("metadata")
-    general = metadata.get("tags") if isinstance(metadata, Mapping) else None
-    for value in (hermes.get("tags"), fields.get("tags"), general):
-        if found := words(value):
-            return tuple(tag[:NAME_LIMIT] for tag in found[:TAGS_LIMIT])
-    return ()
-
-
-def _gates(fields: Mapping[str, Any], hermes: Mapping[str, Any]) -> Gates:
-    if not (hermes or fields.get("platforms")):
+def _gates(platforms: object, hermes: Mapping[str, Any]) -> Gates:
+    if not (hermes or platforms):
         return _OPEN
-
-    def named(key: str) -> tuple[str, ...]:
-        return words(hermes.get(key) or "")
-
     return Gates(
-        platforms=tuple(item.lower() for item in words(fields.get("platforms") or "")),
-        requires_tools=named("requires_tools"),
-        requires_toolsets=named("requires_toolsets"),
-        fallback_for_tools=named("fallback_for_tools"),
-        fallback_for_toolsets=named("fallback_for_toolsets"),
+        platforms=tuple(item.lower() for item in words(platforms)),
+        requires_tools=words(hermes.get("requires_tools")),
+        requires_toolsets=words(hermes.get("requires_toolsets")),
+        fallback_for_tools=words(hermes.get("fallback_for_tools")),
+        fallback_for_toolsets=words(hermes.get("fallback_for_toolsets")),
     )
 
 
-def _encodable(text: str) -> bool:
+def _may_belong(line: str) -> bool:
+    return line[:1] in {" ", "\t", "-", "#"} or _FIELD.fullmatch(line) is not None
+
+
+def _candidates(head: str) -> Iterator[tuple[str, str]]:
+    """Yield the frontmatter as it is, then ever more repaired, each with what was done."""
+    yield head, ""
+    lines: list[str] = []
+    for line in _CONTROL.sub("", head).split("\n"):
+        rest = line.lstrip(" \t")
+        lines.append(line[: len(line) - len(rest)].replace("\t", "  ") + rest)
+    yield "\n".join(lines), "tabs or control characters in the frontmatter were replaced"
+    yield _quoted(lines), "values that needed quotes in YAML were read as they are written"
+
+
+def _quoted(lines: list[str]) -> str:
+    """Put every plain or badly quoted top-level value into quotes, its continuation lines too."""
+    out: list[str] = []
+    position = 0
+    while position < len(lines):
+        match = _FIELD.fullmatch(lines[position])
+        position += 1
+        value = (match[2] or "").strip() if match else ""
+        if not match or not value or value[0] in "|>[{#" or _QUOTED.fullmatch(value):
+            out.append(lines[position - 1])
+            continue
+        while position < len(lines) and lines[position][:1] == " ":
+            value = f"{value} {lines[position].strip()}"
+            position += 1
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        out.append(f"{match[1]}: {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(out)
+
+
+def _parsed(head: str) -> Frontmatter:
+    """Return what YAML makes of a frontmatter; raise SkillError where it makes nothing."""
+    import yaml
+
+    notes: list[str] = []
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+        events = yaml.parse(head, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        roots = [
+            _tree(type(event).__name__, event, events, notes)
+            for event in events
+            if type(event).__name__ not in _AROUND
+        ]
+    except (yaml.YAMLError, UnicodeError) as error:
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+        mark = getattr(error, "problem_mark", None)
+        # The fence is the file's first line, and marks count from 0.
+        where = f" at line {mark.line + 2}" if mark else ""
+        message = f"the frontmatter is no valid YAML{where}: {problem}"
+        raise SkillError(message) from error
+    if len(roots) > 1:
+        message = "the frontmatter holds more than one YAML document"
+        raise SkillError(message)
+    if not roots or not isinstance(roots[0], dict):
+        message = "the frontmatter is not a list of `key: value` fields"
+        raise SkillError(message)
+    return Frontmatter(roots[0], tuple(dict.fromkeys(notes)))
+
+
+_AROUND = frozenset(
+    f"{what}{edge}Event" for what in ("Stream", "Document") for edge in ("Start", "End")
+)
+
+
+def _tree(kind: str, event: Any, events: Iterator[Any], notes: list[str], depth: int = 0) -> Any:  # noqa: ANN401 - PyYAML's events
+    """Return the value that begins with `event`: a text, a list or a mapping."""
+    if kind == "ScalarEvent":
+        null = event.implicit[0] and not event.style and event.value in _NULLS
+        return "" if null else event.value
+    if kind == "AliasEvent":
+        return f"*{event.anchor}"
+    if depth >= _DEPTH:
+        message = f"the frontmatter is nested more than {_DEPTH} levels deep"
+        raise SkillError(message)
+    values: list[Any] = []
+    while not (inner := type(event := next(events)).__name__).endswith("EndEvent"):
+        values.append(_tree(inner, event, events, notes, depth + 1))
+    if kind == "SequenceStartEvent":
+        return values
+    fields: dict[str, Any] = {}
+    for key, value in zip(values[::2], values[1::2], strict=True):
+        name = key if isinstance(key, str) else json.dumps(key)
+        if name in fields:
+            notes.append(f"the field {name!r} is there twice; the last one counts")
+        fields[name] = value
+    return fields

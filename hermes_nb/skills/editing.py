@@ -1,16 +1,312 @@
-"""Changes of a skill's text: exact replacement in the words of `skill_manage`, and diffs."""
+"""Changes of skills: what is asked is checked, guarded, done whole or refused with the reason."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypedDict
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.patching import Patched, Terms, patched
 from hermes_nb.core.text import head_tail
-from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.catalogue import Catalogue, Skill, near_duplicate
+from hermes_nb.skills.discovery import (
+    DOCUMENT,
+    FILE_LIMIT,
+    Root,
+    checked_path,
+    decoded,
+    is_code,
+    missing,
+    read_regular,
+    support_files,
+)
+from hermes_nb.skills.document import (
+    SkillError,
+    name_problems,
+    problems,
+    read_document,
+    valid_category,
+)
+from hermes_nb.skills.history import Writer, digest_of
+from hermes_nb.skills.ledger import Ledger, Origin
+from hermes_nb.skills.trust import examine_own
 
+Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
+COPIED = 16 * FILE_LIMIT
+"""Bytes of a skill that is copied to the home in order to be changed."""
 _DIFF_LIMIT = 3_000
 _TERMS = Terms(old="`old_string`", new="`new_string`", look="skill_view")
+_UNWRITABLE = "the home directory cannot be written"
+_ERRORS = {
+    errno.ENOSPC: "the disk is full; free some space and try again",
+    errno.EDQUOT: "the disk quota is used up; free some space and try again",
+    errno.EROFS: _UNWRITABLE,
+    errno.EACCES: _UNWRITABLE,
+    errno.EPERM: _UNWRITABLE,
+}
+_log = logging.getLogger(__name__)
+
+
+class Details(TypedDict, total=False):
+    """What a change may be given beside its action and the skill's name."""
+
+    content: str | None
+    category: str
+    file_path: str
+    file_content: str | None
+    old_string: str | None
+    new_string: str | None
+    replace_all: bool
+    seen: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What somebody asks for; what an action needs is checked by it.
+
+    `seen` is the digest of the file that it is about, as it was for whoever asks ("" where there
+    was none): a change of any other file is refused. None means: as it is.
+    """
+
+    action: str
+    name: str = ""
+    content: str | None = None
+    category: str = ""
+    file_path: str = ""
+    file_content: str | None = None
+    old_string: str | None = None
+    new_string: str | None = None
+    replace_all: bool = False
+    seen: str | None = None
+    origin: Origin = field(default_factory=Origin)
+
+    @property
+    def file(self) -> str:
+        """The file it is about, relative to the skill; raises SkillError for what is no path."""
+        return DOCUMENT if self.file_path in ("", DOCUMENT) else checked_path(self.file_path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a change. `message` says it in a sentence, `diff` shows a patch.
+
+    Nothing was changed where `applied` is false.
+    """
+
+    applied: bool
+    message: str
+    action: str = ""
+    name: str = ""
+    path: Path | None = None
+    diff: str = ""
+
+    def __bool__(self) -> bool:
+        """Say whether it was applied."""
+        return self.applied
+
+
+class Changer:
+    """Makes changes; `writer` is None where there is no home to write to."""
+
+    def __init__(
+        self,
+        roots: Sequence[Root],
+        writer: Writer | None,
+        *,
+        catalogue: Catalogue,
+        ledger: Ledger,
+        on_changed: Callable[[Outcome], None],
+    ) -> None:
+        self._roots, self._writer = roots, writer
+        self._catalogue, self._ledger, self._on_changed = catalogue, ledger, on_changed
+        self._actions: Mapping[str, Callable[[Change, Writer], Outcome]] = {
+            "create": self._create,
+            "edit": self._rewrite,
+            "patch": self._rewrite,
+            "write_file": self._rewrite,
+            "remove_file": self._rewrite,
+            "delete": self._delete,
+            "undo": self._undo,
+        }
+
+    def make(self, change: Change) -> Outcome:
+        """Make a change and return what became of it."""
+        try:
+            act, writer = self._prepared(change)
+            outcome = act(change, writer)
+        except SkillError as error:
+            return Outcome(
+                applied=False, message=str(error), action=change.action, name=change.name
+            )
+        except OSError as error:
+            message = f"nothing was changed: {_ERRORS.get(error.errno or 0) or error}"
+            return Outcome(applied=False, message=message, action=change.action, name=change.name)
+        try:
+            self._on_changed(outcome)
+        except Exception:  # noqa: BLE001 - the change was made, whatever its listener does
+            _log.warning("a listener failed on %s", outcome.message, exc_info=True)
+        return outcome
+
+    def preview(self, change: Change) -> str:
+        """Return what a change would do, as a text or a diff; raise SkillError if it cannot be."""
+        _, writer = self._prepared(change)
+        if change.action == "create":
+            self._checked_new(change)
+            return f"new skill {change.name!r}\n\n{change.content}"
+        if change.action == "undo":
+            last = next(writer.records(change.name), None)
+            return f"undo {last.action} of skill {last.name!r}" if last else "nothing to undo"
+        skill = self._catalogue.find(change.name)
+        relative = _file(change)
+        before = _current(change, skill, relative)
+        if change.action == "delete":
+            return f"delete skill {skill.name!r} ({skill.description})"
+        old, new = (_text(data or b"") for data in (before, _after(change, skill, before)))
+        return diff(old, new, f"{skill.name}/{relative}") or "no difference"
+
+    def seen(self, change: Change) -> str:
+        """Return the digest of the file that a change is about, "" where there is none yet."""
+        if change.action in ("create", "undo"):
+            return ""
+        return digest_of(_bytes_at(self._catalogue.find(change.name), _file(change)))
+
+    def has_made(self, proposal: str) -> bool:
+        """Say whether the change that the user approved under this id was made."""
+        return self._writer is not None and self._writer.has_made(proposal)
+
+    def _prepared(self, change: Change) -> tuple[Callable[[Change, Writer], Outcome], Writer]:
+        act = self._actions.get(change.action)
+        if act is None:
+            message = f"no action {change.action!r}; use one of {', '.join(self._actions)}"
+            raise SkillError(message)
+        if self._writer is None:
+            message = "there is no home directory for skills; nothing can be written"
+            raise SkillError(message)
+        return act, self._writer
+
+    def _checked_new(self, change: Change) -> tuple[str, str]:
+        """Return a new skill's text and category; raise SkillError when it must not be made."""
+        name = change.name
+        text = _given(change.content, "create", "content")
+        _refuse(name_problems(name), f"{name[:80]!r} was not created")
+        category = valid_category(change.category)
+        if change.category.strip() and not category:
+            message = f"{change.category[:80]!r} is no category; use a word such as `data`"
+            raise SkillError(message)
+        _refuse(problems(text, name=name), f"{name!r} was not created")
+        _refuse_harm(text, name, code=False)
+        snapshot = self._catalogue.snapshot()
+        if there := snapshot.skills.get(name):
+            message = f"skill {name!r} exists in {there.source} skills; patch or edit that one"
+            raise SkillError(message)
+        if like := near_duplicate(read_document(text, folder=name), snapshot):
+            message = (
+                f"{name!r} was not created: skill {like.name!r} is nearly the same "
+                f"({like.description[:100]}); view it and patch it instead"
+            )
+            raise SkillError(message)
+        return text, category
+
+    def _create(self, change: Change, writer: Writer) -> Outcome:
+        name = change.name
+        _refuse(name_problems(name), f"{name[:80]!r} was not created")
+        with writer.alone(), writer.alone(name):
+            text, category = self._checked_new(change)
+            contents = {DOCUMENT: _bytes(text)}
+            path = writer.create(name, category, contents, change.action, change.origin)
+        self._ledger.note(name, "made", change.origin)
+        place = f" in {category}" if category else ""
+        return _done(change, name, path, f"created skill {name!r}{place}")
+
+    def _rewrite(self, change: Change, writer: Writer) -> Outcome:
+        """Change one file of a skill: its document or a support file."""
+        relative = _file(change)
+        with self._locked_skill(change.name, writer) as skill:
+            before = _current(change, skill, relative)
+            after = _after(change, skill, before)
+            path, copied = skill.directory, ""
+            if skill.source == "home":
+                writer.put(path, skill.name, relative, after, change.action, change.origin)
+            else:
+                contents = {**_contents(skill), relative: after}
+                copied = f" in a copy; the {skill.source} one stays"
+                path = self._copied(change, writer, skill, contents)
+        self._ledger.note(skill.name, "patch", change.origin)
+        shown = ""
+        if before is not None and after is not None:
+            shown = diff(_text(before), _text(after), relative)
+        verb = "removed" if after is None else "wrote" if before is None else "changed"
+        message = f"{verb} {relative} of skill {skill.name!r}{copied}"
+        return _done(change, skill.name, path, message, shown)
+
+    @staticmethod
+    def _copied(
+        change: Change, writer: Writer, skill: Skill, contents: Mapping[str, bytes | None]
+    ) -> Path:
+        """Make the home's own copy of a skill, changed; nothing appears before it is whole."""
+        whole = {name: data for name, data in contents.items() if data is not None}
+        if sum(map(len, whole.values())) > COPIED:
+            message = f"skill {skill.name!r} is larger than {COPIED:,} bytes; it is not copied"
+            raise SkillError(message)
+        return writer.create(skill.name, skill.category, whole, change.action, change.origin)
+
+    def _delete(self, change: Change, writer: Writer) -> Outcome:
+        with self._locked_skill(change.name, writer, whole=True) as skill:
+            if skill.source != "home":
+                message = (
+                    f"skill {skill.name!r} comes from {skill.source} skills and is not deleted; "
+                    "the user can switch it off"
+                )
+                raise SkillError(message)
+            _current(change, skill, DOCUMENT)
+            writer.remove(skill.directory, skill.name, change.action, change.origin)
+        self._ledger.note(skill.name, "gone", change.origin)
+        message = f"deleted skill {skill.name!r}; undo brings it back"
+        return _done(change, change.name, skill.directory, message)
+
+    @staticmethod
+    def _undo(change: Change, writer: Writer) -> Outcome:
+        with writer.alone():
+            last = next(writer.records(change.name), None)
+            name = change.name or (last.name if last else "")
+            if not name or name_problems(name):
+                message = "there is no change to undo"
+                raise SkillError(message)
+            with writer.alone(name):
+                record = writer.undo(name)
+        message = f"undid {record.action} of skill {record.name!r}"
+        return _done(change, record.name, writer.root / record.place, message)
+
+    @contextmanager
+    def _locked_skill(self, name: str, writer: Writer, *, whole: bool = False) -> Iterator[Skill]:
+        """Yield a skill as it is under its lock, with `whole` also under the general one.
+
+        Raises SkillError when the skill is out of reach.
+        """
+        if not name:
+            message = "which skill? give its `name`"
+            raise SkillError(message)
+        skill = self._catalogue.find(name)
+        order = [root.source for root in self._roots]
+        if order.index(skill.source) < order.index("home"):
+            message = (
+                f"skill {skill.name!r} belongs to the working directory; change its files with "
+                "the file tools"
+            )
+            raise SkillError(message)
+        with ExitStack() as locks:
+            if skill.source != "home" or whole:
+                locks.enter_context(writer.alone())
+            locks.enter_context(writer.alone(skill.name))
+            yield self._catalogue.find(skill.name)
 
 
 def replaced(text: str, old: str, new: str, *, replace_all: bool = False) -> Patched:
@@ -30,3 +326,123 @@ def diff(before: str, after: str, name: str) -> str:
         before.splitlines(), after.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2
     )
     return head_tail("\n".join(lines), _DIFF_LIMIT)
+
+
+def _file(change: Change) -> str:
+    """Return the file that a change is about; raise SkillError where the action is for others."""
+    relative = DOCUMENT if change.action == "delete" else change.file
+    if relative == DOCUMENT and change.action in ("write_file", "remove_file"):
+        message = f"{change.action} is for support files; give `file_path`, or use edit or patch"
+        raise SkillError(message)
+    if relative != DOCUMENT and change.action == "edit":
+        message = "edit replaces SKILL.md; use write_file for a support file"
+        raise SkillError(message)
+    return relative
+
+
+def _bytes_at(skill: Skill, relative: str) -> bytes | None:
+    """Return a file's bytes, None where there is none."""
+    path = skill.where(relative)
+    return read_regular(path) if os.path.lexists(path) else None
+
+
+def _current(change: Change, skill: Skill, relative: str) -> bytes | None:
+    """Return a file's bytes; raise SkillError when the change was thought for others."""
+    before = _bytes_at(skill, relative)
+    if change.seen is not None and digest_of(before) != change.seen:
+        message = f"{relative} of skill {change.name!r} has been changed since; look at it again"
+        raise SkillError(message)
+    return before
+
+
+def _contents(skill: Skill) -> dict[str, bytes | None]:
+    names = support_files(skill.directory)
+    contents = {name: read_regular(skill.directory / name) for name in names}
+    return {**contents, DOCUMENT: read_regular(skill.file)}
+
+
+def _after(change: Change, skill: Skill, before: bytes | None) -> bytes | None:
+    """Return what a file shall be, checked and guarded; None where it shall not be."""
+    relative = change.file
+    if before is None and change.action in ("remove_file", "patch"):
+        raise missing(skill.directory, relative)
+    if change.action == "remove_file":
+        return None
+    if change.action == "patch":
+        old = _given(change.old_string, "patch", "old_string")
+        new = _given(change.new_string, "patch", "new_string")
+        text = replaced(_text(before or b""), old, new, replace_all=change.replace_all).text
+    elif change.action == "edit":
+        text = _given(change.content, "edit", "content")
+    else:
+        text = _given(change.file_content, "write_file", "file_content")
+    if relative == DOCUMENT:
+        _check_document(text, skill, _text(before or b""), is_patch=change.action == "patch")
+    data = _bytes(text)
+    if len(data) > FILE_LIMIT:
+        message = f"{relative} would have {len(data):,} bytes; {FILE_LIMIT:,} is the limit"
+        raise SkillError(message)
+    known = (before or b"").decode("utf-8", "replace")
+    code = relative != DOCUMENT and is_code(relative)
+    _refuse_harm(text, f"{skill.name}/{relative}", code=code, before=known)
+    return data
+
+
+def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> None:
+    """Raise SkillError unless a document is valid or, when it is patched, as valid as it was.
+
+    Skills from elsewhere break the format in ways that a patch of their body need not mend.
+    """
+    found = problems(text, name=skill.name)
+    if found and is_patch and len(found) <= len(problems(before, name=skill.name)):
+        folder = skill.directory.name
+        old, new = read_document(before, folder=folder), read_document(text, folder=folder)
+        if new.name == skill.name and set(new.notes) <= set(old.notes):
+            return
+    _refuse(found, f"{skill.name!r} was not changed")
+
+
+def _refuse_harm(text: str, name: str, *, code: bool, before: str = "") -> None:
+    """Raise SkillError when a text that is to be written is dangerous; `before` is what it was."""
+    verdict = examine_own(text, name=name, code=code, before=before)
+    if verdict.level == "dangerous":
+        message = f"{name!r} was not written, it looks harmful: {verdict.why}; leave that out"
+        raise SkillError(message)
+
+
+def _refuse(found: Sequence[str], what: str) -> None:
+    """Raise SkillError with what was found, if anything."""
+    if found:
+        message = f"{what}: {'; '.join(found)}"
+        raise SkillError(message)
+
+
+def _given(value: str | None, action: str, argument: str) -> str:
+    """Return an argument that an action needs; raise SkillError where it is missing."""
+    if value is None:
+        message = f"{action} needs `{argument}`"
+        raise SkillError(message)
+    return value
+
+
+def _bytes(text: str) -> bytes:
+    """Return a text's bytes; raise SkillError on what no file should have."""
+    if "\0" in text:
+        message = "a NUL character cannot be written; leave it out"
+        raise SkillError(message)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        message = "a lone surrogate cannot be written; leave it out"
+        raise SkillError(message) from error
+
+
+def _text(data: bytes) -> str:
+    """Return a file's text; raise SkillError on binary data."""
+    return decoded(data)[0]
+
+
+def _done(change: Change, name: str, path: Path, message: str, shown: str = "") -> Outcome:
+    return Outcome(
+        applied=True, message=message, action=change.action, name=name, path=path, diff=shown
+    )

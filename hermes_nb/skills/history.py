@@ -1,7 +1,11 @@
-"""What was changed, kept so that it can be undone, bounded in number and size.
+"""Changes of the home's skills on disk: each whole or not at all, one at a time, and to be undone.
 
-A record is written before its change and says what the skill was and shall be. After a crash in
-between, it describes a change that never was, which shows in the files; such a record is dropped.
+A skill appears with one rename, so a killed process never leaves a folder without its SKILL.md;
+what it leaves lies in the hidden state directory beside the skills and is swept by the next one.
+The locks lie there too: nothing but the skill itself is in a skill's folder. A record is written
+before its change and says what the skill was and shall be. After a crash in between, it describes a
+change that never was, which shows in the files; such a record is dropped. The records are bounded
+in number and size.
 """
 
 from __future__ import annotations
@@ -11,16 +15,22 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from hermes_nb.core.files import make_private, write_atomic
+from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.skills.discovery import DOCUMENT, STATE, read_regular
+from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.ledger import Origin
 
 RECORDS = 200
 BYTES = 33_554_432
+_PATIENCE = 20.0
+"""Seconds that a change waits for another one of the same skill."""
+
 Kind = Literal["made", "file", "removed"]
 
 
@@ -46,57 +56,211 @@ class Record:
     proposal: str = ""
 
 
-class History:
-    """The records in one directory."""
+class Writer:
+    """Writes below `root`, the home's skills."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / STATE
+        self._history = self.state / "history"
 
-    def add(self, record: Record, before: bytes | None = None) -> None:
-        """Keep a record, and the bytes that its change replaces; durable when this returns."""
-        make_private(self._directory)
-        self._prune()
-        if before is not None:
-            write_atomic(self.blob(record), before, mode=0o600)
-        data = json.dumps(asdict(record), ensure_ascii=False).encode()
+    @contextmanager
+    def alone(self, name: str = "") -> Iterator[None]:
+        """Hold the lock of one skill or, without a name, of all that creates and removes skills.
+
+        Raises TimeoutError. Whoever takes both takes the general one first.
+        """
+        locks = self.state / "locks"
+        make_private(locks)
+        with locked(locks / (name or ".all"), _PATIENCE):
+            yield
+
+    def create(
+        self, name: str, category: str, contents: Mapping[str, bytes], action: str, origin: Origin
+    ) -> Path:
+        """Make a skill of files by relative path and return its folder; under both locks."""
+        target = self.root / category / name
+        self._refuse_links(target)
+        if os.path.lexists(target):
+            message = f"{name!r} is there already as a folder; choose another name"
+            raise SkillError(message)
+        first = target  # the topmost folder on the way that is not there yet
+        while first.parent != self.root and not first.parent.exists():
+            first = first.parent
+        building = self.state / "building"
+        if building.exists():
+            shutil.rmtree(building)  # what a killed process left: the lock says nobody builds
+        record = self._record("made", action, name, target, origin, after=contents[DOCUMENT])
+        top = building / record.id
+        inside = top / target.relative_to(first.parent)
         try:
-            write_atomic(self._file(record.id), data, mode=0o600)
-        except OSError:
-            with suppress(OSError):
-                self.blob(record).unlink()
-            raise
+            for relative, data in contents.items():
+                path = inside / relative
+                make_private(path.parent)
+                write_atomic(path, data, mode=0o600)
+            self._add(record)
+            (top / first.name).rename(first)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        return target
+
+    def put(
+        self,
+        directory: Path,
+        name: str,
+        relative: str,
+        data: bytes | None,
+        action: str,
+        origin: Origin,
+    ) -> None:
+        """Replace, add or, with None, remove one file of a skill; under the skill's lock."""
+        path = directory / relative
+        self._refuse_links(path)
+        before = read_regular(path) if path.exists() else None
+        if before == data:
+            return
+        for left in directory.rglob(f".*{TEMPORARY}"):  # by a killed writer: nobody writes now
+            left.unlink(missing_ok=True)
+        record = self._record("file", action, name, directory, origin, relative, before, data)
+        with self._recorded(record, before):
+            _set(path, data)
+
+    def remove(self, directory: Path, name: str, action: str, origin: Origin) -> None:
+        """Take a skill away, so that it can come back; under both locks."""
+        self._refuse_links(directory)
+        before = read_regular(directory / DOCUMENT)
+        record = self._record("removed", action, name, directory, origin, before=before)
+        with self._recorded(record):
+            directory.rename(self._kept(record, "folder"))
+        self._tidy(directory.parent)
 
     def records(self, name: str = "") -> Iterator[Record]:
         """Yield the records, of one skill if named, the newest first; damaged ones are left out."""
-        for path in sorted(self._listed(), reverse=True):
-            record = _read(path)
-            if record is not None and (not name or record.name == name):
+        for path in sorted(self._history.glob("*.json"), reverse=True):
+            try:
+                record = Record(**json.loads(path.read_bytes()))
+            except (OSError, ValueError, TypeError):
+                continue
+            if record.id == path.stem and name in ("", record.name):
                 yield record
 
-    def drop(self, record: Record) -> None:
-        """Forget a record and what it kept."""
-        self._forget(record.id)
+    def undo(self, name: str = "") -> Record:
+        """Undo the last change, of one skill if named, and return its record; under the locks.
 
-    def blob(self, record: Record) -> Path:
-        """Return where the bytes lie that a change replaced."""
-        return self._directory / f"{record.id}.before"
+        Raises SkillError when there is none, or when the skill was changed by other means since.
+        """
+        for record in self.records(name):
+            done = self._undone(record)
+            self._forget(record.id)
+            if done:  # else the process was killed before it made the change
+                return record
+        of = f" of {name!r}" if name else ""
+        message = f"there is no change{of} to undo"
+        raise SkillError(message)
 
-    def folder(self, record: Record) -> Path:
-        """Return where a removed skill lies."""
-        return self._directory / f"{record.id}.folder"
+    def has_made(self, proposal: str) -> bool:
+        """Say whether the change of a proposal was made, and not only written down to be made.
 
-    def _file(self, record_id: str) -> Path:
-        return self._directory / f"{record_id}.json"
+        A process that is killed leaves the record without the change: then the file still is what
+        it was before, now or when the next change of it began.
+        """
+        found_later: dict[tuple[str, str], str] = {}
+        for record in self.records():
+            key = (record.place, record.file or DOCUMENT)
+            if record.proposal == proposal:
+                if record.kind == "removed":
+                    return self._kept(record, "folder").exists()
+                now = _digest_at(self.root / record.place / key[1])
+                return found_later.get(key, now) != record.before
+            found_later[key] = record.before
+        return False
 
-    def _listed(self) -> list[Path]:
-        return list(self._directory.glob("*.json")) if self._directory.is_dir() else []
+    def _undone(self, record: Record) -> bool:
+        """Undo a change; return False where it never happened."""
+        directory = self.root / record.place
+        self._refuse_links(directory / record.file)
+        folder = self._kept(record, "folder")
+        if record.kind == "removed":
+            if not folder.exists():
+                return False
+            if os.path.lexists(directory):
+                message = f"{record.place!r} is there again; delete that one first"
+                raise SkillError(message)
+            make_private(directory.parent)
+            folder.rename(directory)
+            return True
+        path = directory / (record.file or DOCUMENT)
+        now = _digest_at(path)
+        if now != record.after:
+            if now == record.before:
+                return False
+            message = f"{record.name!r} was changed by other means since; undo it by hand"
+            raise SkillError(message)
+        if record.kind == "made":
+            directory.rename(folder)
+            self._tidy(directory.parent)
+        else:
+            _set(path, self._kept(record, "before").read_bytes() if record.before else None)
+        return True
+
+    def _record(
+        self,
+        kind: Kind,
+        action: str,
+        name: str,
+        directory: Path,
+        origin: Origin,
+        file: str = "",
+        before: bytes | None = None,
+        after: bytes | None = None,
+    ) -> Record:
+        return Record(
+            id=f"{time.time_ns():020}-{os.getpid()}",  # sorts by time
+            kind=kind,
+            action=action,
+            name=name,
+            place=Path(os.path.relpath(directory, self.root)).as_posix(),
+            file=file,
+            before=digest_of(before),
+            after=digest_of(after),
+            at=round(time.time(), 3),
+            **asdict(origin),
+        )
+
+    @contextmanager
+    def _recorded(self, record: Record, before: bytes | None = None) -> Iterator[None]:
+        """Keep a record around its change, and drop it where the change fails."""
+        self._add(record, before)
+        try:
+            yield
+        except OSError:
+            self._forget(record.id)
+            raise
+
+    def _add(self, record: Record, before: bytes | None = None) -> None:
+        """Keep a record, and the bytes that its change replaces; durable when this returns."""
+        make_private(self._history)
+        self._prune()
+        if before is not None:
+            write_atomic(self._kept(record, "before"), before, mode=0o600)
+        try:
+            write_atomic(
+                self._kept(record, "json"), json.dumps(asdict(record)).encode(), mode=0o600
+            )
+        except OSError:
+            with suppress(OSError):
+                self._kept(record, "before").unlink()
+            raise
+
+    def _kept(self, record: Record, what: Literal["json", "before", "folder"]) -> Path:
+        """Return where the record lies, the bytes that were replaced, or the removed skill."""
+        return self._history / f"{record.id}.{what}"
 
     def _prune(self) -> None:
         """Drop the oldest records while there are too many or they hold too much."""
         sizes: dict[str, int] = {}
-        for path in self._directory.iterdir():
-            record_id = path.name.partition(".")[0]
-            if record_id:
+        for path in self._history.iterdir():
+            if record_id := path.name.partition(".")[0]:
                 sizes[record_id] = sizes.get(record_id, 0) + _size(path)
         total = 0
         for number, record_id in enumerate(sorted(sizes, reverse=True), 1):
@@ -105,15 +269,24 @@ class History:
                 self._forget(record_id)
 
     def _forget(self, record_id: str) -> None:
-        self._file(record_id).unlink(missing_ok=True)
-        (self._directory / f"{record_id}.before").unlink(missing_ok=True)
+        for kept in ("json", "before"):
+            (self._history / f"{record_id}.{kept}").unlink(missing_ok=True)
         # Another process may be dropping the same one.
-        shutil.rmtree(self._directory / f"{record_id}.folder", ignore_errors=True)
+        shutil.rmtree(self._history / f"{record_id}.folder", ignore_errors=True)
 
+    def _refuse_links(self, path: Path) -> None:
+        """Raise SkillError if a link on the way leads out of the home's skills."""
+        real, root = os.path.realpath(path), os.path.realpath(self.root)
+        if not real.startswith(root + os.sep):
+            message = f"{path.name!r} leads out of {str(self.root)!r} through a link; not touched"
+            raise SkillError(message)
 
-def new_id() -> str:
-    """Return an id that sorts by time."""
-    return f"{time.time_ns():020}-{os.getpid()}"
+    def _tidy(self, category: Path) -> None:
+        """Remove the folders of a category that have become empty."""
+        with suppress(OSError):  # it is not empty, or already gone
+            while category != self.root and self.root in category.parents:
+                category.rmdir()
+                category = category.parent
 
 
 def digest_of(data: bytes | None) -> str:
@@ -121,13 +294,21 @@ def digest_of(data: bytes | None) -> str:
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
-def _read(path: Path) -> Record | None:
+def _digest_at(path: Path) -> str:
+    return digest_of(read_regular(path) if path.exists() else None)
+
+
+def _set(path: Path, data: bytes | None) -> None:
+    """Write or remove a file, and the folders that this makes needed or empty."""
     try:
-        data: Any = json.loads(path.read_bytes())
-        record = Record(**data)
-    except (OSError, ValueError, TypeError):
-        return None
-    return record if record.id == path.stem else None
+        if data is None:
+            path.unlink()
+        else:
+            make_private(path.parent)
+            write_atomic(path, data, mode=None if path.exists() else 0o600)
+    finally:
+        with suppress(OSError):  # it is not empty
+            path.parent.rmdir()
 
 
 def _size(path: Path) -> int:

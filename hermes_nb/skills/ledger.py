@@ -12,7 +12,8 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,10 +68,14 @@ class Ledger:
     def entries(self) -> Mapping[str, Usage]:
         """Return what is known, by skill name, reading the log again only when it changed."""
         with self._lock:
-            stamp = self._now_stamp()
-            if self._path is not None and stamp != self._stamp:
-                self._entries = _folded(_lines(self._path))
-                self._stamp = stamp
+            stamp: tuple[int, ...] = ()
+            if self._path is not None:
+                with suppress(OSError):
+                    status = self._path.stat()
+                    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                if stamp != self._stamp:
+                    self._entries = _folded(_lines(self._path), {})
+                    self._stamp = stamp
             return dict(self._entries)
 
     def of(self, name: str) -> Usage:
@@ -83,11 +88,8 @@ class Ledger:
         if origin and origin.session:
             line |= {"session": origin.session, "turn": origin.turn}
         if self._path is not None and self._path.parent.parent.is_dir():
-            try:
+            with suppress(OSError):  # a full disk or a read-only home costs the count, no more
                 self._append(self._path, line)
-            except OSError:  # a full disk or a read-only home costs the count, not the skill
-                pass
-            else:
                 return
         with self._lock:
             self._entries = _folded([line], self._entries)
@@ -95,26 +97,20 @@ class Ledger:
     @staticmethod
     def _append(path: Path, line: dict[str, Any]) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
         with locked(path):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(handle, data)
+                os.write(handle, _json(line))
                 size = os.fstat(handle).st_size
             finally:
                 os.close(handle)
             if size > FOLD_AT:
-                entries = _folded(_lines(path))
-                write_atomic(path, b"".join(map(_summary, entries.items())), mode=0o600)
+                entries = _folded(_lines(path), {}).items()
+                write_atomic(path, b"".join(_summary(*each) for each in entries), mode=0o600)
 
-    def _now_stamp(self) -> tuple[int, ...]:
-        if self._path is None:
-            return ()
-        try:
-            status = self._path.stat()
-        except OSError:
-            return ()
-        return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+def _json(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def _lines(path: Path) -> Iterable[dict[str, Any]]:
@@ -132,10 +128,8 @@ def _lines(path: Path) -> Iterable[dict[str, Any]]:
             yield line
 
 
-def _folded(
-    lines: Iterable[Mapping[str, Any]], start: Mapping[str, Usage] | None = None
-) -> dict[str, Usage]:
-    entries = dict(start or {})
+def _folded(lines: Iterable[Mapping[str, Any]], start: Mapping[str, Usage]) -> dict[str, Usage]:
+    entries = dict(start)
     for line in lines:
         name = line["skill"]
         entries[name] = _after(entries.get(name, _NEVER), line)
@@ -153,10 +147,8 @@ def _after(usage: Usage, line: Mapping[str, Any]) -> Usage:
             return replace(usage, patches=usage.patches + 1)
         case "made":
             return replace(usage, made=at, origin=_origin(line))
-        case "off" | "on" as switch:
-            return replace(usage, disabled=switch == "off")
-        case "gone":
-            return replace(usage, disabled=False)
+        case "off" | "on" | "gone" as event:
+            return replace(usage, disabled=event == "off")
         case "sum":
             return Usage(
                 views=int(_number(line.get("views"))),
@@ -171,21 +163,11 @@ def _after(usage: Usage, line: Mapping[str, Any]) -> Usage:
             return usage
 
 
-def _summary(entry: tuple[str, Usage]) -> bytes:
-    name, usage = entry
-    line = {
-        "skill": name,
-        "event": "sum",
-        "views": usage.views,
-        "uses": usage.uses,
-        "patches": usage.patches,
-        "last_used": usage.last_used,
-        "made": usage.made,
-        "session": usage.origin.session,
-        "turn": usage.origin.turn,
-        "disabled": usage.disabled,
-    }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+def _summary(name: str, usage: Usage) -> bytes:
+    known = asdict(usage)
+    origin = known.pop("origin")
+    del origin["proposal"]
+    return _json({"skill": name, "event": "sum", **known, **origin})
 
 
 def _origin(line: Mapping[str, Any]) -> Origin:

@@ -9,26 +9,52 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from hermes_nb.skills.catalogue import Catalogue
-from hermes_nb.skills.changing import Changer
-from hermes_nb.skills.checking import Change, Details
-from hermes_nb.skills.discovery import decoded, read_regular
+from hermes_nb.skills.cache import Cache
+from hermes_nb.skills.catalogue import GENERAL, Catalogue, Skill, Skipped, Surroundings, render
+from hermes_nb.skills.discovery import (
+    DOCUMENT,
+    STATE,
+    Root,
+    as_roots,
+    checked_path,
+    decoded,
+    is_code,
+    missing,
+    read_regular,
+)
 from hermes_nb.skills.document import SkillError, valid_category
-from hermes_nb.skills.examining import Accepts, Examiner
-from hermes_nb.skills.index import GENERAL, Surroundings, render
+from hermes_nb.skills.editing import Action, Change, Changer, Details, Outcome
+from hermes_nb.skills.history import Writer
 from hermes_nb.skills.ledger import Ledger, Origin, Usage
-from hermes_nb.skills.ranking import scores
-from hermes_nb.skills.roots import Root, as_roots
-from hermes_nb.skills.skill import Action, Outcome, Skill, Skipped, View
-from hermes_nb.skills.support import checked_path, is_code, missing, real_path
-from hermes_nb.skills.verdicts import Verdicts
-from hermes_nb.skills.writing import DOCUMENT, STATE, Writer
+from hermes_nb.skills.trust import Accepts, Examiner
 
 INDEX_BUDGET = 2_000
 """Tokens of the index in the system prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A skill's document or one of its files, as it may be shown.
+
+    `text` is "" for a binary file, of which `about` says what it is. `files` are the skill's
+    support files by path relative to `directory`; `marks` are for whoever reads the text.
+    """
+
+    skill: Skill
+    file: str
+    text: str
+    about: str = ""
+    files: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+
+    @property
+    def directory(self) -> Path:
+        """The skill's folder, for commands that run its scripts."""
+        return self.skill.directory
 
 
 class Library:
@@ -51,9 +77,10 @@ class Library:
         directory = Path(os.path.realpath(home.path)) if home else None
         state = directory / STATE if directory else None
         self._ledger = Ledger(state)
-        self._examiner = Examiner(Verdicts(state), accepts)
+        cache = Cache(state)
+        self._examiner = Examiner(cache, accepts)
         self._catalogue = Catalogue(
-            self.roots, ledger=self._ledger, examiner=self._examiner, state=state
+            self.roots, ledger=self._ledger, examiner=self._examiner, cache=cache
         )
         self._changer = Changer(
             self.roots,
@@ -80,8 +107,8 @@ class Library:
         snapshot = self._catalogue.snapshot()
         here = Surroundings(platform=platform, tools=tools, toolsets=toolsets)
         offered = [s for s in snapshot.skills.values() if s.enabled and not here.closed(s.gates)]
-        texts = snapshot.texts if query else {}
-        return render(offered, texts, budget_tokens=budget_tokens, query=query)
+        fitting = snapshot.scores(query) if query else {}
+        return render(offered, fitting, budget_tokens=budget_tokens)
 
     def list(
         self, category: str = "", query: str = "", *, all_of_them: bool = False
@@ -101,7 +128,7 @@ class Library:
         ]
         if not query.strip():
             return sorted(skills, key=lambda skill: (skill.category, skill.name))
-        fitting: Mapping[str, float] = scores(snapshot.texts, query)
+        fitting = snapshot.scores(query)
         lower = query.strip().lower()
         literal = {s.name for s in skills if lower in s.name or lower in s.description.lower()}
         matching = [s for s in skills if s.name in fitting or s.name in literal]
@@ -117,9 +144,13 @@ class Library:
         if not (skill.enabled or not counted):
             message = f"skill {skill.name!r} is switched off; only the user can switch it on"
             raise SkillError(message)
-        files, marks = self._examiner.support(skill)
+        try:
+            files, marks = self._examiner.support(skill.root, skill.directory)
+        except SkillError as error:
+            message = f"skill {skill.name!r} is refused, {error}"
+            raise SkillError(message) from error
         relative = DOCUMENT if file in (None, "", DOCUMENT) else checked_path(str(file))
-        path = skill.file if relative == DOCUMENT else real_path(skill.directory, relative)
+        path = skill.where(relative)
         try:
             data = read_regular(path)
         except FileNotFoundError as error:
@@ -202,7 +233,7 @@ class Library:
         except SkillError:
             return "", f"{relative} is binary, {len(data):,} bytes; it lies at {path}"
         code = relative != DOCUMENT and is_code(relative)
-        verdict = self._examiner.judged(skill.root, path, text, digest="", code=code)
+        verdict = self._examiner.judged(skill.root, path, text, code=code)
         if verdict.level == "dangerous":
             message = f"{relative} of skill {skill.name!r} is refused: {verdict.why}"
             raise SkillError(message)

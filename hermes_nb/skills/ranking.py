@@ -35,11 +35,12 @@ class Text:
     length: int
 
 
+@lru_cache(maxsize=5_000)
 def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
     """Return the terms of a skill."""
     terms: Counter[str] = Counter(stems(description))
-    for field, weight in ((" ".join(tags), 2), (name, 3)) if tags else ((name, 3),):
-        for term in stems(field):
+    for field_, weight in ((" ".join(tags), 2), (name, 3)):
+        for term in stems(field_):
             terms[term] += weight
     return Text(terms, sum(terms.values()))
 
@@ -47,14 +48,6 @@ def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
 def stems(text: str) -> list[str]:
     """Return the words of a text in lower case without endings; wide scripts as pairs of signs."""
     return [term for word in _WORD.findall(text.lower()) for term in _terms(word)]
-
-
-@lru_cache(maxsize=8_192)
-def _terms(word: str) -> tuple[str, ...]:
-    """Return what a word is found by; nothing for one that every text has."""
-    if not word.isascii() and _WIDE.search(word):
-        return tuple(word[n : n + 2] for n in range(max(1, len(word) - 1)))
-    return () if word in _STOP else (_stem(word),)
 
 
 def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
@@ -65,14 +58,13 @@ def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
     words = _meant(wanted, set().union(*(text.terms for text in texts.values())))
     matches = {key: _matched(text, words) for key, text in texts.items()}
     frequency = Counter(term for found in matches.values() for term in found)
-    mean = sum(text.length for text in texts.values()) / len(texts) or 1.0
+    total = len(texts)
+    rare = {term: math.log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in frequency.items()}
+    mean = sum(text.length for text in texts.values()) / total or 1.0
     result: dict[str, float] = {}
     for key, found in matches.items():
         norm = _K1 * (1 - _B + _B * texts[key].length / mean)
-        score = sum(
-            _idf(frequency[term], len(texts)) * count * (_K1 + 1) / (count + norm)
-            for term, count in found.items()
-        )
+        score = sum(rare[t] * count * (_K1 + 1) / (count + norm) for t, count in found.items())
         if score > 0:
             result[key] = score
     return result
@@ -99,6 +91,14 @@ def same_name(one: str, other: str) -> bool:
     return matcher.real_quick_ratio() >= close and matcher.ratio() >= close
 
 
+@lru_cache(maxsize=8_192)
+def _terms(word: str) -> tuple[str, ...]:
+    """Return what a word is found by; nothing for one that every text has."""
+    if not word.isascii() and _WIDE.search(word):
+        return tuple(word[n : n + 2] for n in range(max(1, len(word) - 1)))
+    return () if word in _STOP else (_stem(word),)
+
+
 def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
     """Return the terms that texts have for each term of a query: itself, those it begins."""
     found: dict[str, list[str]] = {}
@@ -113,17 +113,12 @@ def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
 def _matched(text: Text, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return the query's terms that a text has, with their weights; a beginning counts half."""
     found: dict[str, float] = {}
-    terms = text.terms
     for term, meant in words.items():
-        if exact := terms.get(term):
+        if exact := text.terms.get(term):
             found[term] = exact
-        elif partial := [terms[word] for word in meant if word in terms]:
+        elif partial := [text.terms[word] for word in meant if word in text.terms]:
             found[term] = max(partial) / 2
     return found
-
-
-def _idf(documents: int, total: int) -> float:
-    return math.log(1 + (total - documents + 0.5) / (documents + 0.5))
 
 
 def _stem(word: str) -> str:

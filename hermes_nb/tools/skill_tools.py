@@ -14,13 +14,11 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.visible import visible
-from hermes_nb.skills.checking import Details
-from hermes_nb.skills.document import DESCRIPTION_LIMIT
-from hermes_nb.skills.frontmatter import FrontmatterError, split
-from hermes_nb.skills.index import GENERAL
+from hermes_nb.skills.catalogue import GENERAL, Skill
+from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
+from hermes_nb.skills.editing import Details, Outcome
 from hermes_nb.skills.ledger import Origin
-from hermes_nb.skills.library import Library
-from hermes_nb.skills.skill import Outcome, Skill, View
+from hermes_nb.skills.library import Library, View
 from hermes_nb.tools.schema import tool
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
@@ -168,7 +166,7 @@ def _body(text: str) -> str:
     """Return a document without its frontmatter, of which the model has all it needs."""
     try:
         return split(text).body.strip("\n")
-    except FrontmatterError:  # what stood there may have been masked
+    except SkillError:  # what stood there may have been masked
         return text
 
 

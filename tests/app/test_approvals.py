@@ -328,7 +328,7 @@ from hermes_nb.learning.pending import Pending
 from hermes_nb.learning.proposals import MemoryWrite, SkillWrite
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
-from hermes_nb.skills.checking import Change
+from hermes_nb.skills.editing import Change
 from pathlib import Path
 queue = Pending(Path(sys.argv[1]))
 for n in range(int(sys.argv[2])):

@@ -21,8 +21,8 @@ import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.curation.history import Origin
+from hermes_nb.skills.discovery import STATE
 from hermes_nb.skills.ledger import Ledger
-from hermes_nb.skills.writing import STATE
 from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME

@@ -15,9 +15,9 @@ from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.trust import Trust
-from hermes_nb.skills.checking import Change
+from hermes_nb.skills.discovery import STATE
+from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Ledger
-from hermes_nb.skills.writing import STATE
 
 from tests.e2e.side import BOTH, skill
 from tests.loopback import Reply, chunk, event, stall, stream, text_chunks, tool_chunks

@@ -10,7 +10,7 @@ from hermes_nb.learning.pending import DAYS, MOST, NAME, REFUSED_DAYS, NotKept, 
 from hermes_nb.learning.proposals import MemoryWrite, SkillWrite, alike, from_json, to_json
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
-from hermes_nb.skills.checking import Change
+from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Origin as SkillOrigin
 from hypothesis import given
 from hypothesis import strategies as st

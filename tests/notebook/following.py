@@ -22,8 +22,8 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.cells.filedoc import FileDocument
 from hermes_nb.notebook.tools.kernel_tools import kernel_tools
 from hermes_nb.notebook.tools.notebook_tools import notebook_tools
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import Root
 from hermes_nb.tools.files import files
 from hermes_nb.tools.skill_tools import skills
 

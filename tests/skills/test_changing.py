@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.skills import history
-from hermes_nb.skills.checking import Change
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import DOCUMENT_LIMIT, SkillError, problems
+from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import Root
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.skills import discovery
-from hermes_nb.skills.discovery import FILE_LIMIT, Shelf
-from hermes_nb.skills.roots import Root
+from hermes_nb.skills.discovery import FILE_LIMIT, Root, Shelf
 
 from tests.skills.support import put, text
 

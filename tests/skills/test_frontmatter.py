@@ -4,9 +4,9 @@ import time
 
 import pytest
 import yaml
-from hermes_nb.skills.frontmatter import (
+from hermes_nb.skills.document import (
     FRONTMATTER_LIMIT,
-    FrontmatterError,
+    SkillError,
     plain_text,
     read_fields,
     split,
@@ -34,7 +34,7 @@ def test_without_a_closing_fence_it_ends_where_the_prose_begins():
     "text", ["", "# Title", "name: a\n---\n", "----\na: b\n----", " ---\na: b"]
 )
 def test_no_frontmatter_is_an_error(text):
-    with pytest.raises(FrontmatterError, match="does not begin"):
+    with pytest.raises(SkillError, match="does not begin"):
         split(text)
 
 
@@ -56,7 +56,7 @@ def test_no_frontmatter_is_an_error(text):
 )
 def test_what_people_write_is_understood(head, field, value):
     if value is None:
-        with pytest.raises(FrontmatterError, match="no valid YAML"):
+        with pytest.raises(SkillError, match="no valid YAML"):
             read_fields(head)
         return
     assert read_fields(head).fields[field] == value
@@ -65,7 +65,7 @@ def test_what_people_write_is_understood(head, field, value):
 def test_repairs_are_noted_and_can_be_switched_off():
     head = "d: Use when: asked"
     assert "quotes" in read_fields(head).notes[0]
-    with pytest.raises(FrontmatterError, match="line 2"):
+    with pytest.raises(SkillError, match="line 2"):
         read_fields(head, repair=False)
 
 
@@ -77,7 +77,7 @@ def test_a_field_that_is_there_twice_is_noted():
 
 @pytest.mark.parametrize("head", ["- a", "just text", "", "a: 1\n...\nb: 2"])
 def test_what_is_no_mapping_is_refused(head):
-    with pytest.raises(FrontmatterError):
+    with pytest.raises(SkillError):
         read_fields(head)
 
 
@@ -86,7 +86,7 @@ def test_what_is_no_mapping_is_refused(head):
 )
 def test_bombs_are_refused_quickly(head):
     started = time.process_time()
-    with pytest.raises(FrontmatterError):
+    with pytest.raises(SkillError):
         read_fields(head)
     assert time.process_time() - started < 1
 
@@ -101,7 +101,7 @@ def test_aliases_do_not_expand():
 
 
 def test_the_size_is_bounded():
-    with pytest.raises(FrontmatterError, match="longer than"):
+    with pytest.raises(SkillError, match="longer than"):
         read_fields("a: " + "x" * FRONTMATTER_LIMIT)
 
 
@@ -133,7 +133,7 @@ def test_any_text_is_read_or_refused(text):
     try:
         parts = split(f"---\n{text}")
         read = read_fields(parts.head)
-    except FrontmatterError:
+    except SkillError:
         return
     assert all(isinstance(key, str) for key in read.fields)
 

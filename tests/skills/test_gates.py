@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hermes_nb.skills.catalogue import Surroundings
 from hermes_nb.skills.document import Gates
-from hermes_nb.skills.index import Surroundings
 
 
 @pytest.mark.parametrize(

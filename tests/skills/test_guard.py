@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.safety.scanning.flows import flows
 from hermes_nb.safety.scanning.threats import threats
-from hermes_nb.skills.guard import examine
+from hermes_nb.skills.trust import examine
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
+from hermes_nb.skills.discovery import Root, as_roots, standard_roots
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.guard import examine
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import Root, as_roots, standard_roots
+from hermes_nb.skills.trust import examine
 
 from tests.skills.support import put, text
 
@@ -140,26 +140,6 @@ def test_a_suspicious_description_does_not_reach_the_prompt(library, place):
     assert "do not tell" not in library.index()
 
 
-def test_verdicts_outlive_the_process(roots, place, monkeypatch):
-    for n in range(25):
-        put(place["home"], f"s-{n}")
-    Library(roots).index()
-    monkeypatch.setattr("hermes_nb.skills.verdicts.examine", None)
-    assert Library(roots).index().count("- s-") == 25
-
-
-def test_damaged_verdicts_are_made_again(roots, place):
-    for n in range(25):
-        put(place["home"], f"s-{n}")
-    put(place["home"], "helper", HARM)
-    Library(roots).index()
-    cache = place["home"] / ".hermes_nb" / "verdicts.json"
-    for damage in (b"", b"[1]", b"{", b'{"rules": 1}', b"[" * 100_000):
-        cache.write_bytes(damage)
-        assert Library(roots).index().count("- s-") == 25
-        assert "helper" not in Library(roots).index()
-
-
 def test_list_by_category_and_query(library, place):
     put(place["home"], "draw-charts", category="data/plots")
     put(place["home"], "clean-tables", text("clean-tables", "Tidies up columns."), category="data")
@@ -288,16 +268,6 @@ def test_changes_by_others_are_seen_at_once(library, place):
         library.view("draw")
 
 
-def test_a_view_reads_no_other_skill(library, place, monkeypatch):
-    for n in range(30):
-        put(place["home"], f"s-{n}")
-    library.index()
-    time.sleep(0.15)
-    library.index()
-    monkeypatch.setattr("hermes_nb.skills.discovery.Shelf.look", None)
-    assert library.view("s-7").text == text("s-7")
-
-
 def test_threads_may_share_a_library(library, place):
     for n in range(20):
         put(place["home"], f"s-{n}")
@@ -404,7 +374,7 @@ def test_no_neighbour_excuses_an_order(library, place, neighbour):
 def test_one_bad_skill_among_many_hides_no_other(library, place, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "hermes_nb.skills.verdicts.examine", lambda *a, **k: calls.append(a) or examine(*a, **k)
+        "hermes_nb.skills.trust.examine", lambda *a, **k: calls.append(a) or examine(*a, **k)
     )
     many(place, 400)
     put(place["home"], "bad", text("bad", ORDER))
@@ -412,14 +382,6 @@ def test_one_bad_skill_among_many_hides_no_other(library, place, monkeypatch):
     assert index.count("\n- s-") == 400
     assert "previous" not in index
     assert len(calls) < 100
-
-
-def test_terms_are_worked_out_when_somebody_searches(library, place, monkeypatch):
-    put(place["home"], "draw")
-    monkeypatch.setattr("hermes_nb.skills.catalogue.text_of", None)
-    assert "- draw:" in library.index()
-    monkeypatch.undo()
-    assert [skill.name for skill in library.list(query="charts")] == ["draw"]
 
 
 def test_everything_that_is_made_is_the_owners_alone(library, place):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 TEXTS = {
-    "plot-csv": text_of("plot-csv", "Plots tables from CSV files.", ["charts"]),
+    "plot-csv": text_of("plot-csv", "Plots tables from CSV files.", ("charts",)),
     "write-mail": text_of("write-mail", "Writes letters; attaches files."),
     "日本語": text_of("nihongo", "表計算のグラフを描く"),
 }

@@ -19,8 +19,8 @@ from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
+from hermes_nb.skills.catalogue import Skill
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.skill import Skill
 
 LISTED = 1_500
 """Characters of each thing in the list; on its own it is shown whole."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.index import GENERAL
-from hermes_nb.skills.skill import Skill, Skipped
 
 FROM = {
     "workdir": "project",

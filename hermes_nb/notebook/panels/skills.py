@@ -26,8 +26,9 @@ from hermes_nb.notebook.panels.style import (
 from hermes_nb.notebook.panels.tab import Place
 from hermes_nb.notebook.panels.waiting import Queue, Waiting
 from hermes_nb.safety.visible import visible
+from hermes_nb.skills.catalogue import Skill, Skipped
 from hermes_nb.skills.discovery import decoded, read_regular
-from hermes_nb.skills.skill import Outcome, Skill, Skipped
+from hermes_nb.skills.editing import Outcome
 
 EVERY = "every category"
 

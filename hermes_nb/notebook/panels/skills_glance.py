@@ -16,10 +16,9 @@ from itertools import islice
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.panels.shelves import FROM
 from hermes_nb.notebook.panels.style import dim, group, shown, tag, two
-from hermes_nb.skills.discovery import decoded, read_regular
+from hermes_nb.skills.catalogue import GENERAL
+from hermes_nb.skills.discovery import Root, decoded, read_regular
 from hermes_nb.skills.document import SkillError, read_document
-from hermes_nb.skills.index import GENERAL
-from hermes_nb.skills.roots import Root
 
 ENTRIES = 5_000
 """Entries of a folder that are looked at; `discovery.FOLDERS` of a root are read in the end."""
@@ -52,7 +51,7 @@ def glimpses(roots: Sequence[Root], count: int) -> list[Glimpse]:
             continue
         try:
             text, _ = decoded(read_regular(os.path.join(path, "SKILL.md")))  # noqa: PTH118
-            document = read_document(text, folder=folder, whole=False)
+            document = read_document(text, folder=folder)
         except (OSError, SkillError):  # the library says what is wrong with it
             continue
         names.add(folder)

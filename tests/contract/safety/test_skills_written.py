@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from hermes_nb import safety
+from hermes_nb.skills.cache import edition
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import Root
-from hermes_nb.skills.verdicts import edition
 
 from tests.skills.support import put, text
 

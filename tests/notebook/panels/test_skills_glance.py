@@ -7,8 +7,8 @@ import time
 import pytest
 from hermes_nb.notebook.panels.parts import PAGE
 from hermes_nb.notebook.panels.skills_glance import drawn, glimpses
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.roots import Root
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,0 +1,362 @@
+"""What is thought of a skill: what is hidden or harmful in its texts, and what the user accepted.
+
+Two readings of every text: the injection scan for what would steer the agent, and rules on code for
+what would harm when the agent follows it. A heuristic that keeps known tricks out; what a skill's
+commands may do is decided again, when they run, by the guard in front of every tool. Verdicts are
+asked for as rarely as may be, and the user's word comes before them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from hermes_nb.core.text import one_line
+from hermes_nb.safety.language.rules import MARKS
+from hermes_nb.safety.reading.patterns import Late, deadline
+from hermes_nb.safety.scan import Finding, neutralised, scan
+from hermes_nb.safety.scanning.flows import flows
+from hermes_nb.safety.scanning.threats import PASSAGE, STRONG, Threat, piped, threats
+from hermes_nb.safety.visible import visible
+from hermes_nb.skills.cache import Cache
+from hermes_nb.skills.discovery import (
+    DOCUMENT,
+    FILE_LIMIT,
+    Found,
+    Root,
+    decoded,
+    is_code,
+    read_regular,
+    support_files,
+)
+from hermes_nb.skills.document import Document, SkillError, read_document
+
+Level = Literal["clean", "suspicious", "dangerous"]
+Accepts = Callable[[Path, str], bool]
+"""Says whether the user accepted a text at a path, however it looks."""
+UNFIT = "unnamed"
+"""The category of skills whose folders have names that are not fit to be shown."""
+_AT_ONCE = 64
+"""New documents that a process examines whole when it sees them, some 0.1 s. When more are new it
+examines `_OF_MANY`, and looks at what the index shows of the others; these are examined when they
+are loaded, or by a later process."""
+_OF_MANY = 12
+_SMALLEST = 40
+"""Texts that are examined together and not parted any further to find the bad one among them."""
+_BETWEEN = "\n\n---\n\n"
+"""Parts texts that are examined together: none can excuse what the next one says."""
+_OPENS = ("```", "~~~")
+"""What begins code, in which some things mean less; a text with it is examined by itself."""
+_EXAMINED = 4 * FILE_LIMIT
+"""Bytes of a skill's support files that are examined when it is loaded."""
+_REASONS = 4
+_GUIDES = {
+    "remote_code": 1.0,
+    "remote-code": 2.0,
+    "persistence": 2.5,
+    "privilege": 2.0,
+    "tampering": 1.0,
+    "destructive": 1.5,
+    "destruction": 2.0,
+    "cover-up": 2.0,
+    "secret_access": 2.0,
+    "secret-access": 2.0,
+}
+"""Up to which score commands of a category are what honest guides show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a text is. `text` is what may be loaded, neutralised where suspicious, "" if dangerous.
+
+    `reasons` name what was found, each with its passage, fit to be shown.
+    """
+
+    level: Level = "clean"
+    reasons: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reasons on one line."""
+        return "; ".join(self.reasons)
+
+
+Judged = tuple[Level, tuple[str, ...]]
+"""How bad a text is, and why."""
+_CLEAN: Judged = ("clean", ())
+
+
+def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> Verdict:
+    """Return the verdict on a skill's document or, with `code`, on one of its scripts.
+
+    What orders the agent is refused. A command that a guide shows is pointed out and left where it
+    stands: whether it runs is decided when it is to be run. `strict` is for sources nobody vouches
+    for: what would be marked in its words is refused.
+    """
+    scanned = scan(text, name=name, strict=strict)
+    harm = chain(threats(text, code=code, guide=True), flows(text, code=code))
+    found = _in_time(text, harm)
+    several: list[Finding | Threat] = [*scanned.findings, *found]
+    reasons = tuple(dict.fromkeys(map(_reason, several)))[:_REASONS]
+    meant = [each for each in scanned.findings if not _shown(text, each, code=code)]
+    blocked = scanned.verdict == "blocked" and sum(each.score for each in meant) >= MARKS
+    if blocked or _dangerous(found):
+        return Verdict(level="dangerous", reasons=reasons)
+    if several:
+        return Verdict(level="suspicious", reasons=reasons, text=neutralised(text, meant))
+    return Verdict(text=text)
+
+
+def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> Verdict:
+    """Return the verdict on a text that is to be written into a skill, in the place of `before`.
+
+    It is held to more than what others wrote: a download that goes into a shell or is evaluated is
+    refused, unless it stood there before.
+    """
+    known = {each.passage for each in _in_time(before, piped(before, code=code))}
+    now = _in_time(text, piped(text, code=code))
+    if found := [each for each in now if each.passage not in known]:
+        reasons = tuple(dict.fromkeys(map(_reason, found)))[:_REASONS]
+        return Verdict(level="dangerous", reasons=reasons)
+    return examine(text, name=name, code=code)
+
+
+class Examiner:
+    """Judges skills by the guard's verdicts, each asked for once, and by what the user accepted.
+
+    `judged` and `support` are safe between threads, the rest is for one after the other.
+    """
+
+    def __init__(self, cache: Cache, accepts: Accepts | None = None) -> None:
+        self._cache, self._accepts = cache, accepts
+        self._categories: dict[str, str] = {"": ""}
+        self._clean: dict[str, Found] = {}
+        self._looked_at: set[str] = set()
+        self._room = _AT_ONCE
+
+    def judged(
+        self, root: Root, file: Path, text: str, *, digest: str = "", code: bool = False
+    ) -> Verdict:
+        """Return the verdict on a text of a skill in `root`, the user's word included.
+
+        `digest` is the SHA-256 of its file, where it is known. A document of the working directory
+        is as good as dangerous until it was accepted.
+        """
+        if not root.examined:
+            return Verdict(text=text)
+        if root.source == "workdir" and file.name.lower() == DOCUMENT.lower():
+            if self._accepted(file, text):
+                return Verdict(text=text)
+            reason = "it comes with the working directory and is not trusted yet"
+            return Verdict(level="dangerous", reasons=(reason,))
+        name = visible(file.name)
+        level, reasons = self._level(text, digest, name, strict=root.strict, code=code)
+        if level == "clean" or self._accepted(file, text):
+            return Verdict(text=text)
+        if level == "dangerous":
+            self._clean.pop(str(file), None)
+            return Verdict(level=level, reasons=reasons)
+        return examine(text, name=name, strict=root.strict, code=code)
+
+    def support(self, root: Root, directory: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return a skill's support files, and the guard's marks on them.
+
+        Raises SkillError when one of them is dangerous: it may run without ever being read.
+        """
+        files = support_files(directory)
+        marks: list[str] = []
+        total = 0
+        for name in files if root.examined else ():
+            path = directory / name
+            try:
+                size = path.stat().st_size
+                total += size
+                if total > _EXAMINED or size > FILE_LIMIT:
+                    marks.append("it has more support files than were examined")
+                    break
+                text, _ = decoded(read_regular(path))
+            except OSError as error:
+                marks.append(f"{name} cannot be read: {error.strerror}")
+                continue
+            except SkillError:  # binary data is neither read nor run as it is
+                continue
+            verdict = self.judged(root, path, text, code=is_code(name))
+            if verdict.level == "dangerous":
+                message = f"{name} looks harmful: {verdict.why}"
+                raise SkillError(message)
+            marks += [f"{name}: {reason}" for reason in verdict.reasons]
+        return files, tuple(marks)
+
+    def level(self, found: Found) -> Judged:
+        """Return how bad a document is, without reading it again where that is known."""
+        root = found.root
+        if not root.examined or self._clean.get(found.path) is found:
+            return _CLEAN
+        if root.source == "workdir":
+            text, _ = decoded(read_regular(found.path))
+            verdict = self.judged(root, found.file, text)
+            return verdict.level, verdict.reasons
+        known = self._known(_key(found.digest))
+        if known is None and self._room <= 0:
+            known = self._glanced(found)
+        elif known is None or (known != _CLEAN and self._accepts):
+            self._room -= known is None
+            text, _ = decoded(read_regular(found.path))
+            known = self._level(text, found.digest, DOCUMENT)
+            if known != _CLEAN and self._accepted(found.file, text):
+                return _CLEAN
+        if known == _CLEAN and found.document is not None and found.document.notes:
+            known = self._glanced(found)
+        if known == _CLEAN:
+            self._clean[found.path] = found
+        return known
+
+    def neutral(self, found: Found, document: Document) -> str:
+        """Return the description of a suspicious skill, which the index shows, neutralised."""
+        try:
+            text, _ = decoded(read_regular(found.file))
+            verdict = self.judged(found.root, found.file, text, digest=found.digest)
+            return read_document(verdict.text, folder=found.folder).description
+        except (OSError, SkillError):  # what was neutralised can no longer be read
+            return f"a skill named {document.name}"
+
+    def category(self, found: Found, document: Document) -> str:
+        """Return what a skill is listed under: folders' names, unless they read like an order."""
+        category = found.category or document.category
+        known = self._categories.get(category)
+        if known is None:
+            level, _ = self._level(_said(category))
+            known = self._categories[category] = category if level == "clean" else UNFIT
+        return known
+
+    def glance(self, several: Sequence[Found]) -> None:
+        """Look at what the index shows of documents that are not examined now, all at once.
+
+        Of those that are not clean nothing is noted: each is examined by itself when it is asked
+        for, and so is one with code in it.
+        """
+        new = [
+            (found, found.document)
+            for found in several
+            if found.digest not in self._looked_at
+            and found.root.examined
+            and found.root.source != "workdir"
+            and found.document is not None
+            and self._known(_key(found.digest)) is None
+        ]
+        self._looked_at.update(found.digest for found, _ in new)
+        if len(new) <= self._room:
+            return
+        self._room = min(self._room, _OF_MANY)
+        named = {
+            _glance(found.digest, each.name): _listed(each)
+            for found, each in new[max(self._room, 0) :]
+        }
+        categories = {found.category or document.category for found, document in new}
+        for category in categories.difference(self._categories):
+            named[_key(_digest(_said(category)))] = _said(category)
+        self._take_in({key: t for key, t in named.items() if not any(o in t for o in _OPENS)})
+
+    def _take_in(self, named: Mapping[str, str]) -> None:
+        """Examine texts all at once, halves of them where one is not clean."""
+        pending = [[key for key in named if self._known(key) is None]]
+        while pending:
+            keys = pending.pop()
+            if keys and examine(_BETWEEN.join(map(named.__getitem__, keys))).level == "clean":
+                self._cache.put("verdicts", dict.fromkeys(keys, _CLEAN))
+            elif len(keys) > _SMALLEST:
+                half = len(keys) // 2
+                pending += [keys[:half], keys[half:]]
+
+    def _level(
+        self,
+        text: str,
+        digest: str = "",
+        name: str = "",
+        *,
+        strict: bool = False,
+        code: bool = False,
+    ) -> Judged:
+        key = _key(digest or _digest(text), strict=strict, code=code)
+        known = self._known(key)
+        if known is None:
+            verdict = examine(text, name=name, strict=strict, code=code)
+            known = (verdict.level, verdict.reasons)
+            self._cache.put("verdicts", {key: known})
+        return known
+
+    def _known(self, key: str) -> Judged | None:
+        match self._cache.get("verdicts", key):
+            case ["clean" | "suspicious" | "dangerous" as level, [*reasons]]:
+                return level, tuple(map(str, reasons))
+            case _:
+                return None
+
+    def _glanced(self, found: Found) -> Judged:
+        """Return how bad that is which the index shows: the name may be the folder's."""
+        document = found.document
+        if document is None or self._known(_glance(found.digest, document.name)):
+            return _CLEAN
+        level, reasons = self._level(_listed(document), name=DOCUMENT)
+        return ("dangerous", reasons) if level == "suspicious" else (level, reasons)
+
+    def _accepted(self, file: Path, text: str) -> bool:
+        return self._accepts is not None and self._accepts(file, text)
+
+
+def _in_time(text: str, found: Iterable[Threat]) -> list[Threat]:
+    """Return threats as they are found; a text that takes too long to read is one."""
+    try:
+        with deadline(len(text)):
+            return [*found]
+    except Late:
+        return [Threat("too_dense", "unread", STRONG, text[:PASSAGE])]
+
+
+def _shown(text: str, finding: Finding, *, code: bool) -> bool:
+    """Say whether a finding is a command in a guide's code, no worse than guides have."""
+    if finding.score > _GUIDES.get(finding.category, -1.0):
+        return False
+    line = text.rfind("\n", 0, finding.start) + 1
+    fenced = text.count("```", 0, line) % 2 == 1
+    return code or fenced or text.count("`", line, finding.start) % 2 == 1
+
+
+def _dangerous(found: Iterable[Threat]) -> bool:
+    """Say whether one strong or two different weak signs are there."""
+    weights: dict[str, int] = {}
+    for threat in found:
+        weights[threat.rule] = max(threat.weight, weights.get(threat.rule, 0))
+    return sum(weights.values()) >= STRONG
+
+
+def _reason(found: Finding | Threat) -> str:
+    return f"{found.category}: {visible(one_line(found.passage, 100))!r}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _key(digest: str, *, strict: bool = False, code: bool = False) -> str:
+    return f"{digest}{'s' if strict else ''}{'c' if code else ''}"
+
+
+def _glance(digest: str, name: str) -> str:
+    """Return the key of what the index shows; the name may be the folder's, not the document's."""
+    return f"{digest}g{name}"
+
+
+def _listed(document: Document) -> str:
+    """Return what the index shows of a document."""
+    return f"{document.name}\n\n{document.description}"
+
+
+def _said(category: str) -> str:
+    """Return what a category says to whoever reads the index."""
+    return visible(category).replace("/", "\n\n")
