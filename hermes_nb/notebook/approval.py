@@ -15,9 +15,9 @@ from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk
 from hermes_nb.notebook.bridge.frontend import FrontEnd
-from hermes_nb.notebook.cells.workbench import running_cell
 from hermes_nb.notebook.display.showing import can_draw, show
 from hermes_nb.notebook.display.view import can_ask, has_kernel
+from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.visible import visible

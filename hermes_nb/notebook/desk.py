@@ -16,13 +16,12 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.bridge.frontend import FrontEnd
 from hermes_nb.notebook.bridge.live import LiveDocument
-from hermes_nb.notebook.cells.below import Below
-from hermes_nb.notebook.cells.document import Cell, NotebookDocument
-from hermes_nb.notebook.cells.filedoc import FileDocument
-from hermes_nb.notebook.cells.kept import CellKeeper
-from hermes_nb.notebook.cells.outline import Seen, glance, outline
-from hermes_nb.notebook.cells.workbench import is_message, running_cell
 from hermes_nb.notebook.display.view import has_kernel
+from hermes_nb.notebook.document.document import Cell, FallbackDocument, NotebookDocument
+from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.document.known import Seen, is_message, running_cell
+from hermes_nb.notebook.document.outline import outline
+from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.identity import is_open, notebook_path
 
 OUTLINE = 4_000
@@ -80,7 +79,7 @@ class Desk:
         A page that is being reloaded is waited for; where it stays away the next best is returned.
         """
         document = await self._reach()
-        if isinstance(document, Below):
+        if isinstance(document, FallbackDocument):
             return document
         if self._keeper is None:
             self._keeper = CellKeeper(self.checkpoints, session=self._session, turn=self._turn)
@@ -96,7 +95,7 @@ class Desk:
             return "", ""
         try:
             document = await self._reach()
-            cells = [] if isinstance(document, Below) else await glance(document)
+            cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
         except ToolError:  # the turn goes on without it; the notebook tools will say why
             return "", ""
         before = _before(cells, running)
@@ -116,7 +115,7 @@ class Desk:
         """
         try:
             document = await self._reach()
-            cells = [] if isinstance(document, Below) else await document.cells()
+            cells = [] if isinstance(document, FallbackDocument) else await document.cells()
         except ToolError:
             return None
         for cell in reversed(_before(cells, running_cell(self._shell))):
@@ -143,7 +142,7 @@ class Desk:
         named = self._explicit()
         if named and not await in_thread(lambda: is_open(self.path)):
             return FileDocument(Path(self.path), keep=self._home() / "checkpoints")
-        return Below(self._shell)
+        return FallbackDocument(self._shell)
 
     async def _look_at(self, open_path: str) -> None:
         """Find the notebook's path anew; `open_path` is what its page says."""

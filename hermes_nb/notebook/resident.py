@@ -29,11 +29,11 @@ from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
-from hermes_nb.notebook.cells.document import NotebookDocument
 from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import View, can_ask, has_kernel
+from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.endings import Stopped, TurnFailed
 from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.input.options import TurnOptions

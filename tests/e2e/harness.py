@@ -45,7 +45,7 @@ MODEL = f"{NOW}.content.model.sharedModel"
 BRIDGE = """\
 import json, time
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.cells.document import CellConflict, source_hash
+from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.bridge.frontend import FrontEnd
 from hermes_nb.notebook.bridge.live import LiveDocument
 frontend = FrontEnd(get_ipython())

@@ -216,7 +216,7 @@ def test_a_sketch_brings_the_kinds_of_outputs_and_nothing_of_them(open_notebook)
         "await show('cell3', error)"
     )
     lines = notebook.kernel(
-        "from hermes_nb.notebook.cells.outline import outline\n"
+        "from hermes_nb.notebook.document.outline import outline\n"
         "cells = await document.sketch()\n"
         "assert len(str(cells)) < 4000\n"
         "print(outline(cells))"

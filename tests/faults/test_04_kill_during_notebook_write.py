@@ -14,7 +14,7 @@ from tests.faults.stores import KILLS, run_python
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.file import FileDocument
 
 async def edit():
     document = FileDocument(Path(sys.argv[1]), keep=Path(sys.argv[2]))

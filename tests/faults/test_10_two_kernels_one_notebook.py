@@ -11,7 +11,7 @@ AGENT = """
 from pathlib import Path
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 async def document(): return FileDocument(Path({path!r}))
 tools = notebook_tools(ip, document)

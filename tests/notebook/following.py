@@ -19,7 +19,7 @@ from hermes_nb.core.events import TurnEnded
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.tools.kernel_tools import kernel_tools
 from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 from hermes_nb.skills.discovery import Root
@@ -28,7 +28,7 @@ from hermes_nb.tools.files import files
 from hermes_nb.tools.skill_tools import skills
 
 from tests.conftest import take_turn
-from tests.notebook.cells.test_filedoc import notebook, valid, written
+from tests.notebook.document.test_file import notebook, valid, written
 
 ROOT = Path(__file__).parents[2]
 Steps = Generator["ToolCall | str", str, None]

@@ -13,10 +13,10 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 
-from tests.notebook.cells.test_filedoc import OLD, code, notebook, text, written
+from tests.notebook.document.test_file import OLD, code, notebook, text, written
 from tests.patience import STOPS_WITHIN
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
@@ -193,7 +193,7 @@ def test_a_cancellation_kills_the_kernel_and_its_children(use, tmp_path):
 RUN = """
 from pathlib import Path
 from hermes_nb.notebook.running.clean_run import clean_run
-from hermes_nb.notebook.cells.ipynb import read_notebook
+from hermes_nb.notebook.document.ipynb import read_notebook
 async def go(name):
     path = Path(name)
     with path.open("rb") as file:

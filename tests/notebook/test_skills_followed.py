@@ -11,7 +11,7 @@ from hermes_nb.models.scripted import call
 from IPython.core.pylabtools import select_figure_formats
 from matplotlib_inline.backend_inline import configure_inline_support
 
-from tests.notebook.cells.test_filedoc import code, text
+from tests.notebook.document.test_file import code, text
 from tests.notebook.following import ROOT, World
 
 LOAD = 'import pandas as pd\npenguins = pd.read_csv("penguins.csv")'

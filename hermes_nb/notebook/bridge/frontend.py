@@ -22,8 +22,8 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.bridge.channel import Channel, Info
 from hermes_nb.notebook.bridge.older import comms_heard
 from hermes_nb.notebook.bridge.rollcall import Heard, RollCall
-from hermes_nb.notebook.cells.document import CellConflict
 from hermes_nb.notebook.display.view import can_ask, has_kernel
+from hermes_nb.notebook.document.document import CellConflict
 
 PROTOCOL = 2
 """The same number as in labextension/static/remoteEntry.js; raised when a message changes."""

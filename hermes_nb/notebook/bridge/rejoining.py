@@ -18,10 +18,10 @@ from typing import Any
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.bridge.channel import Info
 from hermes_nb.notebook.bridge.frontend import FrontEnd
-from hermes_nb.notebook.cells.workbench import running_cell
 from hermes_nb.notebook.display.drawings import MOST, is_drawing
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript
 from hermes_nb.notebook.display.view import STILL_RUNNING, bundle, can_ask, has_kernel
+from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.values.kinds import Foreign
 
 logger = logging.getLogger(__name__)

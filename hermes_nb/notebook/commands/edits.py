@@ -15,11 +15,10 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.notebook.cells.document import Cell, NotebookDocument
-from hermes_nb.notebook.cells.kept import KeptDocument
-from hermes_nb.notebook.cells.restore import DocumentRestorer
-from hermes_nb.notebook.cells.workbench import is_message
 from hermes_nb.notebook.display.showing import show
+from hermes_nb.notebook.document.document import Cell, NotebookDocument
+from hermes_nb.notebook.document.known import is_message
+from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
 from hermes_nb.notebook.failed import FailedCell, last_error
 from hermes_nb.notebook.input.interpolate import literal
 from hermes_nb.notebook.resident import Resident

@@ -20,7 +20,7 @@ from typing import Any
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.cells.outputs import render
+from hermes_nb.notebook.document.outputs import render
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.visible import visible
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from hermes_nb.notebook.cells.outputs import strip_ansi
+from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.lazy import ours
 from hermes_nb.notebook.running.collector import Collector, Output

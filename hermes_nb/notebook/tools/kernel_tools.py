@@ -14,9 +14,9 @@ from hermes_nb.core.messages import Origin
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolset
-from hermes_nb.notebook.cells.gists import telling
-from hermes_nb.notebook.cells.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.display.drawings import show_drawings
+from hermes_nb.notebook.document.known import telling
+from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.running.kernel import Execution, execute
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.notebook.values.variables import (

@@ -14,12 +14,18 @@ from typing import Any
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
-from hermes_nb.notebook.cells import gists
-from hermes_nb.notebook.cells.document import Cell, CellType
-from hermes_nb.notebook.cells.finding import brief_id, find, named, short_ids
-from hermes_nb.notebook.cells.outline import Seen, glance, outline
-from hermes_nb.notebook.cells.selecting import rendered, selected, title_of, with_outputs
-from hermes_nb.notebook.cells.workbench import Open, Workbench, first_words
+from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, named, short_ids
+from hermes_nb.notebook.document.known import (
+    KnownCells,
+    Open,
+    Seen,
+    editing,
+    first_words,
+    moving,
+    reading,
+    telling,
+)
+from hermes_nb.notebook.document.outline import outline, rendered, selected, title_of, with_outputs
 from hermes_nb.notebook.tools.run_tools import run_tools
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.tools.schema import tool
@@ -43,7 +49,7 @@ def notebook_tools(
     whoever else shows cells to the agent. `path()` is the notebook's own file, "" if unknown, and
     `root()` the directory below which other notebooks may be run.
     """
-    bench = Workbench(
+    bench = KnownCells(
         shell=shell,
         open=document,
         turn_mark=turn_mark,
@@ -54,12 +60,12 @@ def notebook_tools(
     return Toolset(make(bench) for make in makers) + run_tools(bench, path=path, root=root)
 
 
-def _outline(bench: Workbench) -> Tool:
+def _outline(bench: KnownCells) -> Tool:
     @tool(toolset=TOOLSET)
     async def notebook_outline() -> str:
         """List the cells, a line each, and what changed since you looked."""
         document = await bench.open()
-        cells = await glance(document)
+        cells = await document.sketch()
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
         bench.seen.look(document.way, cells)
         return f"{document.way}, {len(cells)} cells:\n{text}"
@@ -67,9 +73,9 @@ def _outline(bench: Workbench) -> Tool:
     return notebook_outline
 
 
-def _read(bench: Workbench) -> Tool:
+def _read(bench: KnownCells) -> Tool:
     def gist(arguments: Arguments) -> str:
-        return gists.reading(arguments, bench.named)
+        return reading(arguments, bench.named)
 
     @tool(toolset=TOOLSET, describe=gist)
     async def read_cells(  # noqa: D417 - a schema says nothing that is plain
@@ -95,9 +101,9 @@ def _read(bench: Workbench) -> Tool:
     return read_cells
 
 
-def _insert(bench: Workbench) -> Tool:
+def _insert(bench: KnownCells) -> Tool:
     def gist(arguments: Arguments) -> str:
-        return gists.telling(str(arguments.get("source", "")))
+        return telling(str(arguments.get("source", "")))
 
     async def preview(arguments: Arguments) -> str:
         kind = arguments.get("type", "code")
@@ -128,14 +134,14 @@ def _insert(bench: Workbench) -> Tool:
     return replace(insert_cell, preview=preview)
 
 
-def _edit(bench: Workbench) -> Tool:
+def _edit(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         _, (cell,) = await bench.known([arguments["id"]])
         new = _edited(cell, arguments.get("old"), arguments["new"])
         return f"{title_of(cell)}\n{_diff(cell.source, new)}"
 
     def gist(arguments: Arguments) -> str:
-        return gists.editing(arguments, bench.named)
+        return editing(arguments, bench.named)
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
     async def edit_cell(id: str, new: str, old: str | None = None) -> str:  # noqa: A002, D417
@@ -153,7 +159,7 @@ def _edit(bench: Workbench) -> Tool:
     return replace(edit_cell, preview=preview)
 
 
-def _delete(bench: Workbench) -> Tool:
+def _delete(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         _, (cell,) = await bench.known([arguments["id"]])
         return f"{title_of(cell)}\n{_diff(cell.source, '')}"
@@ -173,7 +179,7 @@ def _delete(bench: Workbench) -> Tool:
     return replace(delete_cell, preview=preview)
 
 
-def _move(bench: Workbench) -> Tool:
+def _move(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         _, cells = await bench.cells()
         after = arguments.get("after")
@@ -181,7 +187,7 @@ def _move(bench: Workbench) -> Tool:
         return f"move {named(find(cells, arguments['id']))} {place}"
 
     def gist(arguments: Arguments) -> str:
-        return gists.moving(arguments, bench.named)
+        return moving(arguments, bench.named)
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
     async def move_cell(id: str, after: str | None = None) -> str:  # noqa: A002, D417

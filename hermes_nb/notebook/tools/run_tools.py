@@ -18,13 +18,11 @@ from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Origin, least_trusted
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
-from hermes_nb.notebook.cells.document import Cell, NotebookDocument
-from hermes_nb.notebook.cells.finding import brief_id
-from hermes_nb.notebook.cells.gists import several
-from hermes_nb.notebook.cells.ipynb import read_notebook
-from hermes_nb.notebook.cells.outputs import IMAGES, last_line, render
-from hermes_nb.notebook.cells.selecting import TOTAL_LIMIT
-from hermes_nb.notebook.cells.workbench import Workbench, runnable
+from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
+from hermes_nb.notebook.document.ipynb import read_notebook
+from hermes_nb.notebook.document.known import KnownCells, runnable, several
+from hermes_nb.notebook.document.outline import TOTAL_LIMIT
+from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.running.clean_run import clean_run
 from hermes_nb.notebook.running.kernel import Execution, execute
 from hermes_nb.notebook.tools.kernel_tools import permitted
@@ -39,12 +37,12 @@ TIMEOUT = 600
 _LEAST = 2_000
 
 
-def run_tools(bench: Workbench, *, path: Callable[[], str], root: Callable[[], Path]) -> Toolset:
+def run_tools(bench: KnownCells, *, path: Callable[[], str], root: Callable[[], Path]) -> Toolset:
     """Return the tools that run; `path()` is the notebook's own file, `root()` the workspace."""
     return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, path, root)])
 
 
-def _run_cell(bench: Workbench) -> Tool:
+def _run_cell(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         return await _shown(bench, [arguments["id"]])
 
@@ -67,7 +65,7 @@ def _run_cell(bench: Workbench) -> Tool:
     return replace(run_cell, preview=preview)
 
 
-def _run_cells(bench: Workbench) -> Tool:
+def _run_cells(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         return await _shown(bench, arguments["ids"])
 
@@ -91,7 +89,7 @@ def _run_cells(bench: Workbench) -> Tool:
     return replace(run_cells, preview=preview)
 
 
-def _run_notebook(bench: Workbench, own: Callable[[], str], root: Callable[[], Path]) -> Tool:
+def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], Path]) -> Tool:
     def gist(arguments: Arguments) -> str:
         return visible(str(arguments.get("path", "")))
 
@@ -152,7 +150,7 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, A
     return target, name, bool(own) and target == Path(own).resolve(), document
 
 
-async def _as_shown(bench: Workbench) -> list[dict[str, Any]]:
+async def _as_shown(bench: KnownCells) -> list[dict[str, Any]]:
     """Return the cells of the notebook in hand, as they are now."""
     _, cells = await bench.cells()
     return [
@@ -161,7 +159,7 @@ async def _as_shown(bench: Workbench) -> list[dict[str, Any]]:
     ]
 
 
-async def _shown(bench: Workbench, ids: Sequence[str]) -> str:
+async def _shown(bench: KnownCells, ids: Sequence[str]) -> str:
     """Return the code that would run, whole."""
     _, cells = await bench.known(ids)
     sources = [runnable(bench.shell, cell).source for cell in cells]
@@ -170,7 +168,7 @@ async def _shown(bench: Workbench, ids: Sequence[str]) -> str:
 
 
 async def _run(
-    bench: Workbench, context: ToolContext, ids: Sequence[str], timeout: int
+    bench: KnownCells, context: ToolContext, ids: Sequence[str], timeout: int
 ) -> ToolOutput:
     """Run cells until one fails; raise ToolError with all that was shown if one did."""
     if timeout < 1:
@@ -224,7 +222,7 @@ async def _written(document: NotebookDocument, cell: Cell, execution: Execution)
 
 
 def _report(
-    bench: Workbench,
+    bench: KnownCells,
     document: NotebookDocument,
     cell: Cell,
     execution: Execution,

@@ -7,9 +7,8 @@ import time
 
 import pytest
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.cells.filedoc import FileDocument
-from hermes_nb.notebook.cells.ipynb import CELLS
-from hermes_nb.notebook.cells.outline import glance
+from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.document.ipynb import CELLS
 from hermes_nb.notebook.values.variables import describe, summaries
 
 
@@ -57,7 +56,7 @@ def test_too_many_cells_are_refused_in_bounded_time(tmp_path):
     document = _write(tmp_path / "a.ipynb", *map(_cell, range(CELLS + 1)))
     before = time.process_time()
     with pytest.raises(ToolError, match=f"more than {CELLS:,} cells.*run_python"):
-        asyncio.run(glance(document))
+        asyncio.run(document.sketch())
     assert time.process_time() - before < 8  # two seconds on an idle machine
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.cells.document import Cell, source_hash
 from hermes_nb.notebook.commands.edits import explain_prompt, fix_prompt
+from hermes_nb.notebook.document.document import Cell, source_hash
 from hermes_nb.notebook.input.interpolate import interpolate
 
 

@@ -15,15 +15,14 @@ from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.models.scripted import call
-from hermes_nb.notebook.cells.below import Below
-from hermes_nb.notebook.cells.document import CellConflict, source_hash
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.document import CellConflict, FallbackDocument, source_hash
+from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.wrap import asking
 
 from tests.conftest import every_call_has_one_result, take_turn
-from tests.notebook.cells.test_filedoc import STREAM, code, notebook, text, valid, written
+from tests.notebook.document.test_file import STREAM, code, notebook, text, valid, written
 from tests.patience import SOON
 
 pytestmark = pytest.mark.usefixtures("signals")
@@ -244,7 +243,7 @@ def test_below_says_which_way_was_taken(shell, mark):
     async def document():
         return below
 
-    below = Below(shell)
+    below = FallbackDocument(shell)
     shell.run_cell("x = 1", store_history=True)
     tools = notebook_tools(shell, document, turn_mark=lambda: mark)
 

@@ -29,7 +29,7 @@
     }
   }
 
-  // djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/cells/document.py
+  // djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/document/document.py
   const hash = text => {
     let h = 5381;
     for (let i = 0; i < text.length; i++) h = ((h * 33) ^ text.charCodeAt(i)) >>> 0;

@@ -1,107 +1,35 @@
-"""A notebook at a glance: one line a cell, sections by heading, what changed since the last look.
-
-Pure functions over cells, and `Seen`, the memory of what the agent has looked at.
-"""
+"""What of a notebook the model reads: a line a cell, or some cells with what they show."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
 
-from hermes_nb.core.text import one_line
-from hermes_nb.notebook.cells.document import Cell, NotebookDocument
-from hermes_nb.notebook.cells.finding import short_ids
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Image
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.tools import ToolOutput
+from hermes_nb.notebook.document.document import Cell, NotebookDocument, find, short_ids
+from hermes_nb.notebook.document.known import Changes, changes
+from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.safety.visible import visible
 
 LIMIT = 12_000
 """Characters of an outline: about 3,400 tokens, or 150 cells."""
+SOURCE_LIMIT = 12_000
+"""Characters shown of one cell's source."""
+TOTAL_LIMIT = 40_000
+"""Characters that one call shows, outputs included."""
 _WORDS = 70
+_LEAST = 1_000
+_ONE_BY_ONE = 4
 _GONE = 10
 _DEEPEST = 4
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*)")
+_RANGE = re.compile(r"\s*(\d+)\s*(?:(?:-|:|\.\.)\s*(\d+)\s*)?")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _PLOTS = ("image/", "application/vnd.plotly", "application/vnd.vega", "application/vnd.bokehjs")
-
-
-@runtime_checkable
-class Sketching(Protocol):
-    """A document that can tell the kinds of outputs without handing them over."""
-
-    async def sketch(self) -> list[Cell]:
-        """Return all the cells; of their outputs only types and MIME types are filled in."""
-        ...
-
-
-async def glance(document: NotebookDocument) -> list[Cell]:
-    """Return a notebook's cells as an outline needs them, with the kinds of outputs if possible."""
-    if isinstance(document, Sketching):
-        return await document.sketch()
-    return await document.cells()
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Ids of the cells that are new, edited and gone since the agent last looked."""
-
-    new: frozenset[str] = frozenset()
-    edited: frozenset[str] = frozenset()
-    deleted: tuple[str, ...] = ()
-
-    def mark(self, cell_id: str) -> str:
-        """Return `new`, `edited` or ""."""
-        return "new" if cell_id in self.new else "edited" if cell_id in self.edited else ""
-
-
-@dataclass(slots=True)
-class Seen:
-    """The sources that the agent knows, by notebook (its way) and cell id, as hashes."""
-
-    _hashes: dict[str, dict[str, str]] = field(default_factory=dict)
-    _whole: set[str] = field(default_factory=set)
-
-    def hashes(self, notebook: str) -> Mapping[str, str]:
-        """Return what is known of a notebook: cell id to hash."""
-        return self._hashes.get(notebook, {})
-
-    def look(self, notebook: str, cells: Iterable[Cell]) -> None:
-        """Note that the agent was shown all the cells there are."""
-        self._hashes[notebook] = {cell.id: cell.hash for cell in cells}
-        self._whole.add(notebook)
-
-    def learn(self, notebook: str, cells: Iterable[Cell]) -> None:
-        """Note that the agent was shown, or wrote, some cells."""
-        self._hashes.setdefault(notebook, {}).update({cell.id: cell.hash for cell in cells})
-
-    def forget(self, notebook: str, cell_id: str) -> None:
-        """Note that the agent removed a cell."""
-        self._hashes.get(notebook, {}).pop(cell_id, None)
-
-    def knows(self, notebook: str, cell: Cell) -> bool:
-        """Say whether the agent knows a cell as it is."""
-        return self.hashes(notebook).get(cell.id) == cell.hash
-
-    def changes(self, notebook: str, cells: Iterable[Cell]) -> Changes:
-        """Return what changed since the agent last looked; `cells` are all there are.
-
-        Before it looked at the whole notebook, a cell that it does not know need not be new.
-        """
-        found = changes(cells, self.hashes(notebook))
-        return found if notebook in self._whole else replace(found, new=frozenset())
-
-
-def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> Changes:
-    """Compare cells with the hashes of those that were seen; without any, nothing changed."""
-    if not seen:
-        return Changes()
-    now = {cell.id: cell.hash for cell in cells}
-    return Changes(
-        frozenset(name for name in now if name not in seen),
-        frozenset(name for name, mark in now.items() if seen.get(name, mark) != mark),
-        tuple(name for name in seen if name not in now),
-    )
 
 
 def outline(
@@ -222,3 +150,82 @@ def _fitting(lines: Sequence[str], room: int) -> int:
         if room < 0:
             return count
     return len(lines)
+
+
+def selected(
+    cells: Sequence[Cell], ids: Sequence[str] | None, span: str | None, title: str | None
+) -> list[Cell]:
+    """Return the cells that are meant, in the notebook's order; all of them if nothing is said.
+
+    Raises ToolError for what is not there.
+    """
+    if not (ids or span or title):
+        return list(cells)
+    chosen = {find(cells, each).index for each in ids or ()}
+    if span:
+        chosen |= _range(cells, span)
+    if title:
+        chosen |= {cell.index for cell in _section(cells, title)}
+    return [cell for cell in cells if cell.index in chosen]
+
+
+async def with_outputs(document: NotebookDocument, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with their outputs, where they have any."""
+    shown = [cell for cell in cells if cell.output_count]
+    if len(shown) <= _ONE_BY_ONE:
+        full = {cell.id: await document.get(cell.id) for cell in shown}
+    else:
+        full = {cell.id: cell for cell in await document.cells(outputs=True)}
+    return [full.get(cell.id, cell) for cell in cells]
+
+
+def rendered(cells: Sequence[Cell], names: Mapping[str, str], *, images: bool) -> ToolOutput:
+    """Return source and outputs of cells, each under a line that says which cell it is.
+
+    `names` has the shorter ids to say it with.
+    """
+    share = max(TOTAL_LIMIT // max(len(cells), 1), _LEAST)
+    texts: list[str] = []
+    pictures: list[Image] = []
+    for cell in cells:
+        room = IMAGES - len(pictures) if images else 0
+        output = render(cell.outputs or (), limit=share, images=room)
+        pictures += output.images
+        source = head_tail(cell.source, min(SOURCE_LIMIT, share))
+        texts.append(
+            "\n".join(filter(None, [title_of(cell, names[cell.id]), source, _shown(output.text)]))
+        )
+    text = "\n\n".join(texts)
+    return ToolOutput(head_tail(text, TOTAL_LIMIT) or "(no cells)", tuple(pictures))
+
+
+def title_of(cell: Cell, name: str = "") -> str:
+    """Return a line that names a cell, by its id if there is no shorter name."""
+    count = f" [{cell.execution_count}]" if cell.execution_count is not None else ""
+    return f"--- cell {cell.index} {name or cell.id} {cell.type}{count} ---"
+
+
+def _shown(text: str) -> str:
+    return f"--- shows ---\n{text}" if text else ""
+
+
+def _range(cells: Sequence[Cell], span: str) -> set[int]:
+    match = _RANGE.fullmatch(span)
+    if match is None:
+        message = f"{one_line(span)!r} is not a range; give indices as '3-7'"
+        raise ToolError(message)
+    first, last = int(match[1]), int(match[2] or match[1])
+    found = set(range(first, min(last, len(cells) - 1) + 1))
+    if not found:
+        message = f"no cells in the range {one_line(span)}; there are {len(cells)}, from 0 on"
+        raise ToolError(message)
+    return found
+
+
+def _section(cells: Sequence[Cell], title: str) -> list[Cell]:
+    if found := section(cells, title):
+        return found
+    titles = [name for cell in cells for _, name in headings(cell)]
+    listed = ", ".join(repr(one_line(name, 50)) for name in titles[:20]) or "none"
+    message = f"there is no heading with {one_line(title)!r} in it; the headings are: {listed}"
+    raise ToolError(message)

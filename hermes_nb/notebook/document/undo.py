@@ -1,23 +1,44 @@
-"""Putting a turn's cells back into a notebook that somebody may have edited since.
+"""A turn's edits of a notebook: saved as they happen, and taken back in one edited since.
+
+What is saved is the agent's part only. A cell is saved as it is at the moment the agent first
+touches it, and again if somebody else has written in it since the agent last did: undo goes back to
+that. Other people's edits elsewhere in the notebook are in neither state, so undo leaves them be.
 
 Cells are compared by id. What the turn did to a cell is taken back where the cell still is what the
-turn left; where it is not, it stays and is named. Cells that the turn did not touch are not looked
-at, and nothing is ever deleted that the turn did not insert.
+turn left; where it is not, it stays and is named. Nothing is ever deleted that the turn did not
+insert.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_nb.app.checkpoints.cells import CellJson, Cells
+from hermes_nb.app.checkpoints.checkpoints import Checkpoints
 from hermes_nb.app.checkpoints.undo import CellsRestored
+from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import canonical_json, one_line
-from hermes_nb.notebook.cells.document import Cell, NotebookDocument
-from hermes_nb.notebook.cells.finding import brief_id
+from hermes_nb.notebook.document.document import (
+    Cell,
+    Delete,
+    Edit,
+    Insert,
+    Move,
+    NotebookDocument,
+    Replace,
+    SetOutputs,
+    brief_id,
+)
 
+CUT_MARKS = ("hermes_clipped", "[... an output of ")
+"""What outputs carry that were too large to be read whole; such outputs cannot be put back."""
+
+CellStates = dict[str, dict[str, Any]]
+"""Cells as checkpoints keep them, by id and in order."""
 Open = Callable[[str], Awaitable[NotebookDocument]]
 
 
@@ -32,6 +53,155 @@ def cell_json(cell: Cell) -> dict[str, Any]:
         "outputs": outputs,
         "execution_count": cell.execution_count,
     }
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A notebook's cells in one turn: as they were, and as the agent left them."""
+
+    key: tuple[str, int]
+    before: CellStates
+    after: CellStates
+    touched: set[str] = field(default_factory=set)
+
+
+class CellKeeper:
+    """Keeps track of the agent's edits, notebook by notebook, for as long as a turn lasts.
+
+    `session` and `turn` say whose edits they are at the time.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, *, session: Callable[[], str], turn: Callable[[], int]
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._session = session
+        self._turn = turn
+        self._turns: dict[str, _Turn] = {}
+
+    def kept(self, document: NotebookDocument, key: str) -> KeptDocument:
+        """Return the document with every edit saved under `key`, its notebook's absolute path."""
+        return KeptDocument(document, self, key)
+
+    async def opened(self, document: NotebookDocument, name: str) -> _Turn:
+        """Return the notebook's state in this turn, begun now if this is its first edit."""
+        key = (self._session(), self._turn())
+        known = self._turns.get(name)
+        if known is None or known.key != key:
+            # Without outputs: those of cells that are never touched are not needed.
+            cells = {
+                cell.id: {**cell_json(cell), "outputs": None} for cell in await document.cells()
+            }
+            known = self._turns[name] = _Turn(key, cells, dict(cells))
+        return known
+
+    async def save(self, turn: _Turn, name: str) -> None:
+        """Save both states."""
+        session, number = turn.key
+        before, after = list(turn.before.values()), list(turn.after.values())
+        await in_thread(
+            lambda: self._checkpoints.save_cells(session, number, name, before, after),
+            name="hermes-checkpoint",
+        )
+
+
+class KeptDocument(NotebookDocument):
+    """A document whose edits can be undone; `inner` is the document itself."""
+
+    def __init__(self, inner: NotebookDocument, keeper: CellKeeper, key: str) -> None:
+        self.inner = inner
+        self.way = inner.way
+        self._keeper = keeper
+        self._key = key
+
+    async def cells(self, *, outputs: bool = False) -> list[Cell]:
+        """Return all the cells in order."""
+        return await self.inner.cells(outputs=outputs)
+
+    async def sketch(self) -> list[Cell]:
+        """Return the cells with the kinds of their outputs, if the document can."""
+        return await self.inner.sketch()
+
+    async def get(self, cell_id: str) -> Cell:
+        """Return a cell with its outputs."""
+        return await self.inner.get(cell_id)
+
+    async def save(self) -> None:
+        """Save what was changed, where that is not done anyway."""
+        await self.inner.save()
+
+    async def apply(self, edit: Edit) -> Cell | None:
+        """Make an edit, saved before as it is meant to be and afterwards as it is.
+
+        The id of a new cell is known only afterwards, so that is when it is noted.
+        """
+        turn = await self._keeper.opened(self.inner, self._key)
+        if not isinstance(edit, Insert):
+            await self._touch(turn, edit.id)
+        was = turn.after
+        if isinstance(edit, Replace):
+            turn.after = {**was, edit.id: {**was[edit.id], "source": edit.source}}
+        elif isinstance(edit, Delete):
+            turn.after = {name: cell for name, cell in was.items() if name != edit.id}
+        await self._keeper.save(turn, self._key)
+        try:
+            cell = await self.inner.apply(edit)
+        except ToolError:
+            if turn.after is not was:
+                turn.after = was
+                await self._keeper.save(turn, self._key)
+            raise
+        if cell is not None:
+            turn.after = await self._left(turn, edit, cell)
+            await self._keeper.save(turn, self._key)
+        return cell
+
+    async def _left(self, turn: _Turn, edit: Edit, cell: Cell) -> CellStates:
+        """Return the cells as an edit of this one left them."""
+        match edit:
+            case Insert():
+                turn.touched.add(cell.id)
+                after = turn.after | {cell.id: _whole(cell)}
+                return _in_place(after, cell.id, await self.inner.cells())
+            case Move():
+                return _in_place(turn.after, cell.id, await self.inner.cells())
+            case SetOutputs():
+                # As it is read back: a front end may put outputs in another way.
+                return turn.after | {cell.id: _whole(await self.inner.get(cell.id))}
+            case _:  # its outputs stay
+                return turn.after | {cell.id: {**turn.after[cell.id], "source": cell.source}}
+
+    async def _touch(self, turn: _Turn, cell_id: str) -> None:
+        """Note a cell as it is now, unless that is the agent's doing."""
+        cell = await self.inner.get(cell_id)
+        known = turn.after.get(cell_id)
+        if cell_id in turn.touched and known is not None and known["source"] == cell.source:
+            return
+        order = None if known is not None and cell_id in turn.before else await self.inner.cells()
+        turn.before[cell_id] = turn.after[cell_id] = _whole(cell)
+        if order is not None:  # somebody else inserted it, or made it theirs by writing in it
+            turn.before = _in_place(turn.before, cell_id, order)
+            turn.after = _in_place(turn.after, cell_id, order)
+        turn.touched.add(cell_id)
+
+
+def _whole(cell: Cell) -> dict[str, Any]:
+    """Return a cell as it is kept, without outputs that were not read whole."""
+    kept = cell_json(cell)
+    if any(mark in str(kept["outputs"]) for mark in CUT_MARKS):
+        kept["outputs"] = None
+    return kept
+
+
+def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellStates:
+    """Return the cells with one of them behind the nearest other that is above it in `order`."""
+    ids = [cell.id for cell in order]
+    above = ids[: ids.index(cell_id)] if cell_id in ids else ids
+    others = [name for name in cells if name != cell_id]
+    anchor = next((name for name in reversed(above) if name in cells and name != cell_id), None)
+    at = others.index(anchor) + 1 if anchor is not None else 0
+    others.insert(at, cell_id)
+    return {name: cells[name] for name in others}
 
 
 class DocumentRestorer:
@@ -49,7 +219,11 @@ class DocumentRestorer:
         await restoring.remove_inserted()
         await restoring.rewrite_edited()
         await restoring.put_in_place()
-        return restoring.result()
+        return CellsRestored(
+            done=tuple(restoring.done),
+            conflicts=tuple(restoring.conflicts),
+            renamed=restoring.renamed,
+        )
 
 
 class _Restoring:
@@ -69,15 +243,9 @@ class _Restoring:
         self._after = {str(cell["id"]): cell for cell in after}
         self._now = {cell.id: cell for cell in now}
         self._force = force
-        self._done: list[str] = []
-        self._conflicts: list[str] = []
-        self._renamed: dict[str, str] = {}
-
-    def result(self) -> CellsRestored:
-        """Return what was done."""
-        return CellsRestored(
-            done=tuple(self._done), conflicts=tuple(self._conflicts), renamed=self._renamed
-        )
+        self.done: list[str] = []
+        self.conflicts: list[str] = []
+        self.renamed: dict[str, str] = {}
 
     async def remove_inserted(self) -> None:
         """Delete the cells that the turn added, unless somebody has written in them."""
@@ -116,7 +284,7 @@ class _Restoring:
     async def _rewrite_outputs(self, was: CellJson, left: CellJson, now: Cell) -> None:
         old, new, present = (_outputs(each) for each in (was, left, cell_json(now)))
         if old is None and new is not None:
-            self._done.append(
+            self.done.append(
                 f"{_named(was)} keeps its outputs: the old ones were too large to save"
             )
         if old is None or new is None or old in (new, present):
@@ -162,10 +330,10 @@ class _Restoring:
         except ToolError as error:
             self._conflict(was, f"could not be brought back: {one_line(str(error), 200)}")
             return None
-        self._renamed[str(was["id"])] = cell.id
-        self._done.append(f"{_named(was)} brought back")
+        self.renamed[str(was["id"])] = cell.id
+        self.done.append(f"{_named(was)} brought back")
         if was["type"] == "code" and was["outputs"] is None:
-            self._done.append(f"{_named(was)} has lost its outputs, which were too large to save")
+            self.done.append(f"{_named(was)} has lost its outputs, which were too large to save")
         elif was["type"] == "code" and (was["outputs"] or was.get("execution_count")):
             change = self._document.set_outputs(
                 cell.id, was["outputs"], execution_count=was.get("execution_count")
@@ -181,11 +349,11 @@ class _Restoring:
             self._conflict(cell, f"could not be restored: {one_line(str(error), 200)}")
             return False
         if text:
-            self._done.append(f"{_named(cell)} {text}")
+            self.done.append(f"{_named(cell)} {text}")
         return True
 
     def _conflict(self, cell: CellJson, text: str) -> None:
-        self._conflicts.append(f"{_named(cell)} {text}")
+        self.conflicts.append(f"{_named(cell)} {text}")
 
 
 def _named(cell: CellJson) -> str:

@@ -15,8 +15,8 @@ import nbformat
 import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import TEMPORARY, locked
-from hermes_nb.notebook.cells.document import CellConflict, source_hash
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.document import CellConflict, source_hash
+from hermes_nb.notebook.document.file import FileDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,7 +147,7 @@ def test_a_truncated_notebook_says_where(path):
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
 def test_pieces_may_end_anywhere(path, piece, monkeypatch):
     expected = do(FileDocument(path).cells(outputs=True))
-    monkeypatch.setattr("hermes_nb.notebook.cells.scanning.PIECE", piece)
+    monkeypatch.setattr("hermes_nb.notebook.document.json_scanner.PIECE", piece)
     assert do(FileDocument(path).cells(outputs=True)) == expected
 
 
@@ -160,18 +160,18 @@ json_values = st.recursive(
 
 @given(st.lists(json_values), st.booleans(), st.integers(1, 9))
 def test_any_outputs_are_found_again(tmp_path_factory, values, ascii_only, piece):
-    from hermes_nb.notebook.cells import scanning
+    from hermes_nb.notebook.document import json_scanner
 
     path = tmp_path_factory.mktemp("any") / "n.ipynb"
     outputs = [{"output_type": "display_data", "data": {"a": v}, "metadata": {}} for v in values]
     data = json.dumps(notebook(code("x", "x", outputs)), ensure_ascii=ascii_only, indent=2)
     path.write_bytes(data.encode("utf-8", "surrogatepass"))
-    whole, scanning.PIECE = scanning.PIECE, piece
+    whole, json_scanner.PIECE = json_scanner.PIECE, piece
     try:
         assert do(FileDocument(path).get("x")).outputs == outputs
         assert do(FileDocument(path).cells())[0].output_count == len(values)
     finally:
-        scanning.PIECE = whole
+        json_scanner.PIECE = whole
 
 
 # old formats and ids
@@ -366,7 +366,7 @@ def test_a_link_stays(path, tmp_path):
 
 
 def test_a_lock_of_another_process_is_waited_for(path, tmp_path, monkeypatch):
-    monkeypatch.setattr("hermes_nb.notebook.cells.filedoc.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("hermes_nb.notebook.document.file.LOCK_SECONDS", 0.1)
     with locked(path):
         assert "locked by another process" in refused(FileDocument(path).insert("x"))
     do(FileDocument(path).insert("x"))
@@ -374,15 +374,15 @@ def test_a_lock_of_another_process_is_waited_for(path, tmp_path, monkeypatch):
 
 def test_what_does_not_know_the_lock_is_noticed(path, monkeypatch):
     """Somebody saves the notebook while an edit of it is being made ready."""
-    from hermes_nb.notebook.cells import filedoc
+    from hermes_nb.notebook.document import file
 
     def slow(notebook, data):
         path.write_bytes(theirs)
         return is_valid(notebook, data)
 
-    is_valid = filedoc.is_valid
+    is_valid = file.is_valid
     theirs = path.read_bytes().replace(b"a = 1", b"a = 9")
-    monkeypatch.setattr(filedoc, "is_valid", slow)
+    monkeypatch.setattr(file, "is_valid", slow)
     assert "changed by something else; try again" in refused(FileDocument(path).insert("x"))
     assert path.read_bytes() == theirs
 
@@ -439,7 +439,7 @@ def test_no_permission_is_said(open_path, path, mode):
 import asyncio, os, sys
 from pathlib import Path
 sys.modules["rfc3987_syntax"] = None  # as in conftest.py
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.file import FileDocument
 document = FileDocument(Path({str(path)!r}))
 asyncio.run(FileDocument(Path({str(spare)!r})).insert("x"))  # imports what nobody may not read
 os.setuid(65534)
@@ -462,7 +462,7 @@ import asyncio, json, os, random, signal, sys, time
 from pathlib import Path
 sys.modules["rfc3987_syntax"] = None  # as in conftest.py
 import nbformat
-from hermes_nb.notebook.cells.filedoc import FileDocument
+from hermes_nb.notebook.document.file import FileDocument
 
 path, keep, acknowledged = map(Path, sys.argv[1:])
 first = path.read_bytes()
@@ -524,9 +524,9 @@ with path.open("w") as file:
     for _ in range(100):
         file.write("y" * 1_000_000)
     file.write('"}}]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-from hermes_nb.notebook.cells.filedoc import FileDocument
-from hermes_nb.notebook.cells.outline import outline
-from hermes_nb.notebook.cells.outputs import render
+from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.document.outline import outline
+from hermes_nb.notebook.document.outputs import render
 asyncio.run(FileDocument(Path(sys.argv[2])).sketch())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 document = FileDocument(path)

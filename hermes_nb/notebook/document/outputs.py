@@ -6,27 +6,33 @@ half an escape sequence included.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import html
 import json
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hermes_nb.core.messages import Image
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import ToolOutput
-from hermes_nb.notebook.values.html import html_to_text
-from hermes_nb.notebook.values.pictures import picture
 
 LIMIT = 16_000
 """Characters of text that one cell's outputs may take: about 4,500 tokens."""
 IMAGES = 4
 """Pictures that one cell's outputs may add."""
 
+SIZE_LIMIT = 2_000_000
+"""Characters of base64: a bigger picture costs more than it tells, and some providers refuse it."""
+
 _MIN_REPEATS = 3
 _CONTEXT_FRAMES = 3
 _FRAME_LIMIT = 2_000
 _TRACEBACK_LIMIT = 200_000
 _HTML_LIMIT = 400_000
+_JPEG_HEAD = 65_536
 
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
@@ -37,10 +43,20 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _FRAME = re.compile(r"^[ \t]*(?:Cell |Input |File )\S", re.MULTILINE)
 _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_")
+_BLANK = re.compile(r"\s+")
 _PLACEHOLDER = re.compile(r"<[\w.]+(?: [^\n]*)?>\s*")
 
 _TEXTS = ("text/markdown", "text/plain", "text/latex", "text/html", "application/json")
 _PICTURES = ("image/png", "image/jpeg")
+
+_SILENT = frozenset({"script", "style", "head", "template", "svg", "noscript", "title", "textarea"})
+_LINES = frozenset(
+    "p div br li tr table ul ol pre section article h1 h2 h3 h4 h5 h6 blockquote hr dt dd caption"
+    " thead tbody".split()
+)
+_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,40})")
+
+_CLOSERS = {name: re.compile(f"</{name}", re.IGNORECASE) for name in _SILENT}
 
 
 def render(
@@ -257,3 +273,88 @@ def _rub_out(text: str) -> str:
         elif kept:
             kept.pop()
     return "".join(kept)
+
+
+def picture(mime: str, data: str, *, wanted: bool = True) -> tuple[str, Image | None]:
+    """Return a note such as `[image/png 640x480]`, and the picture unless it cannot be shown."""
+    data = _BLANK.sub("", data)
+    size = dimensions(mime, data)
+    if size is None:
+        return f"[{mime}, unreadable]", None
+    note = f"{mime} {size[0]}x{size[1]}"
+    if not wanted:
+        return f"[{note}, not shown]", None
+    if len(data) > SIZE_LIMIT:
+        return f"[{note}, too large to show: {len(data) * 3 // 4:,} bytes]", None
+    return f"[{note}]", Image(data, mime)
+
+
+def dimensions(mime: str, data: str) -> tuple[int, int] | None:
+    """Return width and height in pixels of a base64-encoded PNG or JPEG, None if it is neither."""
+    try:
+        head = base64.b64decode(data[: _JPEG_HEAD * 4 // 3 // 4 * 4], validate=True)
+        return _png(head) if mime == "image/png" else _jpeg(head)
+    except (binascii.Error, ValueError, struct.error, IndexError):
+        return None
+
+
+def _png(head: bytes) -> tuple[int, int] | None:
+    """PNG specification, 11.2.2: the header chunk comes first."""
+    if head[:8] != b"\x89PNG\r\n\x1a\n" or head[12:16] != b"IHDR":
+        return None
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def _jpeg(head: bytes) -> tuple[int, int] | None:
+    """ITU T.81, B.1.1: walk the segments to the first frame header."""
+    if head[:2] != b"\xff\xd8":
+        return None
+    at = 2
+    while head[at] == 0xFF:  # noqa: PLR2004
+        marker = head[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # noqa: PLR2004
+            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
+            return width, height
+        at += 2 + struct.unpack(">H", head[at + 2 : at + 4])[0]
+    return None
+
+
+def html_to_text(markup: str) -> str:
+    """Return the visible text of an HTML fragment; cells of a table row are joined by ` | `."""
+    text = html.unescape("".join(_pieces(markup)))
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(line.removesuffix(" |") for line in lines if line)
+
+
+def _pieces(markup: str) -> Iterator[str]:
+    """Yield text, with a newline or a bar for the tags that mean one."""
+    at = 0
+    while (start := markup.find("<", at)) >= 0:
+        yield markup[at:start].replace("\n", " ")
+        if markup.startswith("<!--", start):
+            at = _after(markup, "-->", start)
+            continue
+        tag = _TAG.match(markup, start)
+        if tag is None and not markup.startswith(("<!", "<?"), start):
+            yield "<"
+            at = start + 1
+            continue
+        at = _after(markup, ">", start)
+        if tag is None:
+            continue
+        name, closing = tag[1].lower(), markup[start + 1] == "/"
+        if name in _SILENT and not closing:
+            end = _CLOSERS[name].search(markup, at)
+            at = _after(markup, ">", end.end()) if end else len(markup)
+        elif name in _LINES:
+            yield "\n"
+        elif closing and name in ("td", "th"):
+            yield " | "
+    yield markup[at:].replace("\n", " ")
+
+
+def _after(text: str, mark: str, start: int) -> int:
+    """Return the index behind the next `mark`, or the text's end: each search is paid for once."""
+    found = text.find(mark, start)
+    return len(text) if found < 0 else found + len(mark)

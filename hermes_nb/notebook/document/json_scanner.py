@@ -1,7 +1,8 @@
 """JSON in a file, walked from value to value without holding more than a piece of it.
 
 A value that nobody wants is skipped at the speed of a regular expression, and where it stood is
-remembered: a span can be read, or copied to another file byte for byte, later.
+remembered: a span can be read, or copied to another file byte for byte, later. That is how hundreds
+of megabytes of outputs cost nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 PIECE = 1_000_000
-"""Bytes held at a time."""
+"""Bytes of a file that are held at a time."""
 LONGEST_KEY = 100_000
 
-_SPACE = re.compile(rb"[ \t\r\n]*")
-_SCALAR = re.compile(rb"[-+.\w]*")
 # Possessive throughout: nothing is tried twice, so it is linear and its stack does not grow.
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_SCALAR = re.compile(rb"[-+.\w]*+")
 _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _FLAT = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 
@@ -43,38 +44,22 @@ class Span(NamedTuple):
 
 
 class Scanner:
-    """A cursor on the values of a JSON file; every method raises `Malformed`.
-
-    A byte order mark at the beginning is passed over.
-    """
+    """A cursor on the values of a JSON file, from `start` on; every method raises `Malformed`."""
 
     def __init__(self, file: BinaryIO, start: int = 0) -> None:
-        self._file = file
+        self.file = file
         self._buffer = b""
         self._base = start
         self._at = 0
-        if start == 0 and self._have(3) and self._buffer.startswith(b"\xef\xbb\xbf"):
-            self._at = 3
 
     @property
     def offset(self) -> int:
         """How many bytes of the file lie behind."""
         return self._base + self._at
 
-    def at(self, start: int) -> Scanner:
-        """Return another cursor on the same file."""
-        return Scanner(self._file, start)
-
     def peek(self) -> bytes:
         """Return the first byte of what comes next, b"" at the end of the file."""
-        while True:
-            match = _SPACE.match(self._buffer, self._at)
-            assert match is not None  # noqa: S101 - it matches nothing, too
-            self._at = match.end()
-            if self._at < len(self._buffer):
-                return self._buffer[self._at : self._at + 1]
-            if not self._more():
-                return b""
+        return self._pass(_SPACE)
 
     def members(self) -> Iterator[str]:
         """Yield the keys of an object; whoever asks passes over the value before the next."""
@@ -114,7 +99,9 @@ class Scanner:
         elif first in (b"{", b"["):
             self._nested()
         else:
-            self._scalar()
+            self._pass(_SCALAR)
+            if self.offset == start:
+                self._expected("a value")
         return Span(start, self.offset)
 
     def load(self, span: Span) -> Any:  # noqa: ANN401 - JSON
@@ -123,9 +110,8 @@ class Scanner:
         try:
             return json.loads(data.decode("utf-8", "surrogatepass"))
         except json.JSONDecodeError as error:
-            text = data.decode("utf-8", "surrogatepass")[: error.pos]
-            before = len(text.encode("utf-8", "surrogatepass"))
-            raise Malformed(error.msg, span.start + before) from error
+            before = error.doc[: error.pos].encode("utf-8", "surrogatepass")
+            raise Malformed(error.msg, span.start + len(before)) from error
         except UnicodeDecodeError as error:
             message = "text that is not UTF-8"
             raise Malformed(message, span.start + error.start) from error
@@ -141,42 +127,43 @@ class Scanner:
         start = span.start - self._base
         if start >= 0 and span.end - self._base <= len(self._buffer):
             return self._buffer[start : span.end - self._base]
-        self._file.seek(span.start)
-        return self._file.read(span.size)
+        self.file.seek(span.start)
+        return self.file.read(span.size)
 
-    def everything(self) -> bytes:
-        """Return all the bytes of the file."""
-        self._file.seek(0)
-        return self._file.read()
+    def begins(self, byte: bytes, message: str) -> None:
+        """Check what comes first."""
+        if self.peek() != byte:
+            raise Malformed(message, self.offset)
 
     def finish(self) -> None:
         """Check that nothing but white space is left."""
         if self.peek():
             self._expected("the end of the file")
 
-    def _string(self) -> None:
-        self._at += 1
+    def _pass(self, pattern: re.Pattern[bytes]) -> bytes:
+        """Pass over what a pattern matches, over pieces if need be; return the byte behind it."""
         while True:
-            match = _STRING.match(self._buffer, self._at)
+            match = pattern.match(self._buffer, self._at)
             assert match is not None  # noqa: S101 - it matches nothing, too
             self._at = match.end()
-            if self._buffer[self._at : self._at + 1] == b'"':
-                self._at += 1
-                return
-            if not self._more():  # half an escape sequence stays for the next piece
+            if self._at < len(self._buffer):
+                return self._buffer[self._at : self._at + 1]
+            if not self._more():
+                return b""
+
+    def _string(self) -> None:
+        self._at += 1
+        while (byte := self._pass(_STRING)) != b'"':
+            if not (byte and self._more()):  # half an escape sequence goes on in the next piece
                 self._ended("the end of a string")
+        self._at += 1
 
     def _nested(self) -> None:
         depth = 0
         while True:
-            match = _FLAT.match(self._buffer, self._at)
-            assert match is not None  # noqa: S101 - it matches nothing, too
-            self._at = match.end()
-            byte = self._buffer[self._at : self._at + 1]
+            byte = self._pass(_FLAT)
             if not byte:
-                if not self._more():
-                    self._ended("a closing bracket or brace")
-                continue
+                self._ended("a closing bracket or brace")
             if byte == b'"':  # it goes on beyond this piece
                 self._string()
                 continue
@@ -184,17 +171,6 @@ class Scanner:
             depth += 1 if byte in b"[{" else -1
             if depth == 0:
                 return
-
-    def _scalar(self) -> None:
-        start = self.offset
-        while True:
-            match = _SCALAR.match(self._buffer, self._at)
-            assert match is not None  # noqa: S101 - it matches nothing, too
-            self._at = match.end()
-            if self._at < len(self._buffer) or not self._more():
-                break
-        if self.offset == start:
-            self._expected("a value")
 
     def _take(self, byte: bytes, expected: str) -> None:
         if not self._takes(byte):
@@ -206,16 +182,10 @@ class Scanner:
         self._at += 1
         return True
 
-    def _have(self, count: int) -> bool:
-        while len(self._buffer) - self._at < count:
-            if not self._more():
-                return False
-        return True
-
     def _more(self) -> bool:
         """Read the next piece behind what is not used yet; say whether there was any."""
-        self._file.seek(self._base + len(self._buffer))  # there may be other cursors
-        piece = self._file.read(PIECE)
+        self.file.seek(self._base + len(self._buffer))  # there may be other cursors
+        piece = self.file.read(PIECE)
         self._base += self._at
         self._buffer = self._buffer[self._at :] + piece
         self._at = 0

@@ -9,16 +9,17 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hermes_nb.notebook.cells.outputs import (
+from hermes_nb.notebook.document.outputs import (
     clean,
     count_repeats,
+    dimensions,
     error_text,
+    html_to_text,
+    picture,
     render,
     settle_lines,
     strip_ansi,
 )
-from hermes_nb.notebook.values.html import html_to_text
-from hermes_nb.notebook.values.pictures import dimensions, picture
 from hypothesis import given
 from hypothesis import strategies as st
 

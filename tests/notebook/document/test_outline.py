@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.cells.below import Below
-from hermes_nb.notebook.cells.document import Cell, source_hash
-from hermes_nb.notebook.cells.finding import find, short_ids
-from hermes_nb.notebook.cells.outline import Changes, Seen, changes, headings, outline, section
+from hermes_nb.notebook.document.document import (
+    Cell,
+    FallbackDocument,
+    find,
+    short_ids,
+    source_hash,
+)
+from hermes_nb.notebook.document.known import Changes, Seen, changes
+from hermes_nb.notebook.document.outline import headings, outline, section
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,7 +179,7 @@ def test_below_offers_one_cell(shell):
 
     shell.run_cell("x = 1", store_history=True)
     shell.run_cell("%pwd -q", store_history=True)
-    below = Below(shell)
+    below = FallbackDocument(shell)
 
     async def story():
         assert [c.source for c in await below.cells()] == ["x = 1", "%pwd -q"]

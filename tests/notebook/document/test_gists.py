@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.notebook.cells.gists import editing, moving, reading, several, telling
+from hermes_nb.notebook.document.known import editing, moving, reading, several, telling
 from hypothesis import example, given
 from hypothesis import strategies as st
 

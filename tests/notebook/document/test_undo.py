@@ -12,11 +12,19 @@ import pytest
 from hermes_nb.app.checkpoints.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.notebook.cells.document import Cell, CellConflict, NotebookDocument, source_hash
-from hermes_nb.notebook.cells.kept import CellKeeper
-from hermes_nb.notebook.cells.outline import Sketching
-from hermes_nb.notebook.cells.restore import DocumentRestorer, _moved
 from hermes_nb.notebook.commands.edits import diff, undo
+from hermes_nb.notebook.document.document import (
+    Cell,
+    CellConflict,
+    Delete,
+    Insert,
+    Move,
+    NotebookDocument,
+    Replace,
+    SetOutputs,
+    source_hash,
+)
+from hermes_nb.notebook.document.undo import CellKeeper, DocumentRestorer, _moved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.utils.capture import capture_output
@@ -24,8 +32,8 @@ from IPython.utils.capture import capture_output
 S, KEY = "session", "/work/notebook.ipynb"
 
 
-class MemoryDocument:
-    """A `NotebookDocument` in memory: ids are given, hashes are checked, outputs stay."""
+class MemoryDocument(NotebookDocument):
+    """A notebook in memory: ids are given, hashes are checked, outputs stay."""
 
     way = "the notebook in memory"
 
@@ -69,35 +77,27 @@ class MemoryDocument:
         index = self._at(cell_id)
         return (await self.cells(outputs=True))[index]
 
-    async def insert(self, source, *, after=None, index=None, type="code", metadata=None):  # noqa: A002
-        where = len(self.held) if index is None else index
-        where = self._at(after) + 1 if after is not None else where
-        cell = self._new(source, type, metadata or {})
-        self.held.insert(where, cell)
-        return cell
-
-    async def replace(self, cell_id, source, *, seen):
-        index = self._at(cell_id, seen)
-        self.held[index] = replace(self.held[index], source=source, hash=source_hash(source))
+    async def apply(self, edit):
+        if isinstance(edit, Insert):
+            where = len(self.held) if edit.index is None else edit.index
+            where = self._at(edit.after) + 1 if edit.after is not None else where
+            self.held.insert(where, self._new(edit.source, edit.type, edit.metadata))
+            return self.held[where]
+        index = self._at(edit.id, getattr(edit, "seen", None))
+        cell = self.held[index]
+        match edit:
+            case Replace(_, source):
+                self.held[index] = replace(cell, source=source, hash=source_hash(source))
+            case Delete():
+                del self.held[index]
+                return None
+            case Move(_, after):
+                del self.held[index]
+                self.held.insert(0 if after is None else self._at(after) + 1, cell)
+                return cell
+            case SetOutputs(_, outputs, count):
+                self.held[index] = replace(cell, outputs=list(outputs), execution_count=count)
         return self.held[index]
-
-    async def delete(self, cell_id, *, seen):
-        del self.held[self._at(cell_id, seen)]
-
-    async def move(self, cell_id, *, after):
-        cell = self.held.pop(self._at(cell_id))
-        self.held.insert(0 if after is None else self._at(after) + 1, cell)
-        return cell
-
-    async def set_outputs(self, cell_id, outputs, *, execution_count=None):
-        index = self._at(cell_id)
-        self.held[index] = replace(
-            self.held[index], outputs=list(outputs), execution_count=execution_count
-        )
-        return self.held[index]
-
-    async def save(self):
-        pass
 
     @property
     def sources(self) -> list[str]:
@@ -279,23 +279,6 @@ def test_outputs_that_were_read_cut_are_not_written_back(story):
             " brought back",
             " has lost its outputs, which were too large to save",
         ]
-
-    asyncio.run(main())
-
-
-def test_a_kept_document_can_be_sketched_if_the_document_can(story):
-    class Sketched(MemoryDocument):
-        async def sketch(self):
-            return await self.cells(outputs=True)
-
-    async def main():
-        told = story("a")
-        assert not isinstance(told.agent(), Sketching)
-        told.document = Sketched("a")
-        agent = told.agent()
-        assert isinstance(agent, Sketching)
-        assert (await agent.sketch())[0].outputs == []
-        assert agent.way == told.document.way
 
     asyncio.run(main())
 

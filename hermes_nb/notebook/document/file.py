@@ -1,0 +1,273 @@
+"""A notebook that no front end has open, edited in its file.
+
+Every edit holds a lock, reads the file again, checks that the cell is what the caller saw, and
+replaces the file in one step; what was there before is kept. Whatever goes wrong, the file is the
+old one or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.document.document import (
+    Cell,
+    CellType,
+    Delete,
+    Edit,
+    Insert,
+    Move,
+    NotebookDocument,
+    Replace,
+    SetOutputs,
+    conflict,
+    no_such_cell,
+    source_hash,
+)
+from hermes_nb.notebook.document.ipynb import (
+    Notebook,
+    NotebookCell,
+    Stored,
+    read_notebook,
+    source_of,
+)
+from hermes_nb.notebook.values.mime import json_ready
+from hermes_nb.tools.textfile import open_regular
+from hermes_nb.tools.workspace import Workspace
+
+LOCK_SECONDS = 10.0
+"""How long an edit waits for another process's."""
+CHECKED = 32_000_000
+"""Bytes of a notebook that is validated with its outputs; of a larger one only the rest is, since
+validation needs all of it in memory."""
+_TYPES = ("code", "markdown", "raw")
+
+
+class FileDocument(NotebookDocument):
+    """A closed notebook's file.
+
+    `keep` is a directory for the version before the last edit (one of each notebook) and for the
+    lock; without it nothing is kept and the lock lies beside the notebook. All the work is done in
+    threads; one process's edits and other processes' exclude each other by the lock.
+    """
+
+    def __init__(self, path: Path, *, keep: Path | None = None) -> None:
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+        self.keep = keep
+        self.way = f"the file {self.path.name}"
+
+    async def cells(self, *, outputs: bool = False) -> list[Cell]:
+        """Return all the cells; reading outputs that were not asked for costs no memory."""
+        return cast("list[Cell]", await in_thread(lambda: self._cells(outputs=outputs)))
+
+    async def sketch(self) -> list[Cell]:
+        """Return the cells, of whose outputs only the kinds are kept: longer values are empty."""
+        found = await in_thread(lambda: self._cells(outputs=True, briefly=True))
+        return cast("list[Cell]", found)
+
+    async def get(self, cell_id: str) -> Cell:
+        """Return a cell with its outputs, of very large ones the beginnings."""
+
+        def get() -> Cell:
+            with self._opened() as notebook:
+                return _seen(notebook, _index(notebook, cell_id), outputs=True)
+
+        return cast("Cell", await in_thread(get))
+
+    async def apply(self, edit: Edit) -> Cell | None:
+        """Make an edit of the file as it is now; raise ToolError and leave it alone if not."""
+        return cast("Cell | None", await in_thread(lambda: self._apply(edit)))
+
+    def _cells(self, *, outputs: bool, briefly: bool = False) -> list[Cell]:
+        with self._opened() as notebook:
+            count = range(len(notebook.cells))
+            return [_seen(notebook, each, outputs=outputs, briefly=briefly) for each in count]
+
+    def _apply(self, edit: Edit) -> Cell | None:
+        space = Workspace(root=self.path.parent)
+        with space.explained(self.path):
+            if self.path.exists() and not os.access(self.path, os.W_OK):
+                message = f"{self.path.name!r} is write-protected; ask the user"
+                raise ToolError(message)
+            with locked(self._lock_path(), LOCK_SECONDS):
+                before = _version(self.path)
+                with self._opened(whole=True) as notebook:
+                    changed = _changed(notebook, edit)
+                    new = notebook.encode()
+                    if not is_valid(notebook, new) and self._was_valid():
+                        message = "the change would make the notebook invalid; nothing was written"
+                        raise ToolError(message)
+                    self._keep_previous(notebook)
+                # Not everybody knows the lock: the user's own program, git.
+                if _version(self.path) != before:
+                    message = (
+                        f"{self.path.name!r} has just been changed by something else; try again"
+                    )
+                    raise ToolError(message)
+                write_atomic(self.path, new)
+        return changed
+
+    def _was_valid(self) -> bool:
+        """Say whether the file follows the schema as it is; if not, that is no reason to refuse."""
+        with self._opened(whole=True) as notebook:
+            return is_valid(notebook, notebook.encode())
+
+    @contextmanager
+    def _opened(self, *, whole: bool = False) -> Iterator[Notebook]:
+        space = Workspace(root=self.path.parent)
+        with space.explained(self.path), open_regular(self.path) as file:
+            yield read_notebook(file, self.path.name, whole=whole)
+
+    def _lock_path(self) -> Path:
+        if self.keep is not None:
+            with suppress(OSError):  # a home that cannot be written must not stop the edit
+                make_private(self.keep)
+                if os.access(self.keep, os.W_OK):
+                    return self.keep / self._kept_name()
+        return Path(os.path.realpath(self.path))
+
+    def _keep_previous(self, notebook: Notebook) -> None:
+        """Keep the file's bytes; where that cannot be done, the edit is still worth making."""
+        if self.keep is not None:
+            with suppress(OSError):
+                file = notebook.scanner.file
+                file.seek(0)
+                write_atomic(self.keep / self._kept_name(), file.read(), mode=0o600)
+
+    def _kept_name(self) -> str:
+        real = os.path.realpath(self.path)
+        mark = hashlib.sha256(os.fsencode(real)).hexdigest()[:10]
+        return f"{Path(real).stem[:40]}-{mark}.ipynb"
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file does."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _changed(notebook: Notebook, edit: Edit) -> Cell | None:
+    """Make an edit in a notebook that was read; return the cell as it is now."""
+    cells = notebook.cells
+    if isinstance(edit, Insert):
+        index = len(cells) if edit.index is None else max(0, min(edit.index, len(cells)))
+        if edit.after is not None:
+            index = _index(notebook, edit.after) + 1
+        cells.insert(index, new_cell(edit, {cell["id"] for cell in cells}))
+        return _seen(notebook, index)
+    index = _index(notebook, edit.id)
+    if isinstance(edit, Replace | Delete):
+        now = _seen(notebook, index)
+        if now.hash != edit.seen:
+            raise conflict(now)
+    match edit:
+        case Replace():  # its outputs stay, as they do in a front end
+            cells[index]["source"] = edit.source.splitlines(keepends=True)
+        case Delete():
+            del cells[index]
+            return None
+        case Move():
+            cell = cells[index]
+            rest = [each for each in cells if each is not cell]
+            if edit.after != edit.id:
+                after = None if edit.after is None else cells[_index(notebook, edit.after)]
+                index = 0 if after is None else rest.index(after) + 1
+            cells[:] = [*rest[:index], cell, *rest[index:]]
+        case SetOutputs():
+            if (kind := cells[index]["cell_type"]) != "code":
+                message = f"cell {edit.id!r} is a {kind} cell; it has no outputs"
+                raise ToolError(message)
+            cells[index]["outputs"] = on_disk(edit.outputs)
+            cells[index]["execution_count"] = edit.execution_count
+    return _seen(notebook, index, outputs=isinstance(edit, SetOutputs))
+
+
+def _index(notebook: Notebook, cell_id: str) -> int:
+    for index, cell in enumerate(notebook.cells):
+        if cell["id"] == cell_id:
+            return index
+    count = range(len(notebook.cells))
+    raise no_such_cell(cell_id, [_seen(notebook, each) for each in count])
+
+
+def _seen(notebook: Notebook, index: int, *, outputs: bool = False, briefly: bool = False) -> Cell:
+    """Return a cell as callers see it."""
+    cell = notebook.cells[index]
+    source = source_of(cell)
+    kind = cell["cell_type"]
+    stored = cell.get("outputs", [])
+    return Cell(
+        index=index,
+        id=cell["id"],
+        type=cast("CellType", kind if kind in _TYPES else "raw"),
+        source=source,
+        hash=source_hash(source),
+        execution_count=cell.get("execution_count"),
+        output_count=stored.count if isinstance(stored, Stored) else len(stored),
+        outputs=notebook.outputs(cell, briefly=briefly) if outputs else None,
+        metadata=cell["metadata"],
+    )
+
+
+def new_cell(edit: Insert, used: Collection[str]) -> NotebookCell:
+    """Return a cell, its keys in nbformat's order, with an id that is not among the `used`."""
+    name = secrets.token_hex(4)
+    while name in used:
+        name = secrets.token_hex(4)
+    cell: NotebookCell = {"cell_type": edit.type}
+    if edit.type == "code":
+        cell["execution_count"] = None
+    cell |= {"id": name, "metadata": json_ready(edit.metadata)}
+    if edit.type == "code":
+        cell["outputs"] = []
+    return cell | {"source": edit.source.splitlines(keepends=True)}
+
+
+def on_disk(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return outputs as nbformat writes them, longer texts as lists of lines."""
+    import nbformat
+    from nbformat.v4.rwbase import split_lines
+
+    try:
+        plain = json.loads(json.dumps(list(outputs)))
+        cell = {"cell_type": "code", "source": "", "outputs": plain}
+        lines = split_lines(nbformat.from_dict({"cells": [cell]}))
+        nbformat.validate(
+            {**cell, "id": "x", "metadata": {}, "execution_count": None}, ref="code_cell", version=4
+        )
+    except (TypeError, ValueError, AttributeError, nbformat.ValidationError) as error:
+        message = f"these are not outputs of a notebook: {one_line(str(error), 200)}"
+        raise ToolError(message) from error
+    return [dict(output) for output in lines["cells"][0]["outputs"]]
+
+
+def is_valid(notebook: Notebook, data: bytes) -> bool:
+    """Say whether a notebook follows the schema, its outputs included unless they are too many."""
+    import nbformat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if len(data) <= CHECKED:
+                document = json.loads(data)
+            else:
+                cells = [
+                    {**cell, "outputs": []} if "outputs" in cell else cell
+                    for cell in notebook.cells
+                ]
+                document = {**notebook.document, "cells": cells}
+            nbformat.validate(document)
+        except (ValueError, nbformat.ValidationError):  # numbers too long for Python, too
+            return False
+    return True

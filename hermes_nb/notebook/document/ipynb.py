@@ -1,0 +1,374 @@
+"""A notebook's file as nbformat 4.5 in memory, its outputs left in the file until wanted.
+
+Reading never changes the file; older formats and wrong ids are put right in the copy. Writing
+copies the outputs that did not change byte for byte, NaN and odd escapes included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.document.json_scanner import PIECE, Malformed, Scanner, Span
+
+LOADED = 16_000_000
+"""Bytes of one cell's outputs that are read as they are; of more, the beginnings are."""
+SMALL = 2_000
+"""Bytes of a value that is never cut."""
+PART = 200_000
+"""Bytes kept of the beginning of a longer value."""
+CLIPPED = "hermes_clipped"
+"""The key that marks a cut output, as the bridge to a front end marks it; it cannot be written."""
+CELLS = 20_000
+"""Cells of a notebook that is read: about two seconds of a slow core."""
+
+_MAJOR, _MINOR = 4, 5
+_BRIEFS = 64
+_BRIEF = 400
+_LOOKED_AT = 4_096
+_MARK = b"\xef\xbb\xbf"
+_LISTS = {"": ("cells", "worksheets"), "worksheets": ("cells",), "cells": ("outputs",)}
+"""The lists that are walked item by item, by what they stand in."""
+_NO_BEGINNING = ("json", "png", "jpeg")  # nbformat 3's names; newer pictures are `image/…`
+
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INDENT = re.compile(r"\{\r?\n([ \t]+)\"")
+_PREFIX = re.compile(r'(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+')
+
+NotebookCell = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Outputs that are still in the file: where, and how many."""
+
+    span: Span
+    count: int
+
+
+@dataclass(slots=True)
+class Notebook:
+    """A notebook as nbformat 4.5; each cell's `outputs` is a list, or `Stored` in the file."""
+
+    document: dict[str, Any]
+    scanner: Scanner
+    indent: int | str | None = 1
+    final_newline: bool = True
+
+    @property
+    def cells(self) -> list[NotebookCell]:
+        """The cells in order; the list may be changed."""
+        cells: list[NotebookCell] = self.document["cells"]
+        return cells
+
+    def outputs(self, cell: NotebookCell, *, briefly: bool = False) -> list[dict[str, Any]]:
+        """Return a cell's outputs; of those over `LOADED` bytes the beginnings, and a note.
+
+        `briefly`, longer values are empty, and there are at most 64, and all the errors. Raises
+        ToolError for outputs that are no JSON.
+        """
+        stored = cell.get("outputs", [])
+        if not isinstance(stored, Stored):
+            return list(stored)
+        try:
+            if briefly:
+                return _briefs(self.scanner, stored.span)
+            return _loaded(self.scanner, stored.span, LOADED)
+        except Malformed as error:
+            message = (
+                f"outputs of cell {cell.get('id')!r} are damaged (byte {error.offset:,}): {error}"
+            )
+            raise ToolError(message) from error
+
+    def encode(self) -> bytes:
+        """Return the file's new bytes."""
+        mark = f"stored-{secrets.token_hex(8)}-"
+        places: dict[str, Span] = {}
+
+        def place(stored: object) -> str:
+            if not isinstance(stored, Stored):
+                message = f"{type(stored).__name__} in a notebook is not JSON"
+                raise TypeError(message)
+            name = f"{mark}{len(places)}"
+            places[name] = stored.span
+            return name
+
+        separators = (",", ": ") if self.indent is not None else None
+        text = json.dumps(
+            self.document,
+            ensure_ascii=False,
+            indent=self.indent,
+            separators=separators,
+            default=place,
+        )
+        # A lone surrogate can stand in JSON as an escape only.
+        text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        pieces = re.split(f'"({mark}[0-9]+)"', text + ("\n" if self.final_newline else ""))
+        return b"".join(
+            self.scanner.raw(places[piece]) if number % 2 else piece.encode()
+            for number, piece in enumerate(pieces)
+        )
+
+
+def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook:
+    """Return the notebook that a file holds; raise ToolError naming where it is damaged.
+
+    With `whole` it can be written again; without, large outputs of one in an old format are cut.
+    """
+    file.seek(0)
+    head = file.read(_LOOKED_AT)
+    begun = len(_MARK) if head.startswith(_MARK) else 0
+    scanner = Scanner(file, begun)
+    try:
+        scanner.begins(b"{", "a notebook begins with {")
+        document = _object(scanner, name)
+        scanner.finish()
+        document = _current(document, scanner, name, None if whole else LOADED)
+    except Malformed as error:
+        raise ToolError(_damage(file, name, error)) from error
+    _check(document, name)
+    _complete(document)
+    file.seek(max(0, file.seek(0, 2) - 1))
+    indent: int | str | None = None
+    if match := _INDENT.match(head[begun:].decode("utf-8", "replace").lstrip()):
+        indent = match[1] if "\t" in match[1] else len(match[1])
+    return Notebook(document, scanner, indent, file.read() == b"\n")
+
+
+def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Any]:
+    """Return an object of a notebook; of outputs only where they are."""
+    found: dict[str, Any] = {}
+    for key in scanner.members():
+        if key not in _LISTS.get(inside, ()) or scanner.peek() != b"[":
+            found[key] = scanner.load(scanner.skip())
+        elif key == "outputs":
+            start = scanner.offset
+            count = len([scanner.skip() for _ in scanner.items()])
+            found[key] = Stored(Span(start, scanner.offset), count)
+        else:
+            found[key] = []
+            for _ in scanner.items():
+                if len(found[key]) == CELLS:
+                    message = (
+                        f"{name!r} has more than {CELLS:,} cells, too many for the notebook tools; "
+                        "run_python can read it as JSON"
+                    )
+                    raise ToolError(message)
+                found[key].append(_object(scanner, name, key))
+    return found
+
+
+def _parts(walk: Scanner, part: Callable[[str], Any]) -> dict[str, Any]:
+    """Return an output whose values, and those of its MIME bundle, are what `part` makes."""
+    return {
+        key: {mime: part(mime) for mime in walk.members()}
+        if key == "data" and walk.peek() == b"{"
+        else part(key)
+        for key in walk.members()
+    }
+
+
+def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Any]]:
+    """Return outputs whose longer values are empty."""
+    walk = Scanner(scanner.file, span.start)
+
+    def part(name: str) -> Any:  # noqa: ANN401 - JSON
+        kind, value = walk.peek(), walk.skip()
+        if "/" in name or value.size > _BRIEF or kind == b"{":  # of a MIME type the name is enough
+            return {} if kind == b"{" else ""
+        return walk.load(value)
+
+    briefs: list[dict[str, Any]] = []
+    for _ in walk.items():
+        if walk.peek() != b"{":
+            walk.skip()
+            continue
+        brief = _parts(walk, part)
+        if len(briefs) < _BRIEFS or brief.get("output_type") in ("error", "pyerr"):
+            briefs.append(brief)
+    return briefs
+
+
+def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, Any]]:
+    """Return outputs; of those over `limit` bytes the first ones whole, then their beginnings."""
+    if limit is None or span.size <= limit:
+        return [output for output in scanner.load(span) if isinstance(output, dict)]
+    walk = Scanner(scanner.file, span.start)
+    outputs: list[dict[str, Any]] = []
+    left = limit // 2
+    for _ in walk.items():
+        kind = walk.peek()
+        output = walk.skip()
+        if kind != b"{":
+            continue
+        if output.size <= left:
+            left -= output.size
+            outputs.append(walk.load(output))
+        elif left >= SMALL:
+            left -= SMALL
+            outputs.append(_cut(Scanner(walk.file, output.start), output.size))
+    return outputs
+
+
+def _cut(walk: Scanner, size: int) -> dict[str, Any]:
+    """Return an output with its longer values cut and a note that says so; pictures go."""
+
+    def part(name: str) -> Any:  # noqa: ANN401 - JSON
+        kind, span = walk.peek(), walk.skip()
+        if span.size <= SMALL:
+            return walk.load(span)
+        if kind == b'"' and not name.startswith("image/") and name not in _NO_BEGINNING:
+            return _string_head(walk, span, PART)
+        return _list_head(Scanner(walk.file, span.start)) if kind == b"[" else None
+
+    def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in values.items() if value is not None}
+
+    output = {CLIPPED: size} | kept(_parts(walk, part))
+    note = f"\n[... an output of {size:,} bytes, cut ...]"
+    if isinstance(output.get("data"), dict):
+        output["data"] = data = kept(output["data"])
+        data["text/plain"] = "".join(data.get("text/plain") or "") + note
+    elif "text" in output:
+        output["text"] = "".join(output["text"]) + note
+    return output
+
+
+def _string_head(walk: Scanner, span: Span, room: int) -> str:
+    raw = walk.raw(Span(span.start + 1, min(span.end - 1, span.start + 1 + room)))
+    match = _PREFIX.match(raw.decode("utf-8", "ignore"))
+    return str(json.loads(f'"{match[0] if match else ""}"', strict=False))
+
+
+def _list_head(walk: Scanner) -> list[str]:
+    """Return the first strings of a list; lines are what outputs are cut into on disk."""
+    lines: list[str] = []
+    room = PART
+    for _ in walk.items():
+        kind = walk.peek()
+        span = walk.skip()
+        room -= span.size
+        if room < 0 or kind != b'"':
+            if not lines and kind == b'"':
+                lines.append(_string_head(walk, span, PART))
+            break
+        lines.append(walk.load(span))
+    return lines
+
+
+def _current(
+    document: dict[str, Any], scanner: Scanner, name: str, limit: int | None
+) -> dict[str, Any]:
+    """Return the notebook in format 4, converted if it is older, then without cell ids."""
+    major = document.get("nbformat")
+    if not isinstance(major, int):
+        message = f"{name!r} is JSON but not a notebook: it has no nbformat number"
+        raise ToolError(message)
+    if major > _MAJOR:
+        message = f"{name!r} has nbformat {major}, newer than the {_MAJOR} understood here"
+        raise ToolError(message)
+    if major == _MAJOR:
+        return document
+    import nbformat
+
+    text = json.dumps(document, default=lambda stored: _loaded(scanner, stored.span, limit))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            new = nbformat.reads(text, as_version=_MAJOR)
+    except Exception as error:  # whatever old converters raise on odd input
+        what = one_line(f"{type(error).__name__}: {error}", 200)
+        message = (
+            f"{name!r} is in the old nbformat {major} and cannot be "
+            f"converted ({what}); open it in JupyterLab and save it"
+        )
+        raise ToolError(message) from error
+    for cell in new["cells"]:
+        cell.pop("id", None)  # random: ours are the same in every read
+    return dict(new)
+
+
+def _check(document: Mapping[str, Any], name: str) -> None:
+    """Raise ToolError unless the parts have the types that everything here relies on."""
+    cells = document.get("cells")
+    if not isinstance(cells, list) or not isinstance(document.get("metadata", {}), dict):
+        message = f"{name!r} is not a notebook: it has no list of cells"
+        raise ToolError(message)
+    for index, cell in enumerate(cells):
+        source = cell.get("source", "")
+        lines = source if isinstance(source, list) else [source]
+        if not (
+            isinstance(cell.get("cell_type"), str)
+            and all(isinstance(line, str) for line in lines)
+            and isinstance(cell.get("metadata", {}), dict)
+            and isinstance(cell.get("outputs", []), list | Stored)
+        ):
+            message = f"cell {index} of {name!r} is damaged; open the notebook in JupyterLab"
+            raise ToolError(message)
+
+
+def _complete(document: dict[str, Any]) -> None:
+    """Add what nbformat 4.5 wants and earlier formats, or careless tools, left out.
+
+    A generated id depends on the cell's place and source alone, so that two reads agree.
+    """
+    minor = document.get("nbformat_minor")
+    document["nbformat_minor"] = max(minor, _MINOR) if isinstance(minor, int) else _MINOR
+    metadata = document.setdefault("metadata", {})
+    for key in ("orig_nbformat", "orig_nbformat_minor"):
+        metadata.pop(key, None)
+    cells: list[NotebookCell] = document["cells"]
+    used = {cell["id"] for cell in cells if _is_id(cell.get("id"))}
+    taken: set[str] = set()
+    for index, cell in enumerate(cells):
+        cell.setdefault("source", "")
+        cell.setdefault("metadata", {})
+        if cell["cell_type"] == "code":
+            cell.setdefault("outputs", [])
+            cell.setdefault("execution_count", None)
+        if not _is_id(cell.get("id")) or cell["id"] in taken:
+            cell["id"] = _generated(index, source_of(cell), used)
+        taken.add(cell["id"])
+        used.add(cell["id"])
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def _generated(index: int, source: str, used: Collection[str]) -> str:
+    attempt = 0
+    while True:
+        text = f"{attempt}:{index}:{source}".encode("utf-8", "surrogatepass")
+        name = hashlib.sha256(text).hexdigest()[:8]
+        if name not in used:
+            return name
+        attempt += 1
+
+
+def source_of(cell: Mapping[str, Any]) -> str:
+    """Return a cell's source as one string."""
+    source = cell.get("source", "")
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _damage(file: BinaryIO, name: str, error: Malformed) -> str:
+    """Say where a file is damaged, by line, and what can be done."""
+    file.seek(0)
+    lines, left = 1, error.offset
+    while left > 0 and (piece := file.read(min(left, PIECE))):
+        lines += piece.count(b"\n")
+        left -= len(piece)
+    return (
+        f"{name!r} is damaged at line {lines:,} (byte {error.offset:,}): {error}. It was not "
+        "touched; ask the user to restore it, for instance from .ipynb_checkpoints or git"
+    )
