@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hermes_nb.app.session import Equipment, Identity, Session
+from hermes_nb.agent.session import Equipment, Identity, Session
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore

@@ -58,8 +58,8 @@ def _bill() -> None:
 
 
 async def bill(shell) -> None:
-    from hermes_nb.app.filling import schema_tokens, shares
-    from hermes_nb.app.session import Identity, Session
+    from hermes_nb.agent.session import Identity, Session
+    from hermes_nb.agent.session_manager import schema_tokens, shares
     from hermes_nb.memory.sessions import SqliteStore
     from hermes_nb.models.scripted import ScriptedModel
     from hermes_nb.notebook.resident import Resident
@@ -155,8 +155,8 @@ def _generate(place: Path) -> None:
 
 def _build(place: Path) -> None:
     """Print the CPU of a first and of a later prompt, in ms."""
-    from hermes_nb.app.config import load_settings
-    from hermes_nb.app.knowledge import Knowledge
+    from hermes_nb.agent.config import load_settings
+    from hermes_nb.agent.prompt_sources import Knowledge
     from hermes_nb.core.tools import Tool, Toolset
     from hermes_nb.memory.sessions import SqliteStore
 

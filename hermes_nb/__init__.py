@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_nb.app.facade import Hermes, Turn
+    from hermes_nb.agent.api import Hermes, Turn
     from hermes_nb.notebook.magics import last_turn, use_model, use_tools
 
 __version__ = "0.1.0"
@@ -30,9 +30,9 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types are above
     if name in ("Hermes", "Turn"):
-        from hermes_nb.app import facade
+        from hermes_nb.agent import api
 
-        return getattr(facade, name)
+        return getattr(api, name)
     if name in ("last_turn", "use_model", "use_tools"):
         from hermes_nb.notebook import magics
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_nb.app.config import load_settings
+from hermes_nb.agent.config import load_settings
 from hermes_nb.cli.main import FAILED, OK
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import write_atomic

@@ -18,9 +18,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.models import embedded_notice
-from hermes_nb.app.opening import Opening
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.models import embedded_notice
+from hermes_nb.agent.runtime import Opening
 from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
 from hermes_nb.cli.sessions import found
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded

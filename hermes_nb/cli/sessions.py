@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hermes_nb.app.build import open_store
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.delegation import SOURCE as CHILD
-from hermes_nb.app.export import export as exported
+from hermes_nb.agent.build import open_store
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.session import CHILD
+from hermes_nb.agent.turn import export as exported
 from hermes_nb.cli.main import OK
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic

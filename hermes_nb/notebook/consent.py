@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.models import found_servers, told
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.models import found_servers, told
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.notebook.approval import ask_user
@@ -75,7 +75,7 @@ async def have_weights(
     Asks before anything is downloaded; where nobody can answer, `HERMES_NB_FETCH_WEIGHTS=1` is the
     yes. Raises `ConfigError`, with the ways out, when the answer is no.
     """
-    from hermes_nb.app.models import embedded_notice
+    from hermes_nb.agent.models import embedded_notice
 
     notice = embedded_notice(model)
     if notice is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints
+from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.bridge.frontend import FrontEnd

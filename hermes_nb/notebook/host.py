@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.equipment import Equipment
-from hermes_nb.app.session import Session
-from hermes_nb.app.turn import Turn
-from hermes_nb.app.workshop import Workshop
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.session import Equipment, Session
+from hermes_nb.agent.session_manager import Conversations
+from hermes_nb.agent.turn import Turn
 from hermes_nb.core.protocols import SessionStore, Variable
 from hermes_nb.models.cassette import Deck
 from hermes_nb.notebook.briefing import Briefing
-from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import View

@@ -30,7 +30,7 @@ from hermes_nb.notebook.lazy import MAGIC, other, ours
 from hermes_nb.notebook.values.kinds import Foreign
 
 if TYPE_CHECKING:
-    from hermes_nb.app.turn import Turn
+    from hermes_nb.agent.turn import Turn
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.models import EMBEDDED, build_auxiliary, build_model, is_embedded
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.models import EMBEDDED, build_auxiliary, build_model, is_embedded
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.models.cassette import Deck

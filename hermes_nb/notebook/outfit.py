@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.equipment import Equipment
-from hermes_nb.app.reviews import Reviews
-from hermes_nb.app.workshop import Workshop
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.reviews import Reviews
+from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.session import Equipment
 from hermes_nb.core.events import BackgroundEvent
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.notebook.models_in_use import ModelsInUse

@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.modes import CEILING, MODES, STARTED, within
+from hermes_nb.agent.config import CEILING, MODES, STARTED, load_settings, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.view import can_ask, has_kernel

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.app.equipment import Equipment, compose
-from hermes_nb.app.filling import schema_tokens, text_tokens
-from hermes_nb.app.models import build_model
-from hermes_nb.app.session import Identity, Session
+from hermes_nb.agent.models import build_model
+from hermes_nb.agent.session import Equipment, Identity, Session, compose
+from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Message, mend

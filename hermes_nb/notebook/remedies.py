@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hermes_nb.app.turn import Turn
+from hermes_nb.agent.turn import Turn
 from hermes_nb.safety.redact import redact
 
 OTHER = "`%hermes model NAME` goes on with another model"

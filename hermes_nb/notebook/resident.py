@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.app.build import open_store
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints
-from hermes_nb.app.config import Settings, load_settings
-from hermes_nb.app.equipment import Equipment
-from hermes_nb.app.jobs import Jobs
-from hermes_nb.app.knowledge import Knowledge
-from hermes_nb.app.models import build_deck
-from hermes_nb.app.reviews import Reviews
-from hermes_nb.app.session import Session
-from hermes_nb.app.turn import Turn
-from hermes_nb.app.workshop import Workshop
+from hermes_nb.agent.build import open_store
+from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.config import Settings, load_settings
+from hermes_nb.agent.jobs import Jobs
+from hermes_nb.agent.models import build_deck
+from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.reviews import Reviews
+from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.session import Equipment, Session
+from hermes_nb.agent.session_manager import Conversations
+from hermes_nb.agent.turn import Turn
 from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
@@ -29,7 +29,6 @@ from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.briefing import Briefing
-from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.desk import Desk
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import View, can_ask, has_kernel

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.models import embedded_notice
-from hermes_nb.app.session import Session
-from hermes_nb.app.turn import Turn, turn_of
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.models import embedded_notice
+from hermes_nb.agent.session import Session
+from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted

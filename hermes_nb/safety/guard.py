@@ -6,6 +6,8 @@ rest asks for exactly the profile that it would run in. What outlives the sessio
 files, start-up files, hooks) asks in every mode, and so does whatever could carry something out or
 plant something while text from outside is in the conversation. What the user answered with "always"
 holds for the very same thing with the same content, until the kernel ends.
+
+The guard of a child agent: as strict as its parent's, and with nobody to ask.
 """
 
 from __future__ import annotations
@@ -355,3 +357,33 @@ def _argument(name: str, value: object) -> str:
         return f"{name}: {text}"
     mark = "-" if name == "old" else "+"
     return f"{name}:\n" + "\n".join(f"{mark}{line}" for line in text.split("\n"))
+
+
+REPORT_IT = "a child agent cannot ask. Say in the report what should be run"
+
+
+class ChildGuard(Guard):
+    """What its parent would have to ask about is refused; what the user allowed before is not."""
+
+    __slots__ = ()
+
+    asks: ClassVar[bool] = False
+
+    @classmethod
+    def under(cls, parent: Guard) -> ChildGuard:
+        """Return the guard of a child that is begotten now."""
+        return cls(
+            parent.mode,
+            remembered=dict(parent.remembered),
+            required=parent.required,
+            sandboxed=parent.sandboxed,
+        )
+
+    def decide(
+        self, tool: Tool, arguments: Arguments, *, messages: Sequence[Message] = ()
+    ) -> Decision:
+        """Return the verdict on a call, which is never to ask."""
+        decision = super().decide(tool, arguments, messages=messages)
+        if decision.verdict != "ask":
+            return decision
+        return replace(decision, verdict="deny", why=f"{decision.why}, and {REPORT_IT}")

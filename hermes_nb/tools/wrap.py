@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,16 @@ from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
 from hermes_nb.core.text import head_tail
-from hermes_nb.core.tools import Arguments, Question, Run, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import (
+    Arguments,
+    Question,
+    Risk,
+    Run,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Toolset,
+)
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
@@ -258,3 +267,20 @@ class _Budget:
             granted = min(wanted, self._left)
             self._left -= granted
             return granted
+
+
+def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
+    """Return the tools so that those which write hold the lock while they run.
+
+    Several children change files one at a time, so that no change is lost; within one agent the
+    loop sees to that.
+    """
+
+    def hold(tool: Tool) -> Tool:
+        async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a tool's
+            async with lock:
+                return await invoke(tool, context, arguments)
+
+        return replace(tool, run=run) if tool.risk is Risk.WRITE else tool
+
+    return toolset.map(hold)

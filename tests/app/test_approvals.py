@@ -7,15 +7,14 @@ import random
 from pathlib import Path
 
 import pytest
-from hermes_nb.app.approvals import open_approvals
-from hermes_nb.app.build import open_store
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.reviews import Reviews
-from hermes_nb.app.session import Identity, Session
-from hermes_nb.app.workshop import Workshop
+from hermes_nb.agent.approvals import open_approvals
+from hermes_nb.agent.build import flush, open_store
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.reviews import Reviews
+from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.session import Identity, Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
-from hermes_nb.learning.flush import flush
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety.guard import Guard
 
@@ -295,7 +294,7 @@ def test_a_death_between_saving_and_noting_it_saves_once(world, monkeypatch, num
         if when == "before":
             patched.setattr(type(world.approvals), "_make", die)
         else:
-            patched.setattr("hermes_nb.learning.pending.Decision.done", die)
+            patched.setattr("hermes_nb.agent.proposals.Decision.done", die)
         with pytest.raises(Died):
             world.approvals.approve(number)
     (dead,) = [each for each in world.approvals.waiting() if each.begun]
@@ -315,7 +314,7 @@ def test_what_was_saved_by_a_dead_process_is_not_rejected_in_silence(world, monk
         raise Died
 
     with monkeypatch.context() as patched:
-        patched.setattr("hermes_nb.learning.pending.Decision.done", die)
+        patched.setattr("hermes_nb.agent.proposals.Decision.done", die)
         with pytest.raises(Died):
             world.approvals.approve(1)
     assert "undo takes it back" in world.approvals.reject(1).message
@@ -324,8 +323,8 @@ def test_what_was_saved_by_a_dead_process_is_not_rejected_in_silence(world, monk
 
 PROPOSER = """
 import sys
-from hermes_nb.learning.pending import Pending
-from hermes_nb.learning.proposals import MemoryWrite, SkillWrite
+from hermes_nb.agent.proposals import Pending
+from hermes_nb.agent.proposals import MemoryWrite, SkillWrite
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.skills.editing import Change
@@ -340,7 +339,7 @@ print("done")
 """
 APPROVER = """
 import sys
-from hermes_nb.app.approvals import open_approvals
+from hermes_nb.agent.approvals import open_approvals
 from hermes_nb.core.errors import ConfigError
 approvals = open_approvals(sys.argv[1])
 print("ready", flush=True)

@@ -6,9 +6,8 @@ import time
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.groups import SandboxSettings
-from hermes_nb.app.home import read_dotenv
+from hermes_nb.agent.config import SandboxSettings, load_settings
+from hermes_nb.agent.home import read_dotenv
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel
 

@@ -6,13 +6,12 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from hermes_nb.app.build import open_store
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.reviews import Reviews
-from hermes_nb.app.session import Identity, Session
-from hermes_nb.app.workshop import Workshop
+from hermes_nb.agent.build import open_store
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.reviews import Reviews, loaded_skills, review_prompt
+from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.session import Identity, Session
 from hermes_nb.core.messages import Message
-from hermes_nb.learning.prompts import loaded_skills, review_prompt
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety.guard import Guard
 

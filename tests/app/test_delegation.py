@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app import delegation
+from hermes_nb.agent import children
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import (
     ApprovalAsked,
@@ -214,7 +214,7 @@ def test_a_fault_of_ours_is_a_result_too(tmp_path, monkeypatch):
     def broken(_asked):
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(delegation, "_message", broken)
+    monkeypatch.setattr(children, "_message", broken)
     turn = ask(Family(call("delegate_task", goal="a"), "done"), tmp_path)
     assert reports(turn)[0]["error"] == "RuntimeError: no luck"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app.filling import shares
+from hermes_nb.agent.session_manager import shares
 from hermes_nb.models.profiles import EMBEDDED
 from hermes_nb.models.scripted import ScriptedModel
 

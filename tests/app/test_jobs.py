@@ -6,7 +6,7 @@ import contextlib
 import threading
 
 import pytest
-from hermes_nb.app.jobs import Jobs
+from hermes_nb.agent.jobs import Jobs
 
 
 def test_a_job_is_listed_for_as_long_as_it_runs():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hermes_nb.app.recorder import Recorder
-from hermes_nb.app.session import Equipment, Identity, Session
+from hermes_nb.agent.recorder import Recorder
+from hermes_nb.agent.session import Equipment, Identity, Session
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message

@@ -6,8 +6,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from hermes_nb.app.equipment import Equipment, Identity
-from hermes_nb.app.session import Session
+from hermes_nb.agent.session import Equipment, Identity, Session
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import SessionBusy
 from hermes_nb.core.events import TurnEnded, UsageReported

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.groups import BudgetSettings
-from hermes_nb.app.spending import notebook_usage, session_usage, standing_budgets, together
+from hermes_nb.agent.config import BudgetSettings, load_settings
+from hermes_nb.agent.recorder import notebook_usage, session_usage, standing_budgets, together
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.messages import Usage

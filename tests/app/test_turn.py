@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app.progress_line import CLEAR, VARIABLE, ProgressLine, wanted
+from hermes_nb.agent.api import CLEAR, VARIABLE, ProgressLine, wanted
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.core.text import amount, used
 from hermes_nb.models.scripted import ScriptedModel, call

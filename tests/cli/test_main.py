@@ -10,8 +10,8 @@ from pkgutil import resolve_name
 
 import hermes_nb
 import pytest
-from hermes_nb.app.config import APPROVE_MODES
-from hermes_nb.app.export import FORMATS
+from hermes_nb.agent.config import APPROVE_MODES
+from hermes_nb.agent.turn import FORMATS
 from hermes_nb.cli import main as commands
 from hermes_nb.cli.main import main, parser
 from hermes_nb.models.cassette import MODES

@@ -8,12 +8,12 @@ import sys
 from contextlib import aclosing
 
 import pytest
+from hermes_nb.agent.reviews import review_prompt
 from hermes_nb.context.summary import LIVE, SHAPE
 from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.learning.prompts import review_prompt
 from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Tape
 from hermes_nb.models.scripted import ScriptedModel, call
 

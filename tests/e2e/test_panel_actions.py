@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from hermes_nb.learning.pending import Pending
-from hermes_nb.learning.proposals import MemoryWrite, SkillWrite
+from hermes_nb.agent.proposals import MemoryWrite, Pending, SkillWrite
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.memory.sessions import SqliteStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from hermes_nb.app.recorder import Recorder
+from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore

@@ -6,7 +6,7 @@ import json
 import sqlite3
 
 import pytest
-from hermes_nb.app.recorder import Recorder
+from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message

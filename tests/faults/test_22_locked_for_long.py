@@ -6,7 +6,7 @@ import sqlite3
 import time
 
 import pytest
-from hermes_nb.app.recorder import Recorder
+from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore

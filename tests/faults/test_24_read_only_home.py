@@ -14,7 +14,7 @@ from tests.faults.stores import filled, finished, run_python
 SCRIPT = """
 import json, os, sys
 path, action = sys.argv[1], sys.argv[2]
-from hermes_nb.app.recorder import Recorder
+from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.core.errors import StoreError

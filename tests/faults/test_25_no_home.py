@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.app.recorder import Recorder
+from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message

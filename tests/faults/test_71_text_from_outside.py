@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.app.config import load_settings
-from hermes_nb.app.facade import Refusing
-from hermes_nb.app.opening import Opening
+from hermes_nb.agent.api import Refusing
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.runtime import Opening
 from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.contract.safety.people import Person, asked, fetch, hermes

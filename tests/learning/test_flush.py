@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from hermes_nb.agent.build import flush
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.tools import Risk, Tool, Toolset
-from hermes_nb.learning.flush import flush
 from hermes_nb.models.scripted import ScriptedModel, call
 
 PARAMETERS = {"type": "object", "properties": {"content": {"type": "string"}}}

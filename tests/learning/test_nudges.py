@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hermes_nb.agent.reviews import Nudges
 from hermes_nb.context.boundaries import GO_ON, SUMMARY
 from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET, Agent
 from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.learning.nudges import Nudges
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,8 +6,19 @@ import json
 import string
 
 import pytest
-from hermes_nb.learning.pending import DAYS, MOST, NAME, REFUSED_DAYS, NotKept, Pending
-from hermes_nb.learning.proposals import MemoryWrite, SkillWrite, alike, from_json, to_json
+from hermes_nb.agent.proposals import (
+    DAYS,
+    MOST,
+    NAME,
+    REFUSED_DAYS,
+    MemoryWrite,
+    NotKept,
+    Pending,
+    SkillWrite,
+    alike,
+    from_json,
+    to_json,
+)
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.skills.editing import Change

@@ -7,11 +7,11 @@ import logging
 import time
 
 import pytest
+from hermes_nb.agent.reviews import MAX_REQUESTS, Reviewer, Subjects, review
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import ReviewFinished, ReviewStarted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Risk, Tool, Toolset
-from hermes_nb.learning.review import MAX_REQUESTS, Reviewer, Subjects, review
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hermes_nb.app.delegation import SOURCE
+from hermes_nb.agent.session import CHILD
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import call
@@ -27,7 +27,7 @@ class Family(Desk):
 
     def family(self):
         stored = map(self.resident.store.get, self.resident.store.lineage(self.parent))
-        return [each.id for each in stored if each.source == SOURCE]
+        return [each.id for each in stored if each.source == CHILD]
 
 
 @pytest.fixture

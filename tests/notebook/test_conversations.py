@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hermes_nb.agent.session_manager import Conversations
 from hermes_nb.core.errors import StoreError
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.notebook.conversations import Conversations
 
 
 class Unwritable(SqliteStore):

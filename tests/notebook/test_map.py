@@ -10,9 +10,8 @@ import time
 
 import nbformat
 import pytest
-from hermes_nb.app.maps.fanout import Fanout
-from hermes_nb.app.maps.inputs import inputs_of
-from hermes_nb.app.maps.items import Plan
+from hermes_nb.agent.inputs import inputs_of
+from hermes_nb.agent.maps import Fanout, Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.notebook.commands.jobs import MapView, finished, notebook_text, running

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.app.turn import Turn
+from hermes_nb.agent.turn import Turn
 from hermes_nb.core.errors import FailureKind
 from hermes_nb.models.chat.errors import classify, from_body
 from hermes_nb.notebook.commands.table import COMMANDS

@@ -6,11 +6,11 @@ import asyncio
 import json
 
 import pytest
-from hermes_nb.app.filling import schema_tokens
+from hermes_nb.agent.children import MOST_TASKS, REPORTS, SUMMARY, Report, delegation_tools
+from hermes_nb.agent.session_manager import schema_tokens
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
-from hermes_nb.tools.delegate import MOST_TASKS, REPORTS, SUMMARY, Report, delegation_tools
 from hypothesis import given
 from hypothesis import strategies as st
 

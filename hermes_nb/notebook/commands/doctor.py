@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import hermes_nb
-from hermes_nb.app.config import Endpoint, Settings
-from hermes_nb.app.models import EMBEDDED
+from hermes_nb.agent.config import Endpoint, Settings
+from hermes_nb.agent.models import EMBEDDED
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import Variable
@@ -169,7 +169,7 @@ def _unmet() -> list[str]:
 
 def model(settings: Settings, variables: Callable[[], Sequence[Variable]] = tuple) -> Finding:
     """Return which model would answer; a replay asks none, so none is looked for."""
-    from hermes_nb.app.models import build_model, embedded_notice, not_accepted
+    from hermes_nb.agent.models import build_model, embedded_notice, not_accepted
 
     if settings.cassette == "replay":
         file = settings.cassette_file
@@ -229,7 +229,7 @@ def home(settings: Settings) -> Finding:
 
 def sessions(settings: Settings) -> Finding:
     """Return whether the session store can be read."""
-    from hermes_nb.app.build import open_store
+    from hermes_nb.agent.build import open_store
 
     told: list[str] = []
     file = settings.home / "notebook.db"

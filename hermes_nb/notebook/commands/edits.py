@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints
-from hermes_nb.app.checkpoints.undo import Line, NothingToUndo, UndoReport
+from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.undo import Line, NothingToUndo, UndoReport
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.protocols import SessionStore

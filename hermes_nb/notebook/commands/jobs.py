@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.delegation import SOURCE as CHILD
-from hermes_nb.app.maps.executors import HERE
-from hermes_nb.app.maps.fanout import Fanout
-from hermes_nb.app.maps.inputs import inputs_of
-from hermes_nb.app.maps.items import Item, Plan
-from hermes_nb.app.maps.mapping import run_map
-from hermes_nb.app.maps.table import rows_of, table_markdown
-from hermes_nb.app.models import build_model, is_embedded
-from hermes_nb.app.spending import standing_budgets
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.executors import HERE
+from hermes_nb.agent.inputs import inputs_of
+from hermes_nb.agent.maps import Fanout, Item, Plan, rows_of, run_map, table_markdown
+from hermes_nb.agent.models import build_model, is_embedded
+from hermes_nb.agent.recorder import standing_budgets
+from hermes_nb.agent.session import CHILD
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError

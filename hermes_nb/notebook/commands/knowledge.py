@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hermes_nb.app.approvals import Approvals, Decided
-from hermes_nb.app.knowledge import Knowledge
-from hermes_nb.app.reviews import told_of
+from hermes_nb.agent.approvals import Approvals, Decided
+from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.proposals import Kind, Proposal
+from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.learning.proposals import Kind, Proposal
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.curation.history import Origin, Record
 from hermes_nb.notebook.display.wording import ago, grid

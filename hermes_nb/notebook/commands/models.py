@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from hermes_nb.app.config import APPROVE_MODES, PROVIDERS, Endpoint, Settings
-from hermes_nb.app.home import read_dotenv, write_dotenv
-from hermes_nb.app.models import EMBEDDED, found_servers, not_accepted, offered_models, told
+from hermes_nb.agent.config import APPROVE_MODES, PROVIDERS, Endpoint, Settings
+from hermes_nb.agent.home import read_dotenv, write_dotenv
+from hermes_nb.agent.models import EMBEDDED, found_servers, not_accepted, offered_models, told
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError

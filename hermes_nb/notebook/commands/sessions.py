@@ -9,14 +9,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_nb.app.config import Settings
-from hermes_nb.app.delegation import SOURCE as CHILD
-from hermes_nb.app.export import FORMATS, SUFFIXES, Format, export
-from hermes_nb.app.filling import Share, shares
-from hermes_nb.app.forgetting import forget, gather, older
-from hermes_nb.app.models import not_accepted
-from hermes_nb.app.session import Session
-from hermes_nb.app.spending import notebook_usage, session_usage, usage_since
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.forgetting import forget, gather, older
+from hermes_nb.agent.models import not_accepted
+from hermes_nb.agent.recorder import notebook_usage, session_usage, usage_since
+from hermes_nb.agent.session import CHILD, REVIEW, Session
+from hermes_nb.agent.session_manager import Share, shares
+from hermes_nb.agent.turn import FORMATS, SUFFIXES, Format, export
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, StoreError
@@ -25,7 +24,6 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
-from hermes_nb.learning.review import SOURCE as REVIEW
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import sandbox_told

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.app.checkpoints.cells import CellJson, Cells
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints
-from hermes_nb.app.checkpoints.undo import CellsRestored
+from hermes_nb.agent.checkpoint_store import CellJson, Cells
+from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.undo import CellsRestored
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import canonical_json, one_line

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hermes_nb.app.filling import shares
-from hermes_nb.app.session import Session
+from hermes_nb.agent.session import Session
+from hermes_nb.agent.session_manager import shares
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     BackgroundEvent,

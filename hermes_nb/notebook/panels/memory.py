@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.proposals import MemoryWrite, Proposal
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.events import (
     BackgroundEvent,
@@ -15,7 +16,6 @@ from hermes_nb.core.events import (
     ToolFinished,
     TurnStarted,
 )
-from hermes_nb.learning.proposals import MemoryWrite, Proposal
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.curation.history import Change, Record
 from hermes_nb.notebook.commands.knowledge import BY_HAND

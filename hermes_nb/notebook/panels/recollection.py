@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_nb.app.knowledge import Knowledge
-from hermes_nb.learning.review import SOURCE
+from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.session import REVIEW
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.curation.history import Record, undone
 from hermes_nb.memory.curation.notefile import Unusable
@@ -70,14 +70,14 @@ def recollect(known: Knowledge) -> Recollection:
         records, problem = [], f"where entries came from cannot be read: {error}"
     gone = undone(list(reversed(records)))
     standing = [record for record in records if record.id not in gone]
-    review = next((r.origin for r in standing if r.origin.source.startswith(SOURCE)), None)
+    review = next((r.origin for r in standing if r.origin.source.startswith(REVIEW)), None)
     entries: dict[str, list[Entry]] = {target: [] for target in FILES}
     for target, found in entries.items():
         made = _made(standing, target)
         seen: Counter[str] = Counter()
         for text in known.memory.entries(target):
             record = made.get(text)
-            learned = record is not None and record.origin.source.startswith(SOURCE)
+            learned = record is not None and record.origin.source.startswith(REVIEW)
             by = "the last review" if learned and record and record.origin == review else "a review"
             found.append(
                 Entry(
@@ -130,7 +130,7 @@ def where(record: Record) -> str:
     origin = record.origin
     if origin.source == "user":
         by = "by hand"
-    elif origin.source.startswith(SOURCE):
+    elif origin.source.startswith(REVIEW):
         by = f"by a {origin.source}"
     else:
         turn = f"turn {origin.turn}" if origin.turn else origin.source

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_nb.app.delegation import SOURCE as CHILD
+from hermes_nb.agent.session import CHILD, REVIEW
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
@@ -22,7 +22,6 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.core.text import amount, number_of
-from hermes_nb.learning.review import SOURCE
 from hermes_nb.notebook.display.wording import ago, moment
 from hermes_nb.notebook.panels.acting import QUERY, Pause
 from hermes_nb.notebook.panels.context import size
@@ -96,7 +95,7 @@ def look(place: Place, query: str) -> Sessions:
 
 def _listed(place: Place, notebook: str) -> list[Found]:
     stored = place.resident.store.sessions(notebook=notebook or None, limit=LISTED)
-    return [Found(id=each.id, stored=each) for each in stored if each.source != SOURCE]
+    return [Found(id=each.id, stored=each) for each in stored if each.source != REVIEW]
 
 
 def _said(place: Place, query: str) -> list[Found]:

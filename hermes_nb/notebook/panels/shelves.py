@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.agent.prompt_sources import Knowledge
 from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped
 from hermes_nb.skills.document import SkillError
 

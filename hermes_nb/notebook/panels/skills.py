@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hermes_nb.app.knowledge import Knowledge
+from hermes_nb.agent.prompt_sources import Knowledge
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
 from hermes_nb.core.text import number_of, one_line

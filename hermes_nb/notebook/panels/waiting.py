@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hermes_nb.app.approvals import Decided
+from hermes_nb.agent.approvals import Decided
+from hermes_nb.agent.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.learning.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.notebook.display.wording import ago
 from hermes_nb.notebook.panels.acting import Refused

@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints, NothingToUndo
-from hermes_nb.app.checkpoints.records import (
+from hermes_nb.agent.checkpoint_store import (
     CellsItem,
     FileItem,
     FileState,
@@ -24,7 +23,8 @@ from hermes_nb.app.checkpoints.records import (
     dumps,
     loads,
 )
-from hermes_nb.app.checkpoints.undo import CellsRestored
+from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.agent.undo import CellsRestored
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.tools import Risk, Toolset
 from hermes_nb.tools.files import files
@@ -438,7 +438,7 @@ def test_two_processes_write_one_session_side_by_side(home, work):
     code = f"""
 import sys
 from pathlib import Path
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints
+from hermes_nb.agent.checkpoints import Checkpoints
 saved = Checkpoints(Path({str(home / "checkpoints")!r}))
 for turn in range(1, 11):
     path = Path({str(work)!r}) / f"{{sys.argv[1]}}{{turn}}"
@@ -470,7 +470,7 @@ def test_killed_in_the_middle_it_stays_readable(home, work, delay):
     path.write_text("start", encoding="utf-8")
     code = f"""
 from pathlib import Path
-from hermes_nb.app.checkpoints.checkpoints import Checkpoints
+from hermes_nb.agent.checkpoints import Checkpoints
 saved = Checkpoints(Path({str(home / "checkpoints")!r}), limit_bytes=20_000)
 path = Path({str(path)!r})
 print("ready", flush=True)

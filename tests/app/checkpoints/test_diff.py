@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hermes_nb.app.checkpoints.diff import cells_diff, file_diff, shown_path
+from hermes_nb.agent.undo import cells_diff, file_diff, shown_path
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,10 +11,9 @@ from contextlib import suppress
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app.maps.executors import open_crew
-from hermes_nb.app.maps.fanout import Fanout
-from hermes_nb.app.maps.inputs import inputs_of
-from hermes_nb.app.maps.items import Plan
+from hermes_nb.agent.executors import open_crew
+from hermes_nb.agent.inputs import inputs_of
+from hermes_nb.agent.maps import Fanout, Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 

@@ -15,13 +15,10 @@ from pathlib import Path
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.app.maps import executors
-from hermes_nb.app.maps.executors import open_crew
-from hermes_nb.app.maps.fanout import Fanout
-from hermes_nb.app.maps.inputs import MOST, Input, inputs_of
-from hermes_nb.app.maps.items import Plan
-from hermes_nb.app.maps.table import rows_of, table_markdown
-from hermes_nb.app.maps.task import MapResult, MapTask, perform, remote
+from hermes_nb.agent import executors
+from hermes_nb.agent.executors import MapResult, MapTask, open_crew, perform, remote
+from hermes_nb.agent.inputs import MOST, Input, inputs_of
+from hermes_nb.agent.maps import Fanout, Plan, rows_of, table_markdown
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, StoreError
 from hermes_nb.core.messages import Usage
@@ -122,7 +119,7 @@ def test_what_somebody_else_began_is_unknown_and_never_begun_twice_unasked(store
     async def reads(number):
         return await inputs[number].read()
 
-    from hermes_nb.app.maps.items import digest_of
+    from hermes_nb.agent.maps import digest_of
 
     key = digest_of(["a", asyncio.run(reads(0))])
     store.claim(plan.run, key, owner="elsewhere:77:token")
@@ -167,7 +164,7 @@ def test_a_stop_keeps_what_is_done_and_the_same_map_goes_on(store):
 
 
 def test_a_job_that_is_stopped_ends_the_map_without_an_error(store):
-    from hermes_nb.app.jobs import Jobs
+    from hermes_nb.agent.jobs import Jobs
 
     jobs = Jobs()
     inputs = given_texts(**{f"n{n}": f"text {n}" for n in range(50)})
@@ -285,7 +282,7 @@ def test_a_notebook_is_read_as_its_cells(tmp_path):
     )
 )
 def test_no_json_breaks_the_reading_of_a_notebook(tmp_path_factory, value):
-    from hermes_nb.app.maps.inputs import read_notebook_text
+    from hermes_nb.agent.inputs import read_notebook_text
     from hermes_nb.core.errors import ToolError
 
     path = tmp_path_factory.mktemp("n") / "a.ipynb"

@@ -6,7 +6,7 @@ import json
 import socket
 
 import pytest
-from hermes_nb.app.config import Endpoint, Settings
+from hermes_nb.agent.config import Endpoint, Settings
 from hermes_nb.models.servers import proxy_for, reach
 from hermes_nb.notebook.commands.doctor import endpoints
 

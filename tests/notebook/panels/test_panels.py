@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hermes_nb.agent.session_manager import Conversations
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     ApprovalAsked,
@@ -23,7 +24,6 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.conversations import Conversations
 from hermes_nb.notebook.happenings import Happenings
 from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels

@@ -1,0 +1,349 @@
+"""`Hermes`: the agent for scripts, notebooks without magics, and tests.
+
+```python
+from hermes_nb import Hermes
+
+with Hermes() as hermes:
+    print(hermes.ask("How many rows does data/penguins.csv have?").text)
+```
+
+In code that is async already, `async with` and `stream`:
+
+```python
+async with Hermes() as hermes:
+    async for event in hermes.stream("And which island has most of them?"):
+        if isinstance(event, TextDelta):
+            print(event.text, end="")
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from hermes_nb.agent.config import APPROVE_MODES, load_settings
+from hermes_nb.agent.executors import HERE
+from hermes_nb.agent.inputs import inputs_of
+from hermes_nb.agent.jobs import Jobs
+from hermes_nb.agent.maps import Mapped, Plan, run_map
+from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.turn import Turn, turn_of
+from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import (
+    Event,
+    MessageAdded,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+)
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
+from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import LoopThread
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+from hermes_nb.tools.schema import as_tool
+
+VARIABLE = "HERMES_NB_PROGRESS"
+"""`0` turns the line off; where stderr is no terminal there is none in any case."""
+INTERVAL = 0.1
+"""Seconds between two updates while text streams."""
+WIDTH = 78
+CLEAR = "\r\x1b[2K"
+
+
+def wanted(stream: TextIO | None = None) -> bool:
+    """Say whether there is somebody to show progress to: stderr is a terminal that can redraw."""
+    stream = sys.stderr if stream is None else stream
+    if stream is None or os.environ.get(VARIABLE, "1") in ("0", "off", "false", "no"):
+        return False
+    return os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+class ProgressLine:
+    """An event sink that keeps rewriting one line of `stream`."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._began = time.monotonic()
+        self._written = 0.0
+        self._characters = 0
+        self._calls: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Show what an event changes."""
+        match event:
+            case TextDelta(text):
+                self._characters += len(text)
+                self._show(f"answering, {self._characters:,} characters", hurry=False)
+            case ToolStarted(call):
+                gist = next((str(value) for value in call.arguments.values()), "")
+                self._calls[call.id] = f"{call.name} {gist}"
+                self._show(self._calls[call.id])
+            case ToolFinished(call):
+                self._calls.pop(call.id, None)
+                self._show(next(iter(self._calls.values()), "thinking"))
+            case RequestRetried(reason):
+                self._show(f"{reason}; asking again")
+            case MessageAdded(message) if message.role in ("user", "tool") and not self._calls:
+                self._characters = 0
+                self._show("thinking")
+            case TurnEnded():
+                self.clear()
+            case _:
+                pass
+
+    def clear(self) -> None:
+        """Take the line away."""
+        self._stream.write(CLEAR)
+        self._stream.flush()
+
+    def _show(self, text: str, *, hurry: bool = True) -> None:
+        now = time.monotonic()
+        if not hurry and now - self._written < INTERVAL:
+            return
+        self._written = now
+        shown = one_line(visible(redact(text)), WIDTH - 12)
+        self._stream.write(f"{CLEAR}◌ {now - self._began:.0f} s · {shown}")
+        self._stream.flush()
+
+
+__all__ = ["Hermes", "Refusing", "Turn"]
+
+NOBODY = "nobody can be asked here, so it was not run; Hermes(approve='all') allows such calls"
+
+
+class Refusing:
+    """The approver where no one can be asked."""
+
+    async def ask(self, request: ApprovalRequest) -> Approval:  # noqa: ARG002 - a protocol's method
+        """Refuse, and tell the model why."""
+        return Approval("deny", NOBODY)
+
+
+class Hermes:
+    """An agent with a session of its own.
+
+    `model` is a name, or a `ChatModel` such as `ScriptedModel`. `tools` are toolset names, tools
+    and functions of yours, or both; names choose among the built-in ones. `approve` is a mode
+    (`ask`, `edits`, `all`, `never`) or an `Approver`; without one, what would ask is refused.
+    `window` is the context window in tokens, `auxiliary` the model for work beside the
+    conversation: summaries of long or old ones. Raises `ConfigError` for what cannot be used;
+    nothing is built before the first turn.
+
+    While `ask` waits, a line on stderr says what is going on, if that is a terminal; set
+    `HERMES_NB_PROGRESS=0` or the attribute `progress` to switch it off.
+    """
+
+    def __init__(  # noqa: PLR0913 - a public seam
+        self,
+        model: str | ChatModel | None = None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        home: str | Path | None = None,
+        cwd: str | Path | None = None,
+        tools: Iterable[str | Tool | Callable[..., Any]] | None = None,
+        approve: str | Approver | None = None,
+        window: int | None = None,
+        auxiliary: ChatModel | None = None,
+    ) -> None:
+        given = None
+        if tools is not None:
+            given = tuple(each if isinstance(each, str) else as_tool(each) for each in tools)
+        approver: Approver = Refusing()
+        if approve is not None and not isinstance(approve, str):
+            approver, approve = approve, "ask"
+        if approve is not None and approve not in APPROVE_MODES:
+            message = f"approve is {approve!r}; use one of {', '.join(APPROVE_MODES)}"
+            raise ConfigError(message)
+        overrides = {
+            "model": model if isinstance(model, str) else None,
+            "base_url": base_url,
+            "api_key": api_key,
+            "approve": approve,
+            "window": window,
+        }
+        self.warnings: list[str] = []
+        self.progress = wanted()
+        self._given_model = not (model is None or isinstance(model, str))
+        self._settings = load_settings(home=home, overrides=overrides)
+        self._root = Path(cwd).absolute() if cwd else None
+        self._opening = Opening(
+            self._settings,
+            approver=approver,
+            tell=self.warnings.append,
+            source="script",
+            root=self._root,
+            model=None if isinstance(model, str) else model,
+            auxiliary=auxiliary,
+            own=[tool for tool in given or () if isinstance(tool, Tool)],
+            chosen=lambda tools: tools if given is None else _chosen(tools, given),
+        )
+        self._loop: LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._loop is not None:  # what `ask` opened belongs to its own loop
+            await in_thread(self.close)
+        else:
+            await self._opening.aclose()
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._opening.session().id
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation so far."""
+        session = self._opening.current
+        return session.agent.messages if session else []
+
+    @property
+    def jobs(self) -> Jobs:
+        """What runs just now, such as child agents; `job.stop()` ends one, from any thread."""
+        session = self._opening.current
+        return session.jobs if session else Jobs()
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt, fixed for the session."""
+        return self._opening.session().agent.system
+
+    def ask(self, prompt: str, *, max_requests: int | None = None) -> Turn:
+        """Take a turn and wait for its end; a failed turn is returned, not raised.
+
+        Works with and without a running event loop. Ctrl-C stops the turn, closes the conversation
+        properly and raises KeyboardInterrupt.
+        """
+        if self._loop is None:
+            self._loop = LoopThread("hermes-loop")
+        return self._loop.run(self._collect(prompt, max_requests))
+
+    def map(
+        self,
+        prompt: str,
+        inputs: Iterable[str | Path] | Mapping[str, str],
+        *,
+        executor: str = HERE,
+        parallel: int | None = None,
+        retry: bool = False,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Mapped:
+        """Ask the same of many inputs, side by side, and return a row for each.
+
+        `inputs` are files, patterns below the working directory such as `notes/*.md`, or texts by
+        name. The same call goes on where an earlier one stopped; `retry` also runs again what
+        failed, and what somebody began and never ended. `executor` is `threads`,
+        `ipyparallel[:PROFILE]` or `package:factory`, `parallel` how many run at a time. The limits
+        are for all of it, in US dollars and tokens. Ctrl-C keeps what is done.
+        """
+        if self._loop is None:
+            self._loop = LoopThread("hermes-loop")
+        limits = Limits(cost=max_cost, tokens=max_tokens)
+        plan = Plan(prompt=prompt, parallel=parallel, retry=retry)
+        return self._loop.run(self._map(plan, inputs, executor, limits))
+
+    async def stream(
+        self, prompt: str, *, max_requests: int | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Take a turn and yield its events as they happen."""
+        async with aclosing(self._turn(prompt, max_requests)) as events:
+            async for event in events:
+                yield event
+
+    async def _turn(
+        self, prompt: str, max_requests: int | None, sinks: Iterable[EventSink] = ()
+    ) -> AsyncGenerator[Event, None]:
+        if not prompt.strip():
+            message = "the prompt is empty"
+            raise ConfigError(message)
+        session = self._opening.session(one_line(prompt, 60))
+        turn = session.turn(prompt, sinks=sinks, max_requests=max_requests)
+        async with aclosing(turn) as events:
+            async for event in events:
+                yield event
+
+    async def _map(
+        self,
+        plan: Plan,
+        inputs: Iterable[str | Path] | Mapping[str, str],
+        executor: str,
+        limits: Limits,
+    ) -> Mapped:
+        if not plan.prompt.strip():
+            message = "the prompt is empty"
+            raise ConfigError(message)
+        if executor != HERE and self._given_model:
+            message = "a model object cannot travel to another process; name the model instead"
+            raise ConfigError(message)
+        found = inputs_of(inputs, root=self._root or Path.cwd())
+        session = self._opening.session(one_line(plan.prompt, 60))
+        model = session.agent.model
+        standing = await in_thread(session.standing)
+        end = self._settings.endpoint
+        return await run_map(
+            replace(plan, model=model.name, base_url=end.base_url),
+            found,
+            executor=executor,
+            model=model,
+            store=session.store,
+            budgets=[*([Budget(limits, scope="this map")] if limits else []), *standing],
+            jobs=session.jobs,
+            spent=session.spend,
+        )
+
+    def close(self) -> None:
+        """Release the models and the store; the session can be resumed later."""
+        loop, self._loop = self._loop, None
+        if loop is None and not self._opening.begun:
+            return
+        loop = loop or LoopThread("hermes-loop")  # the caller's own may be running just now
+        try:
+            loop.run(self._opening.aclose())
+        finally:
+            loop.close()
+
+    async def _collect(self, prompt: str, max_requests: int | None) -> Turn:
+        events: list[Event] = []
+        line = [ProgressLine()] if self.progress else []
+        async with aclosing(self._turn(prompt, max_requests, line)) as turn:
+            async for event in turn:
+                events.append(event)  # noqa: PERF401 - an error keeps what came before it
+        return turn_of(events)
+
+
+def _chosen(tools: Toolset, given: Iterable[str | Tool]) -> Toolset:
+    """Return the tools that were asked for; names choose among the built-in ones."""
+    names = [each if isinstance(each, str) else each.name for each in given]
+    known = sorted({name for tool in tools for name in (tool.name, tool.toolset)})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            message = f"there is no tool or toolset {name!r}; {hint}"
+            raise ConfigError(message)
+    return tools.only(*names)

@@ -1,0 +1,394 @@
+"""The user's say over what a review would like to save: look at it, allow it, change it, refuse it.
+
+```python
+from hermes_nb.app.approvals import open_approvals
+
+approvals = open_approvals()
+for each in approvals.waiting():
+    print(each.number, each.gist)
+print(approvals.approve(1).message)
+```
+
+What is allowed is judged anew, by what memory and skills are then, and undone like any other write.
+`ProposedMemory` and `ProposedSkills` stand in for memory and skills where the user has the last
+word: what is proposed is checked as if it were written now, so that the model hears what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Unpack
+
+from hermes_nb.agent.build import open_store
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.proposals import (
+    Decision,
+    Kind,
+    MemoryWrite,
+    NotKept,
+    Pending,
+    Proposal,
+    SkillWrite,
+)
+from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Risk, Tool, Toolset
+from hermes_nb.memory.curated import CuratedMemory, Outcome
+from hermes_nb.memory.curation.history import Change as Entry
+from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.curation.notefile import Unusable
+from hermes_nb.memory.curation.operations import Operation, Refusal, operations_of
+from hermes_nb.memory.curation.outcome import reason_of
+from hermes_nb.safety.redact import redact
+from hermes_nb.skills.editing import Change, Details
+from hermes_nb.skills.editing import Outcome as SkillOutcome
+from hermes_nb.skills.ledger import Origin as SkillOrigin
+from hermes_nb.skills.library import Library
+from hermes_nb.tools.skill_tools import skill_wording, skills
+from hermes_nb.tools.stores import memory_tools, memory_wording
+
+Held = Callable[[str, str], str | None]
+"""Says whether a write is to wait, by the action of a change of skills (else "") and its wording.
+
+None lets it through. A text says where the wording comes from, "" that it waits in any case.
+"""
+KEPT = "not saved yet: it waits for the user's approval as number {number}"
+
+
+def proposing(
+    tools: Toolset,
+    *,
+    memory: CuratedMemory,
+    library: Library,
+    pending: Pending,
+    held: Held,
+    origin: Callable[[int], Origin],
+    on_written: Callable[[Outcome], None] = lambda _: None,
+) -> Toolset:
+    """Return `tools` with those that write memory and skills proposing what is `held`.
+
+    `origin(turn)` says where a write comes from.
+    """
+    held = cache(held)
+    notes = ProposedMemory(memory, pending, held=lambda wording: held("", wording))
+    changes = ProposedSkills(library, pending, held=held, origin=origin)
+    made = memory_tools(notes, where=lambda at: origin(at.turn), on_written=on_written)
+    made += skills(library, session=lambda: origin(0).session, changes=changes)
+    writing = {name: _kept(made, name, held) for name in ("memory", "skill_manage")}
+    return tools.map(lambda tool: writing.get(tool.name, tool))
+
+
+class ProposedMemory:
+    """The curated memory with every write kept for the user, as far as `held(wording)` says so."""
+
+    def __init__(
+        self, memory: CuratedMemory, pending: Pending, *, held: Callable[[str], str | None]
+    ) -> None:
+        self._memory, self._pending, self._held = memory, pending, held
+
+    def apply(
+        self,
+        target: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        origin: Origin | None = None,
+    ) -> Outcome:
+        """Propose a batch, or apply it where nothing is held; a refusal is an outcome."""
+        held = self._held(memory_wording({"operations": list(operations)}))
+        if held is None:
+            return self._memory.apply(target, operations, origin=origin)
+        try:
+            changes = self._memory.preview(target, operations)
+            write = MemoryWrite(target=target, steps=_settled(operations, changes))
+            made = self._pending.propose(write, _from(origin or Origin(source="review"), held))
+        except (Refusal, Unusable, OSError, NotKept) as error:
+            return self._outcome(target, reason_of(error), applied=False)
+        return self._outcome(target, KEPT.format(number=made.number), applied=True)
+
+    def preview(self, target: str, operations: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
+        """Return what the batch would do."""
+        return self._memory.preview(target, operations)
+
+    def _outcome(self, target: str, message: str, *, applied: bool) -> Outcome:
+        return Outcome(
+            target=target, applied=applied, message=message, usage=self._memory.usage(target)
+        )
+
+
+class ProposedSkills:
+    """Changes of skills kept for the user, as far as `held(action, wording)` says so."""
+
+    def __init__(
+        self,
+        library: Library,
+        pending: Pending,
+        *,
+        held: Held,
+        origin: Callable[[int], Origin],
+    ) -> None:
+        self._library, self._pending = library, pending
+        self._held, self._origin = held, origin
+
+    def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
+        """Propose a change, or make it where nothing is held; a refusal is an outcome."""
+        change = Change(action=action, name=name.strip(), **details)
+        held = self._held(action, skill_wording(details))
+        if held is None:
+            return self._library.manage(action, name, **details)
+        try:
+            made = self._propose(change, held)
+        except (ToolError, Unusable, OSError, NotKept) as error:
+            return SkillOutcome(applied=False, message=reason_of(error), action=action, name=name)
+        message = KEPT.format(number=made.number)
+        return SkillOutcome(applied=True, message=message, action=action, name=change.name)
+
+    def _propose(self, change: Change, held: str) -> Proposal:
+        if (other := self._unborn(change)) is not None:
+            message = (
+                f"skill {change.name!r} itself waits for the user's approval, as {other.number}; "
+                "it cannot be changed before"
+            )
+            raise NotKept(message)
+        self._library.preview(change.action, change.name, **details_of(change))
+        if change.action not in ("create", "patch"):  # a patch says itself what it is for
+            change = replace(change, seen=self._library.seen(change))
+        origin = _from(self._origin(change.origin.turn), held)
+        return self._pending.propose(SkillWrite(change=change), origin)
+
+    def _unborn(self, change: Change) -> Proposal | None:
+        """Return what would make the skill that a change is about, if that waits, too."""
+        for each in self._pending.waiting():
+            write = each.write
+            if (
+                isinstance(write, SkillWrite)
+                and write.change.action == "create" != change.action
+                and write.change.name == change.name
+            ):
+                return each
+        return None
+
+
+def details_of(change: Change, origin: SkillOrigin | None = None) -> Details:
+    """Return a change as the library takes it."""
+    return Details(
+        content=change.content,
+        category=change.category,
+        file_path=change.file_path,
+        file_content=change.file_content,
+        old_string=change.old_string,
+        new_string=change.new_string,
+        replace_all=change.replace_all,
+        seen=change.seen,
+        origin=origin or change.origin,
+    )
+
+
+def _kept(tools: Toolset, name: str, held: Held) -> Tool:
+    """Return a tool whose calls only read where they are held: nothing was saved by them."""
+    tool = tools.get(name)
+    assert tool is not None  # noqa: S101 - the toolsets above have it
+    usual = tool.risk_of or (lambda _: tool.risk)
+    wording = tool.wording
+    assert wording is not None  # noqa: S101 - both tools say theirs
+
+    def risk(arguments: Mapping[str, Any]) -> Risk:
+        action = str(arguments.get("action")) if name == "skill_manage" else ""
+        waits = held(action, wording(arguments)) is not None
+        return Risk.READ if waits else usual(arguments)
+
+    return replace(tool, risk_of=risk)
+
+
+def _from(origin: Origin, held: str) -> Origin:
+    """Return the origin of a write that waits; it says where the wording comes from, if known."""
+    return replace(origin, source=f"{origin.source}, {held}") if held else origin
+
+
+def _settled(
+    operations: Sequence[Mapping[str, Any]], changes: Sequence[Entry]
+) -> tuple[Operation, ...]:
+    """Return steps that mean the whole entries which they were found to be about."""
+    return tuple(
+        replace(step, old_text=change.before)
+        for step, change in zip(operations_of(operations), changes, strict=True)
+    )
+
+
+PROBLEM = 300
+"""Characters that are kept of why something could not be saved."""
+_MADE = "was saved before the process that saved it died"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What became of a decision; where it is not `done`, the proposal still waits."""
+
+    done: bool
+    message: str
+    proposal: Proposal
+
+    def __bool__(self) -> bool:
+        """Say whether it is settled."""
+        return self.done
+
+
+class Approvals:
+    """What waits for the user of one home, over what Hermes knows there."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self.pending = Pending(knowledge.settings.home)
+        self._known = knowledge
+
+    def waiting(self, kind: Kind | None = None) -> list[Proposal]:
+        """Return what waits, the oldest first, of one kind or of both.
+
+        Raises ConfigError where the queue cannot be read.
+        """
+        try:
+            found = self.pending.waiting()
+        except (OSError, Unusable) as error:
+            message = f"what waits for your approval cannot be read: {error}"
+            raise ConfigError(message) from error
+        return [each for each in found if kind is None or each.kind == kind]
+
+    def shown(self, proposal: Proposal) -> str:
+        """Return what it would do as things are: a diff, a new text, or why it cannot be done."""
+        try:
+            return self._would(proposal)
+        except (ToolError, Refusal, Unusable, OSError) as error:
+            return f"it cannot be saved as things are: {error}"
+
+    def approve(self, number: int, *, text: str | None = None) -> Decided:
+        """Save what waits under a number; `text` takes the place of what it would add to memory.
+
+        What cannot be saved as things are is left waiting, with the reason. Raises ConfigError for
+        a number under which nothing waits, or a `text` that does not fit.
+        """
+        with self._deciding(number) as decision:
+            proposal = decision.proposal
+            if proposal.begun and self._is_made(proposal):
+                decision.done()
+                return Decided(done=True, message=f"{number} {_MADE}", proposal=proposal)
+            wanted = proposal if text is None else _reworded(proposal, text)
+            problem = self._problem(wanted)
+            if not problem:
+                decision.begin(wanted)
+                applied, message = self._make(wanted)
+                problem = "" if applied else message
+            if problem:
+                decision.put_back(one_line(redact(problem), PROBLEM))
+                return Decided(done=False, message=problem, proposal=proposal)
+            decision.done()
+            return Decided(done=True, message=message, proposal=wanted)
+
+    def reject(self, number: int) -> Decided:
+        """Drop what waits under a number, and do not bring it up again; raise ConfigError."""
+        with self._deciding(number) as decision:
+            proposal = decision.proposal
+            if proposal.begun and self._is_made(proposal):
+                decision.done()
+                message = f"{number} {_MADE}; undo takes it back"
+            else:
+                decision.refuse()
+                message = f"{number} is dropped: {proposal.gist}"
+            return Decided(done=True, message=message, proposal=proposal)
+
+    @contextmanager
+    def _deciding(self, number: int) -> Iterator[Decision]:
+        try:
+            with self.pending.deciding(number) as decision:
+                yield decision
+        except LookupError as error:
+            raise ConfigError(str(error.args[0])) from error
+        except (OSError, Unusable) as error:
+            message = f"that could not be decided now: {reason_of(error)}"
+            raise ConfigError(message) from error
+
+    def _problem(self, proposal: Proposal) -> str:
+        """Return why it cannot be saved as things are, "" if it can."""
+        try:
+            self._would(proposal)
+        except (ToolError, Refusal, Unusable) as error:
+            return str(error)
+        return ""
+
+    def _make(self, proposal: Proposal) -> tuple[bool, str]:
+        write = proposal.write
+        if isinstance(write, SkillWrite):
+            change = write.change
+            origin = replace(change.origin, proposal=proposal.id)
+            made = self._known.library.manage(
+                change.action, change.name, **details_of(change, origin)
+            )
+            return made.applied, made.message
+        if gone := self._gone(write):
+            return False, gone
+        outcome: Outcome = self._known.memory.apply(
+            write.target, write.steps, origin=proposal.origin
+        )
+        if outcome.applied:
+            self._known.written(outcome)
+        return outcome.applied, outcome.message
+
+    def _gone(self, write: MemoryWrite) -> str:
+        """Return why steps no longer fit: the entry that one is about is not there as it was.
+
+        Words of it may well stand in another entry, which nobody asked to change.
+        """
+        there = self._known.memory.entries(write.target)
+        for step in write.steps:
+            new = [earlier.content for earlier in write.steps]
+            if step.old_text and step.old_text not in (*there, *new):
+                return f"the entry has been changed or removed since: {step.old_text!r}"
+        return ""
+
+    def _is_made(self, proposal: Proposal) -> bool:
+        """Say whether what was begun, by a process that died, was made."""
+        write = proposal.write
+        if isinstance(write, SkillWrite):
+            return self._known.library.has_made(proposal.id)
+        there = self._known.memory.entries(write.target)
+        new = [step.content for step in write.steps if step.content]
+        old = [step.old_text for step in write.steps if step.old_text not in ("", *new)]
+        return all(text in there for text in new) and not any(text in there for text in old)
+
+    def _would(self, proposal: Proposal) -> str:
+        write = proposal.write
+        if isinstance(write, SkillWrite):
+            change = write.change
+            return self._known.library.preview(change.action, change.name, **details_of(change))
+        if gone := self._gone(write):
+            raise Refusal(gone)
+        changes = self._known.memory.preview(write.target, write.steps)
+        return "\n".join(map(_sides, changes))
+
+
+def open_approvals(home: str | Path | None = None) -> Approvals:
+    """Return what waits for the user of a home, by default of `HERMES_HOME`."""
+    settings = load_settings(home=home)
+    store = open_store(settings, lambda _: None)
+    return Approvals(Knowledge(settings, workdir=Path.cwd(), store=store, tell=lambda _: None))
+
+
+def _reworded(proposal: Proposal, text: str) -> Proposal:
+    """Return a proposal that adds or changes one entry, with another text for it."""
+    write = proposal.write
+    steps = write.steps if isinstance(write, MemoryWrite) else ()
+    if not isinstance(write, MemoryWrite) or len(steps) != 1 or steps[0].action == "remove":
+        message = (
+            f"{proposal.number} is no single entry of memory; approve it as it is, then edit what "
+            "it made, or reject it"
+        )
+        raise ConfigError(message)
+    step = Operation(action=steps[0].action, content=text.strip(), old_text=steps[0].old_text)
+    return replace(proposal, write=replace(write, steps=(step,)))
+
+
+def _sides(change: Entry) -> str:
+    sides = ((change.before, "-"), (change.after, "+"))
+    return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))

@@ -1,0 +1,433 @@
+"""Where checkpoints are kept: compressed blobs by digest, an index a session, within a size.
+
+Cells are plain JSON objects (`id, type, source, metadata, outputs, execution_count`): one blob for
+the sheet of all cells, one for each cell's larger outputs, which are the same from edit to edit.
+
+An index says which file or cell had which content before the turn, and which one the turn left;
+contents are in the blobs. Everything happens under one lock among threads and kernels. An index is
+written after the blobs it names and before the blobs it no longer names are removed, so a process
+that is killed anywhere leaves every index readable and complete; at worst an unused blob waits for
+the next sweep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from hermes_nb.core.errors import HermesError
+from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.text import canonical_json
+
+CellJson = Mapping[str, Any]
+Cells = Sequence[CellJson]
+
+INLINE = 2_000
+"""Bytes of outputs that stay in the sheet."""
+_BLOB = "blob"
+
+
+class NoRoom(Exception):  # noqa: N818 - what happened
+    """A blob could not be kept."""
+
+
+def keep_cells(
+    states: Sequence[Cells], put: Callable[[bytes], str], *, limit: int
+) -> tuple[list[str], tuple[str, ...]]:
+    """Keep states of a notebook; return their sheets' digests, and of the outputs referred to.
+
+    `put` keeps a blob and returns its digest, "" when there is no room, which raises `NoRoom`.
+    Outputs of more than `limit` bytes are left out: their cell has None.
+    """
+    references: dict[str, None] = {}
+    known: dict[int, object] = {}  # by identity: outputs that two states share are read once
+
+    def kept(data: bytes) -> str:
+        digest = put(data)
+        if not digest:
+            raise NoRoom
+        return digest
+
+    def outputs(value: object) -> object:
+        data = _bytes(value)
+        if len(data) <= INLINE:
+            return value
+        if len(data) > limit:
+            return None
+        digest = kept(data)
+        references[digest] = None
+        return {_BLOB: digest}
+
+    def row(cell: CellJson) -> dict[str, Any]:
+        value = cell["outputs"]
+        if id(value) not in known:
+            known[id(value)] = outputs(value)
+        return {**cell, "outputs": known[id(value)]}
+
+    sheets = [kept(_bytes([row(cell) for cell in cells])) for cells in states]
+    return sheets, tuple(references)
+
+
+def load_cells(sheet: str, get: Callable[[str], bytes]) -> list[dict[str, Any]]:
+    """Return the cells of a sheet; what `get` raises for a lost blob passes through."""
+
+    def whole(cell: dict[str, Any]) -> dict[str, Any]:
+        outputs = cell["outputs"]
+        return (
+            {**cell, "outputs": _value(get(outputs[_BLOB]))} if _BLOB in (outputs or ()) else cell
+        )
+
+    return [whole(cell) for cell in _value(get(sheet))]
+
+
+def _bytes(value: object) -> bytes:
+    return canonical_json(value).encode("utf-8", "surrogatepass")
+
+
+def _value(data: bytes) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(data.decode("utf-8", "surrogatepass"))
+
+
+VERSION = 1
+
+FileKind = Literal["absent", "file", "large", "odd"]
+TurnState = Literal["", "undone", "partly"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """A file at one moment.
+
+    `digest` is the content's SHA-256; of a `large` file, which is not read, it is made of size and
+    time of change. An `odd` path is no regular file, or could not be read; `why` says so. `saved`
+    tells whether the content is among the blobs.
+    """
+
+    kind: FileKind
+    digest: str = ""
+    mode: int = 0
+    size: int = 0
+    why: str = ""
+    saved: bool = False
+
+    def same(self, other: FileState) -> bool:
+        """Say whether both have the same content; the mode does not count."""
+        return (self.kind, self.digest) == (other.kind, other.digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileItem:
+    """A file that a turn touched: as it was, and as the turn left it (None: not known).
+
+    `folders` are the directories that did not exist before, outermost first.
+    """
+
+    before: FileState
+    after: FileState | None = None
+    folders: tuple[str, ...] = ()
+    undone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellsItem:
+    """A notebook's cells as they were, and as the turn left them.
+
+    Each is one blob, a JSON list of cells; larger outputs are blobs of their own, listed in
+    `outputs`, with a reference in their place.
+    """
+
+    before: str
+    after: str
+    outputs: tuple[str, ...] = ()
+    undone: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnRecord:
+    """One turn. `number` is unique within the session, `turn` is what the user counts."""
+
+    number: int
+    turn: int
+    when: float
+    state: TurnState = ""
+    files: dict[str, FileItem] = field(default_factory=dict)
+    cells: dict[str, CellsItem] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def digests(self) -> Iterator[str]:
+        """Yield the blobs that the turn needs, some more than once."""
+        for item in self.files.values():
+            for state in (item.before, item.after):
+                if state is not None and state.saved:
+                    yield state.digest
+        for cells in self.cells.values():
+            yield from (cells.before, cells.after, *cells.outputs)
+
+
+@dataclass(slots=True, kw_only=True)
+class Index:
+    """The turns of a session, oldest first.
+
+    `renamed` leads from the ids of cells that an undo inserted again to the ids they then got.
+    """
+
+    next: int = 1
+    turns: list[TurnRecord] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def record(self, number: int) -> TurnRecord | None:
+        """Return the record of that number, or None."""
+        return next((each for each in reversed(self.turns) if each.number == number), None)
+
+    def add(self, turn: int, when: float) -> TurnRecord:
+        """Begin a turn."""
+        record = TurnRecord(number=self.next, turn=turn, when=when)
+        self.next += 1
+        self.turns.append(record)
+        return record
+
+    def renamed_to(self, cell_id: str) -> str:
+        """Return the id that a cell has now."""
+        for _ in range(len(self.renamed)):
+            cell_id = self.renamed.get(cell_id, cell_id)
+        return cell_id
+
+
+def dumps(index: Index) -> bytes:
+    """Return an index as JSON."""
+    document = {"version": VERSION, **asdict(index)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def loads(data: bytes) -> Index:
+    """Return the index that `dumps` wrote; an empty one for anything else.
+
+    An index that is damaged, or of a version to come, costs the undo and nothing more.
+    """
+    try:
+        document = json.loads(data.decode("utf-8", "surrogatepass"))
+        if document["version"] != VERSION:
+            return Index()
+        return Index(
+            next=int(document["next"]),
+            turns=[_turn(each) for each in document["turns"]],
+            renamed={str(old): str(new) for old, new in document["renamed"].items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Index()
+
+
+def _turn(document: Mapping[str, Any]) -> TurnRecord:
+    if document["state"] not in get_args(TurnState):
+        raise ValueError(document["state"])
+    return TurnRecord(
+        number=int(document["number"]),
+        turn=int(document["turn"]),
+        when=float(document["when"]),
+        state=document["state"],
+        files={str(path): _file(item) for path, item in document["files"].items()},
+        cells={str(name): _cells(item) for name, item in document["cells"].items()},
+        notes=[str(note) for note in document["notes"]],
+    )
+
+
+def _file(document: Mapping[str, Any]) -> FileItem:
+    after = document["after"]
+    return FileItem(
+        before=_state(document["before"]),
+        after=None if after is None else _state(after),
+        folders=tuple(map(str, document["folders"])),
+        undone=bool(document["undone"]),
+    )
+
+
+def _state(document: Mapping[str, Any]) -> FileState:
+    if document["kind"] not in get_args(FileKind):
+        raise ValueError(document["kind"])
+    state = FileState(kind=document["kind"])
+    facts = {name: type(getattr(state, name))(document[name]) for name in asdict(state)}
+    return replace(state, **facts)
+
+
+def _cells(document: Mapping[str, Any]) -> CellsItem:
+    return CellsItem(
+        before=str(document["before"]),
+        after=str(document["after"]),
+        outputs=tuple(map(str, document["outputs"])),
+        undone=bool(document["undone"]),
+    )
+
+
+_PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
+_LEVEL = 3
+"""zlib's level: text shrinks nearly as far as at 6, in a third of the time."""
+
+
+class SavedCopyLost(HermesError):  # noqa: N818 - what happened to the copy
+    """What was saved is no longer there, or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """The turn that is being written: its record, within the index of its session."""
+
+    session: str
+    index: Index
+    record: TurnRecord
+
+
+class CheckpointStore:
+    """The folder of the checkpoints; nothing is created before something is stored.
+
+    `limit` is in bytes and counts what is on the disk, compressed. Every method but `lock` is to
+    be called with the lock held.
+    """
+
+    def __init__(self, folder: Path, *, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self._blobs = folder / "blobs"
+        self._used = 0
+        self._fresh: set[str] = set()
+        self._mutex = threading.Lock()
+
+    @contextmanager
+    def lock(self, *, create: bool = False) -> Iterator[None]:
+        """Hold the folder against other threads and kernels; raise TimeoutError or OSError."""
+        with self._mutex:
+            if create:
+                make_private(self._blobs)
+            if not self.folder.is_dir():
+                yield
+                return
+            with locked(self.folder / "checkpoints"):
+                self._fresh.clear()
+                yield
+
+    def load(self, session: str) -> Index:
+        """Return a session's index, an empty one where there is none."""
+        return _read(self._path(session))
+
+    def save(self, session: str, index: Index) -> None:
+        """Write a session's index."""
+        write_atomic(self._path(session), dumps(index), mode=0o600)
+
+    def put(self, data: bytes, turn: OpenTurn) -> str:
+        """Keep `data` and return its digest, "" when there is no room for it.
+
+        The oldest turns of all sessions make room, never `turn` itself.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._blobs / digest
+        if not path.exists():
+            packed = zlib.compress(data, _LEVEL)
+            if self._used + len(packed) > self.limit:
+                self.sweep(turn, room=len(packed))
+            if self._used + len(packed) > self.limit:
+                return ""
+            write_atomic(path, packed, mode=0o600)
+            self._used += len(packed)
+        self._fresh.add(digest)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """Return what was kept under a digest; raise `SavedCopyLost`."""
+        try:
+            data = zlib.decompress((self._blobs / digest).read_bytes())
+        except (OSError, zlib.error) as error:
+            message = "its saved copy is gone or damaged"
+            raise SavedCopyLost(message) from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            message = "its saved copy is damaged"
+            raise SavedCopyLost(message)
+        return data
+
+    def sweep(self, turn: OpenTurn, *, room: int = 0) -> None:
+        """Remove what no turn needs, and the oldest turns until `room` bytes are free.
+
+        The index of `turn` stands for what is on disk; it is saved if turns of it had to go.
+        """
+        sizes = self._sizes()
+        indexes = {path: _read(path) for path in self.folder.glob("*.json")}
+        indexes[self._path(turn.session)] = turn.index
+        uses = Counter(self._fresh)
+        for index in indexes.values():
+            uses.update(digest for each in index.turns for digest in each.digests())
+        used = sum(size for digest, size in sizes.items() if digest in uses)
+        changed: set[Path] = set()
+        for path, record in _oldest_first(indexes):
+            if used + room <= self.limit:
+                break
+            if record is turn.record:
+                continue
+            indexes[path].turns.remove(record)
+            changed.add(path)
+            for digest in record.digests():
+                uses[digest] -= 1
+                if uses[digest] == 0:
+                    used -= sizes.get(digest, 0)
+        for path in changed:
+            _write(path, indexes[path])
+        for digest in sizes:
+            if uses[digest] <= 0:
+                with suppress(OSError):
+                    (self._blobs / digest).unlink()
+        self._used = used
+
+    def remove(self, sessions: Iterable[str]) -> None:
+        """Remove sessions' indexes, and the blobs that no other one needs."""
+        for session in sessions:
+            self._path(session).unlink(missing_ok=True)
+        if self._blobs.is_dir():
+            nothing = TurnRecord(number=0, turn=0, when=0.0)
+            self.sweep(OpenTurn("", Index(), nothing))
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the size of every blob; what killed writers left behind is removed."""
+        sizes: dict[str, int] = {}
+        for folder in (self.folder, self._blobs):
+            for path in folder.iterdir():
+                if path.name.endswith(TEMPORARY):  # writers hold the lock: nobody writes it now
+                    with suppress(OSError):
+                        path.unlink()
+                elif folder is self._blobs:
+                    with suppress(OSError):
+                        sizes[path.name] = path.stat().st_size
+        return sizes
+
+    def _path(self, session: str) -> Path:
+        if _PLAIN_NAME.fullmatch(session):
+            return self.folder / f"{session}.json"
+        digest = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.folder / f"{digest[:32]}.json"
+
+
+def _oldest_first(indexes: Mapping[Path, Index]) -> list[tuple[Path, TurnRecord]]:
+    turns = [(path, record) for path, index in indexes.items() for record in index.turns]
+    return sorted(turns, key=lambda entry: (entry[1].when, entry[1].number))
+
+
+def _read(path: Path) -> Index:
+    try:
+        return loads(path.read_bytes())
+    except OSError:
+        return Index()
+
+
+def _write(path: Path, index: Index) -> None:
+    if index.turns:
+        write_atomic(path, dumps(index), mode=0o600)
+    else:
+        with suppress(OSError):
+            path.unlink()

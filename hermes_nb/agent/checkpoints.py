@@ -1,0 +1,222 @@
+"""What a turn changed in files and notebook cells, saved so that it can be undone.
+
+Before the first change of a turn each file and each notebook it touches is saved, once; after each
+change what it became is noted. So an undo can tell what the turn left from what somebody wrote
+later, and never overwrites the latter unless it is told to. Where somebody changed a file in the
+middle of a turn, undo goes back to that. Saving never fails a tool: what could not be saved is
+named by the undo.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hermes_nb.agent.checkpoint_store import (
+    Cells,
+    CellsItem,
+    CheckpointStore,
+    FileItem,
+    FileState,
+    NoRoom,
+    OpenTurn,
+    keep_cells,
+)
+from hermes_nb.agent.undo import NothingToUndo, Restorer, Undoer, UndoReport, look, missing_folders
+from hermes_nb.core.protocols import Keeper
+from hermes_nb.core.text import one_line
+
+__all__ = ["Checkpoints", "NothingToUndo", "UndoReport"]
+
+logger = logging.getLogger(__name__)
+
+LIMIT_BYTES = 200_000_000
+"""On disk, over all sessions, compressed."""
+FILE_BYTES = 20_000_000
+"""A larger file is not saved, nor are larger outputs of a cell."""
+KEEP_TURNS = 50
+"""Of a session."""
+FULL = "there is no room left among the checkpoints"
+
+
+class Checkpoints:
+    """The undo data of all sessions, below one folder; safe among threads and kernels."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        keep_turns: int = KEEP_TURNS,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        self._store = CheckpointStore(folder, limit=limit_bytes)
+        self._keep_turns = keep_turns
+        self._file_bytes = file_bytes
+        # A session's turn as this process counts it, and its record's number. A record that
+        # another process began is never gone on with: it may have counted the turns differently.
+        self._open: dict[str, tuple[int, int]] = {}
+        self._unsaved: dict[str, tuple[int, str]] = {}
+
+    def forget(self, sessions: Iterable[str]) -> None:
+        """Remove the undo data of sessions; raise TimeoutError or OSError."""
+        with self._store.lock():
+            self._store.remove(sessions)
+
+    def keeper(self, session: Callable[[], str]) -> Keeper:
+        """Return what tools save with, for the session that runs at the time."""
+        return _SessionKeeper(self, session)
+
+    def before(self, session: str, turn: int, paths: Sequence[Path]) -> None:
+        """Save files, by their absolute paths without links, before a call changes them."""
+
+        def save(open_turn: OpenTurn) -> None:
+            for path in paths:
+                files = open_turn.record.files
+                files[str(path)] = self._item(path, files.get(str(path)), open_turn)
+
+        self._write(session, turn, save)
+
+    def after(self, session: str, turn: int, paths: Sequence[Path]) -> None:
+        """Note what files have become."""
+
+        def seal(open_turn: OpenTurn) -> None:
+            files = open_turn.record.files
+            for path in paths:
+                if item := files.get(str(path)):
+                    files[str(path)] = replace(item, after=self._state(path, open_turn))
+
+        self._write(session, turn, seal)
+
+    def save_cells(
+        self, session: str, turn: int, document: str, before: Cells, after: Cells
+    ) -> None:
+        """Save a notebook's cells as they were, and as the turn leaves them.
+
+        Call it before each change, with what the change is going to leave, and again afterwards
+        where that turned out differently: a process that is killed in between can be undone too.
+        """
+
+        def save(open_turn: OpenTurn) -> None:
+            cells = open_turn.record.cells
+
+            def put(data: bytes) -> str:
+                return self._store.put(data, open_turn)
+
+            try:
+                (was, left), outputs = keep_cells((before, after), put, limit=self._file_bytes)
+            except NoRoom:
+                cells.pop(document, None)
+                _add_note(open_turn, f"the cells of {Path(document).name} were not saved: {FULL}")
+            else:
+                cells[document] = CellsItem(before=was, after=left, outputs=outputs)
+
+        self._write(session, turn, save)
+
+    def note(self, session: str, turn: int, text: str) -> None:
+        """Note what a turn did that cannot be undone."""
+        self._write(session, turn, lambda open_turn: _add_note(open_turn, text))
+
+    async def undo(
+        self,
+        session: str,
+        turn: int | None = None,
+        *,
+        restorer: Restorer | None = None,
+        force: bool = False,
+    ) -> UndoReport:
+        """Undo a turn, by default the last one that is not undone yet.
+
+        `force` overwrites what was changed since; it also finishes a turn that was undone in part.
+        Raises `NothingToUndo`.
+        """
+        number, why = self._unsaved.get(session, (0, ""))
+        undoer = Undoer(self._store, self._file_bytes)
+        if turn is None and number > undoer.latest(session):
+            del self._unsaved[session]  # said once; the next undo takes the turn before it
+            message = f"turn {number} cannot be undone, because nothing could be saved: {why}"
+            raise NothingToUndo(message)
+        report = await undoer.undo(session, turn, restorer=restorer, force=force)
+        if report.turn == number:
+            report = replace(report, notes=(*report.notes, f"not everything was saved: {why}"))
+        return report
+
+    def diff(self, session: str, turn: int | None = None, *, root: Path | None = None) -> str:
+        """Return what a turn (the last one by default) changed as a unified diff.
+
+        Paths are shown from `root` where they are below it. Raises `NothingToUndo`.
+        """
+        return Undoer(self._store, self._file_bytes).diff(session, turn, root=root)
+
+    def _item(self, path: Path, known: FileItem | None, open_turn: OpenTurn) -> FileItem:
+        """Return the item of a file that is about to be changed."""
+        if known is not None and known.after is None:
+            return known
+        if known is not None and known.after is not None:
+            if look(path, self._file_bytes)[0].same(known.after):
+                return replace(known, after=None)
+            text = "was changed by something else during the turn; undo goes back to that"
+            _add_note(open_turn, f"{one_line(path.name)} {text}")
+        folders = missing_folders(path) if known is None else known.folders
+        return FileItem(before=self._state(path, open_turn), folders=folders)
+
+    def _state(self, path: Path, open_turn: OpenTurn) -> FileState:
+        """Return what a file is, its content saved."""
+        state, data = look(path, self._file_bytes)
+        if state.kind != "file":
+            return state
+        saved = bool(self._store.put(data, open_turn))
+        return replace(state, saved=saved, why="" if saved else FULL)
+
+    def _write(self, session: str, turn: int, change: Callable[[OpenTurn], None]) -> None:
+        """Change the turn's record; what goes wrong is kept for the undo to tell."""
+        try:
+            with self._store.lock(create=True):
+                open_turn = self._open_turn(session, turn)
+                change(open_turn)
+                self._store.save(session, open_turn.index)
+        except OSError as error:  # a full disk, a home that cannot be written, a lock held for long
+            logger.warning("turn %d is not saved for undo", turn, exc_info=True)
+            self._unsaved[session] = (turn, error.strerror or str(error))
+
+    def _open_turn(self, session: str, turn: int) -> OpenTurn:
+        index = self._store.load(session)
+        known, number = self._open.get(session, (0, 0))
+        record = index.record(number) if known == turn else None
+        if record is not None and not record.state:
+            return OpenTurn(session, index, record)
+        record = index.add(turn, time.time())
+        del index.turns[: -self._keep_turns]
+        open_turn = OpenTurn(session, index, record)
+        self._store.save(session, index)
+        self._store.sweep(open_turn)
+        self._open[session] = (turn, record.number)
+        return open_turn
+
+
+class _SessionKeeper:
+    """A `Keeper` for whichever session runs."""
+
+    def __init__(self, checkpoints: Checkpoints, session: Callable[[], str]) -> None:
+        self._checkpoints = checkpoints
+        self._session = session
+
+    def before(self, turn: int, paths: Sequence[Path]) -> None:
+        """Save files before a call changes them."""
+        self._checkpoints.before(self._session(), turn, paths)
+
+    def after(self, turn: int, paths: Sequence[Path]) -> None:
+        """Note what files have become."""
+        self._checkpoints.after(self._session(), turn, paths)
+
+    def note(self, turn: int, text: str) -> None:
+        """Note what cannot be undone."""
+        self._checkpoints.note(self._session(), turn, text)
+
+
+def _add_note(open_turn: OpenTurn, text: str) -> None:
+    if text not in open_turn.record.notes:
+        open_turn.record.notes.append(text)

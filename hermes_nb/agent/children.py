@@ -1,0 +1,488 @@
+"""The toolset `delegation`: independent tasks go to child agents, reports come back.
+
+A child is a conversation of its own, with fewer tools and nobody to ask. It shares the model, the
+budgets and the safety of the turn that made it. It knows neither who it is (no SOUL.md), nor the
+project's files, nor what was said before; it cannot delegate, remember, touch the kernel or the
+notebook, and what would ask is denied. Its report is a result like any other: it stands between the
+marks of untrusted data, and a failure in it is told, never raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, NotRequired, TypedDict
+
+from hermes_nb.agent.config import DelegationSettings
+from hermes_nb.agent.jobs import Job, Jobs
+from hermes_nb.agent.session import CHILD, Equipment, Identity, Session
+from hermes_nb.agent.turn import Turn, turn_of
+from hermes_nb.core.budget import Budget, Pool, pools, portions
+from hermes_nb.core.calls import STOP_GRACE, in_thread
+from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.events import (
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
+    ChildStatus,
+    Event,
+    ToolFinished,
+    ToolStarted,
+    UsageReported,
+)
+from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.protocols import SessionStore
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.safety.guard import ChildGuard, Guard
+from hermes_nb.safety.provenance import outside
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.scan import ScanResult, neutralised, scan
+from hermes_nb.safety.untrusted import without_marks, wrap
+from hermes_nb.safety.visible import visible
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.wrap import in_turn
+
+SUMMARY = 24_000
+"""Characters of one child's report."""
+REPORTS = 45_000
+"""Characters of all the reports of a call, which share them evenly."""
+MOST_TASKS = 20
+REPORTED = "what child agents report"
+_MARKER = 80
+"""Characters kept free for the marker that says how much of a report was dropped."""
+_ERROR = 400
+_FILES = 50
+"""Files that a report names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a child is asked: `number` of `of`. Empty `toolsets` are all that children may have."""
+
+    goal: str
+    context: str = ""
+    toolsets: tuple[str, ...] = ()
+    max_requests: int | None = None
+    number: int = 1
+    of: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of it: `tokens` are those of prompts and answers, `files` those it changed.
+
+    `outside` says that the child has read text from outside.
+    """
+
+    status: ChildStatus
+    summary: str = ""
+    outside: bool = False
+    error: str = ""
+    requests: int = 0
+    tokens: int = 0
+    files: tuple[str, ...] = ()
+
+
+class Task(TypedDict):
+    """A task as an object: what it does not say is as the call says."""
+
+    goal: str
+    context: NotRequired[str | None]
+    toolsets: NotRequired[list[str] | None]
+
+
+def delegation_tools(children: Delegation) -> Toolset:
+    """Return the tool `delegate_task`."""
+
+    # It runs alone: a child may change the files that another call of the reply is about.
+    async def delegate_task(  # noqa: D417 - a schema says nothing that is plain
+        running: ToolContext,
+        goal: str | None = None,
+        tasks: list[str] | None = None,
+        context: str | None = None,
+        toolsets: list[str] | None = None,
+        max_requests: int | None = None,
+    ) -> ToolOutput:
+        """Give independent tasks to child agents: side by side, told nothing but goal and context.
+
+        Args:
+            max_requests: of each
+        """
+        common = Assignment(
+            goal=goal or "",
+            context=context or "",
+            toolsets=tuple(toolsets or ()),
+            max_requests=max_requests,
+        )
+        assignments = _assignments(common, tasks or [])
+        for each in assignments:
+            _check_toolsets(each.toolsets, children.toolsets)
+        reports = await children.run(running, assignments)
+        foreign = any(report.outside for report in reports)
+        return ToolOutput(_told(reports), origin="outside" if foreign else "workspace")
+
+    made = tool(toolset="delegation", exclusive=True, describe=_gist)(delegate_task)
+    # The schema asks for words alone, which costs the fewest tokens.
+    return Toolset([replace(made, check=lambda arguments: made.check(_in_words(arguments)))])
+
+
+def _in_words(arguments: Arguments) -> Arguments:
+    """Return the arguments as the schema has them: a task that is an object becomes its goal."""
+    tasks = arguments.get("tasks")
+    if not isinstance(tasks, list):
+        return arguments
+    return {**arguments, "tasks": [_goal(each) if _is_task(each) else each for each in tasks]}
+
+
+def _is_task(value: object) -> bool:
+    """Say whether a value is an object with a goal and, at most, what a call has besides."""
+    if not isinstance(value, Mapping) or value.keys() - {"goal", "context", "toolsets"}:
+        return False
+    goal, context, toolsets = map(value.get, ("goal", "context", "toolsets"))
+    named = isinstance(toolsets or [], list) and all(isinstance(n, str) for n in toolsets or [])
+    return isinstance(goal, str) and isinstance(context or "", str) and named
+
+
+def _goal(task: str | Task) -> str:
+    return (task if isinstance(task, str) else task["goal"]).strip()
+
+
+def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assignment]:
+    """Return what each child is asked; raise ToolError for nothing, too much, or the same twice.
+
+    `common` has the call's own goal, and what holds for each task that does not say otherwise.
+    """
+    asked: list[Assignment] = []
+    for task in (common.goal, *tasks):
+        own: Task = {"goal": task} if isinstance(task, str) else task
+        context = own.get("context") or common.context
+        toolsets = tuple(own.get("toolsets") or common.toolsets)
+        if goal := _goal(task):
+            each = replace(common, goal=goal, context=context.strip(), toolsets=toolsets)
+            asked.append(replace(each, number=len(asked) + 1))
+    if not asked:
+        message = "what is to be done? give a goal, or tasks"
+        raise ToolError(message)
+    if len(asked) > MOST_TASKS:
+        message = f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}"
+        raise ToolError(message)
+    if len({(each.goal, each.context) for each in asked}) < len(asked):
+        message = "two of the tasks are the same; give each once"
+        raise ToolError(message)
+    return [replace(each, of=len(asked)) for each in asked]
+
+
+def _check_toolsets(wanted: Sequence[str], there: Sequence[str]) -> None:
+    if missing := [name for name in wanted if name not in there]:
+        message = (
+            f"children cannot have {', '.join(map(repr, missing))}; "
+            f"they can have {', '.join(there) or 'no tools at all'}"
+        )
+        raise ToolError(message)
+
+
+def _told(reports: Sequence[Report]) -> str:
+    """Return the reports as JSON between marks, one line each; what reads like an attack is out.
+
+    Each is looked through by itself: in JSON a line break is two letters, and a passage that is
+    withheld would take the braces with it.
+    """
+    room = min(SUMMARY, REPORTS // max(len(reports), 1)) - _MARKER
+    lines = []
+    for number, report in enumerate(reports, 1):
+        summary, withheld = _without_orders(report.summary, room)
+        error, more = _without_orders(one_line(report.error, _ERROR), _ERROR)
+        fields = _fields(number, replace(report, summary=summary, error=error), withheld + more)
+        lines.append(json.dumps(fields, ensure_ascii=False))
+    told = '{"results": [\n' + ",\n".join(lines) + "\n]}"
+    return wrap(told, source=REPORTED, scanned=ScanResult(verdict="clean", text=told))
+
+
+def _without_orders(text: str, room: int) -> tuple[str, list[str]]:
+    """Return a child's text within bounds, and the categories of what was taken out of it."""
+    bare = without_marks(head_tail(text, room))
+    scanned = scan(bare, name="delegate_task")
+    if scanned.verdict == "clean":
+        return bare, []
+    found = sorted({finding.category for finding in scanned.findings})
+    return neutralised(bare, scanned.findings), found
+
+
+def _fields(number: int, report: Report, withheld: Sequence[str]) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "task": number,
+        "status": report.status,
+        "summary": report.summary,
+        "requests": report.requests,
+        "tokens": report.tokens,
+        "files": list(report.files[:_FILES]),
+    }
+    if more := len(report.files) - _FILES:
+        out |= {"more_files": more} if more > 0 else {}
+    if report.error:
+        out["error"] = report.error
+    return out | ({"withheld": list(withheld)} if withheld else {})
+
+
+def _gist(arguments: Arguments) -> str:
+    given = (arguments.get("goal"), *(arguments.get("tasks") or []))
+    goals = [_goal(each) for each in given if each]
+    more = f" and {len(goals) - 1} more" if len(goals) > 1 else ""
+    return visible(one_line(goals[0], 80) + more if goals else "")
+
+
+logger = logging.getLogger(__name__)
+
+IDENTITY = (
+    "You are a child agent of Hermes. You were given one task, and you know nothing of the "
+    "conversation it comes from. Find out with your tools, ask nobody, and change only what the "
+    "task is about. End with a report: what you found or did, with the numbers and paths that "
+    "matter, and what stayed open. It is all that is read of your work."
+)
+STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
+DOING = 120
+GOAL = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upbringing:
+    """What children are made with.
+
+    `equip(guard, turn)` returns what one is given, its changes saved under that turn of the
+    parent's. `parent()` is the session that runs; `told(goal, summary)` hears of each end, and may
+    block.
+    """
+
+    settings: DelegationSettings
+    store: SessionStore
+    guard: Guard
+    jobs: Jobs
+    equip: Callable[[Guard, int], Equipment]
+    parent: Callable[[], Session | None]
+    told: Callable[[str, str], None] | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What the children of one call share: budgets, and the turn to change a file."""
+
+    budgets: Sequence[Pool]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Delegation:
+    """Runs the children of one agent's calls."""
+
+    def __init__(self, upbringing: Upbringing) -> None:
+        self._up = upbringing
+
+    @property
+    def toolsets(self) -> list[str]:
+        """The names of tools and toolsets that a child can be given now."""
+        tools = self._tools(self._up.equip(ChildGuard(), 0), ())
+        return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
+
+    async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
+        """Return a report for each assignment, in their order; only a stop is raised."""
+        slots = asyncio.Semaphore(self._up.settings.side_by_side)
+        parent = self._up.parent()
+        company = Company(pools(parent.budgets if parent is not None else ()))
+        tasks = [
+            asyncio.create_task(self._one(context, each, slots, company)) for each in assignments
+        ]
+        try:
+            for number, done in enumerate(asyncio.as_completed(tasks), 1):
+                await done
+                if len(tasks) > 1:
+                    context.progress(f"{number} of {len(tasks)} done")
+        finally:
+            await _end(tasks)
+        return [task.result() for task in tasks]
+
+    async def _one(
+        self,
+        context: ToolContext,
+        assignment: Assignment,
+        slots: asyncio.Semaphore,
+        company: Company,
+    ) -> Report:
+        """Run a child as a task of its own, which a click may stop without stopping the turn."""
+        async with slots:
+            child = Child(self._up, context, assignment)
+            loop = asyncio.get_running_loop()
+            task = asyncio.create_task(self._live(child, company))
+            stop: Callable[[], None] = lambda: _post(loop, task)  # noqa: E731
+            with self._up.jobs.running("child", redact(assignment.goal), stop) as job:
+                child.job = job
+                try:
+                    await asyncio.wait([task])
+                finally:
+                    await _end([task])
+            report = Report(status="stopped") if task.cancelled() else task.result()
+            return child.finish(report)
+
+    async def _live(self, child: Child, company: Company) -> Report:
+        """Return the child's report; every fault of its own is one."""
+        budgets = portions(company.budgets)
+        seconds = self._up.settings.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await child.live(self._tools, budgets, company.lock)
+        except TimeoutError:
+            return Report(status="failed", error=f"it had not ended after {seconds:g} s")
+        except HermesError as error:
+            return Report(status="failed", error=str(error))
+        except Exception as error:  # a child's fault is its parent's to read, whatever it is
+            logger.exception("a child agent broke")
+            return Report(status="failed", error=f"{type(error).__name__}: {error}")
+        finally:
+            for budget in budgets:
+                budget.release()
+
+    def _tools(self, equipment: Equipment, wanted: Sequence[str]) -> Toolset:
+        """Return what a child gets of the tools that the parent itself has just now."""
+        parent = self._up.parent()
+        tools = equipment.tools
+        if parent is not None:
+            tools = tools.only(*(tool.name for tool in parent.agent.tools))
+        return tools.only(*wanted) if wanted else tools
+
+
+class Child:
+    """One child from its first event to its last: a fold over its own turn."""
+
+    def __init__(self, up: Upbringing, context: ToolContext, assignment: Assignment) -> None:
+        self.job: Job | None = None
+        self._up = up
+        self._context = context
+        self._assignment = assignment
+        self._guard = ChildGuard.under(up.guard)
+        self._foreign = bool(outside(context.messages))
+        self._usage = Usage()
+        self._doing = ""
+        self._files: dict[str, None] = {}
+        self._tools = Toolset()
+        self._began = time.monotonic()
+        self._started = False
+
+    async def live(
+        self,
+        choose: Callable[[Equipment, Sequence[str]], Toolset],
+        budgets: Sequence[Budget],
+        lock: asyncio.Lock,
+    ) -> Report:
+        """Take the child's turn and return what came of it."""
+        asked = self._assignment
+        equipment = self._up.equip(self._guard, self._context.turn)
+        self._tools = in_turn(choose(equipment, asked.toolsets), lock)
+        most = self._up.settings.max_requests
+        if asked.max_requests is not None:
+            most = max(1, min(asked.max_requests, most))
+        parent = self._up.parent()
+        session = Session.start(
+            store=self._up.store,
+            equipment=replace(equipment, tools=self._tools, max_requests=most),
+            identity=Identity(
+                source=CHILD,
+                title=one_line(asked.goal, 60),
+                parent=parent.id if parent is not None else "",
+            ),
+            warn=self._up.tell,
+        )
+        self._started = True
+        self._context.emit(
+            ChildStarted(self._context.call.id, asked.number, redact(asked.goal), session.id)
+        )
+        events: list[Event] = []
+        try:
+            foreign = bool(outside(self._context.messages))
+            task = Message.user(_message(asked), origin="outside" if foreign else "ours")
+            turn = session.turn(task, sinks=[self], budgets=budgets)
+            async with aclosing(turn) as running:
+                async for event in running:
+                    events.append(event)  # noqa: PERF401 - a stop keeps what came before it
+        finally:
+            session.end()
+        self._foreign = bool(outside(session.messages))
+        report = self._report(turn_of(events))
+        if (told := self._up.told) is not None:
+            await in_thread(lambda: told(asked.goal, report.summary or report.error))
+        return report
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event of the child's turn, and pass on what it says of its progress."""
+        match event:
+            case ToolStarted(call):
+                gist = self._tools.describe(call) or next(iter(call.arguments.values()), "")
+                self._says(f"{call.name} {gist}")
+            case ToolFinished(call, "ok", _):
+                self._note_files(call.name, call.arguments)
+            case UsageReported(usage):
+                self._usage += usage
+                self._says(self._doing)
+            case _:
+                pass
+
+    def finish(self, report: Report) -> Report:
+        """Announce the end, and return the report with what was used."""
+        report = replace(
+            report,
+            outside=self._foreign,
+            error=redact(report.error),
+            requests=self._usage.requests,
+            tokens=self._usage.input + self._usage.output,
+            files=tuple(self._files),
+        )
+        if self._started:
+            seconds = time.monotonic() - self._began
+            call_id, number = self._context.call.id, self._assignment.number
+            self._context.emit(ChildFinished(call_id, number, report.status, seconds, self._usage))
+        return report
+
+    def _says(self, doing: str) -> None:
+        self._doing = one_line(redact(doing), DOING)
+        call_id, number = self._context.call.id, self._assignment.number
+        self._context.emit(ChildProgress(call_id, number, self._doing, self._usage))
+        if self.job is not None:
+            self._up.jobs.says(self.job, self._doing)
+
+    def _note_files(self, name: str, arguments: object) -> None:
+        tool = self._tools.get(name)
+        if tool is None or tool.risk is not Risk.WRITE or not isinstance(arguments, dict):
+            return
+        for key in tool.paths:
+            if isinstance(path := arguments.get(key), str):
+                self._files[path] = None
+
+    def _report(self, turn: Turn) -> Report:
+        status = STATUS.get(turn.reason, "failed")
+        return Report(status=status, summary=turn.text, error=turn.error or turn.note)
+
+
+def _message(asked: Assignment) -> str:
+    """Return what a child is asked. Its number keeps two of a call apart, also in a replay."""
+    head = f"Task {asked.number} of {asked.of}: " if asked.of > 1 else ""
+    tail = f"\n\nContext:\n{asked.context}" if asked.context else ""
+    return f"{head}{asked.goal}{tail}"
+
+
+def _post(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Report]) -> None:
+    """Cancel a task from whichever thread this is."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(task.cancel)
+
+
+async def _end(tasks: Sequence[asyncio.Task[Report]]) -> None:
+    """Cancel what still runs, and wait for it to have cleaned up."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=2 * STOP_GRACE)

@@ -1,0 +1,477 @@
+"""Settings from every source, the nearest one first, each with a note of where it came from.
+
+The order: what the caller says (a magic option, then `%config`) > `HERMES_NB_*` > the `hermes_nb:`
+key in `config.yaml` > Hermes Agent's own keys there > the provider variables of the environment.
+The working directory is no source: a cloned repository must not redirect anybody's key.
+
+`HERMES_NB_CEILING` is the highest approval mode in this process, which no code in it can change:
+cells may choose modes up to it unasked, and none above it. Without it a cell's choice is for the
+user, or for `HERMES_NB_APPROVE` as it was when the process was started. Linux keeps that
+environment; elsewhere it is read when this is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from hermes_nb.agent.home import home_directory, read_dotenv
+from hermes_nb.agent.sources import Picker, read_yaml
+from hermes_nb.core.budget import Limits
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.loop import MAX_REQUESTS
+from hermes_nb.core.protocols import MOST_WAITED, Effort
+from hermes_nb.models.cassette import Mode as CassetteMode
+from hermes_nb.models.cassette import mode_named
+from hermes_nb.models.profiles import is_loopback
+from hermes_nb.safety.guard import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """The curated memory: what is on, whether a write asks, the provider beside it.
+
+    `options` are the provider's own settings, from `memory.NAME`. `nudge` is the number of user
+    turns between two reviews of what to remember, 0 for none. `limits` are characters by target.
+    """
+
+    enabled: bool = True
+    user_profile: bool = True
+    write_approval: bool = False
+    provider: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    nudge: int = 10
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillSettings:
+    """Skills: folders beside the home's, tokens of the index, names that are switched off.
+
+    `nudge` is the number of tool iterations between two reviews of what to learn, 0 for none.
+    """
+
+    enabled: bool = True
+    external_dirs: tuple[str, ...] = ()
+    index_tokens: int = 2_000
+    disabled: tuple[str, ...] = ()
+    nudge: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionSettings:
+    """When and how a conversation is made shorter.
+
+    `threshold` is a share of the window, `max_prompt_tokens` its bound in tokens; `target_ratio`
+    is the share of the threshold that the recent end may keep, `protect_last` so many messages.
+    """
+
+    enabled: bool = True
+    engine: str = "compressor"
+    threshold: float = 0.5
+    max_prompt_tokens: int = 100_000
+    target_ratio: float = 0.2
+    protect_last: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationSettings:
+    """Child agents: `side_by_side` so many at a time, each with its requests and seconds at most.
+
+    In config.yaml they are `max_concurrent_children`, `max_iterations` and `child_timeout_seconds`.
+    """
+
+    enabled: bool = True
+    side_by_side: int = 3
+    max_requests: int = 15
+    seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """The sandbox of commands: `required` is the least level that commands run in, "" for none.
+
+    `use` off runs nothing confined: what is not known to be harmless asks.
+    """
+
+    required: Literal["", "landlock", "bubblewrap"] = ""
+    use: Literal["auto", "off"] = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSettings:
+    """What may be spent: by one session with its reviews, and by all the sessions of a notebook.
+
+    In config.yaml they are `cost`, `tokens`, `notebook_cost` and `notebook_tokens`, in US dollars
+    and in tokens of prompts and answers.
+    """
+
+    session: Limits = field(default_factory=Limits)
+    notebook: Limits = field(default_factory=Limits)
+
+    def without_cost(self) -> BudgetSettings:
+        """Return the limits in tokens alone, for a model that costs nothing."""
+        return BudgetSettings(
+            session=Limits(tokens=self.session.tokens), notebook=Limits(tokens=self.notebook.tokens)
+        )
+
+
+MODES: tuple[Mode, ...] = ("never", "ask", "edits", "all")
+"""From the least that runs without a question to the most."""
+
+
+def _started_with() -> dict[str, str]:
+    try:
+        pairs = Path("/proc/self/environ").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return dict(os.environ)
+    return dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
+
+
+_ENVIRONMENT = _started_with()
+STARTED = _ENVIRONMENT.get("HERMES_NB_APPROVE", "")
+"""The mode that the process was started with, "" without one."""
+CEILING: Mode | None = next((m for m in MODES if m == _ENVIRONMENT.get("HERMES_NB_CEILING")), None)
+
+REDACTED = _ENVIRONMENT.get("HERMES_NB_REDACT_REQUESTS", "").lower() in ("1", "true", "on", "yes")
+"""Whether the process was started with requests redacted: no setting takes that back."""
+
+
+def within(mode: Mode, bound: Mode | None = None) -> Mode:
+    """Return a mode, or the bound (by default this process's own) if that is lower."""
+    return min(mode, bound or CEILING or "all", key=MODES.index)
+
+
+ApproveMode = Literal["ask", "edits", "all", "never"]
+APPROVE_MODES = get_args(ApproveMode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A model and where it is served. An empty `base_url` is the provider's own."""
+
+    model: str = ""
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+
+    @property
+    def named(self) -> bool:
+        """Whether anything says which model to ask."""
+        return bool(self.model or self.base_url or self.api_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a session runs with.
+
+    An empty endpoint means: a local server that was accepted, else the embedded model. `notebook`
+    is the path that the user named, where finding it out would fail. `cassette` is what is done
+    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
+    `auxiliary` is the model for work beside the conversation, None for the conversation's own.
+    `system_message` joins every prompt.
+    `enforce` tells models to call tools instead of announcing it, None decides by their family.
+    `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `vision` says whether
+    the model takes pictures, None is what is known of its family. `max_wait` is how many seconds of
+    a turn may be spent on waiting for providers, `keep_days` how long sessions are kept after their
+    last message, 0 for ever. `model_options` has further fields of requests, by a pattern of the
+    model's name; `redact_requests` keeps secrets out of what is sent. `unknown` has a line for each
+    key that nothing reads. `sources` says for every setting that is not a default where it came
+    from, and `values` has them all by the user's names.
+    """
+
+    home: Path
+    endpoint: Endpoint = field(default_factory=Endpoint)
+    fallbacks: tuple[Endpoint, ...] = ()
+    approve: ApproveMode = "ask"
+    max_requests: int = MAX_REQUESTS
+    window: int | None = None
+    local_servers: bool = True
+    fetch_weights: bool = False
+    notebook: str = ""
+    cassette: CassetteMode = "off"
+    cassette_file: str = ""
+    auxiliary: Endpoint | None = None
+    system_message: str = ""
+    enforce: bool | None = None
+    cache_ttl: Literal["5m", "1h"] = "5m"
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    skills: SkillSettings = field(default_factory=SkillSettings)
+    compression: CompressionSettings = field(default_factory=CompressionSettings)
+    delegation: DelegationSettings = field(default_factory=DelegationSettings)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    vision: bool | None = None
+    max_wait: int = MOST_WAITED
+    keep_days: int = 0
+    model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    redact_requests: bool = False
+    unknown: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_settings(
+    *,
+    home: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings; raise `ConfigError` for a value that cannot be used.
+
+    `overrides` holds what the caller says: `model`, `base_url`, `api_key`, `approve`,
+    `max_requests`, `window` and the like, or `group.name`; each left out or None when not given.
+    """
+    folder = home_directory(home)
+    env = dict(os.environ if environ is None else environ)
+    for key, value in read_dotenv(folder).items():
+        env.setdefault(key, value)
+    document = read_yaml(folder / "config.yaml")
+    picked = Picker(overrides or {}, env, document)
+    approve = picked("approve", foreign=("approvals", "mode"), default="ask")
+    if approve not in APPROVE_MODES:
+        approve = _foreign_mode(approve, picked.sources.get("approve", ""))
+    settings = Settings(
+        home=folder,
+        endpoint=_endpoint(picked, env),
+        fallbacks=_fallbacks(document, env),
+        approve=within(approve),
+        max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
+        window=picked.number("window", ("model", "context_length"), None),
+        local_servers=picked.flag("local_servers", default=True),
+        fetch_weights=picked.flag("fetch_weights", default=False),
+        notebook=str(picked("notebook")),
+        cassette=_cassette(picked),
+        cassette_file=str(picked("cassette_file")),
+        auxiliary=_auxiliary(picked, env),
+        system_message=str(picked.at("agent", "system_prompt", default="")),
+        enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
+        cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
+        memory=_memory(picked),
+        skills=_skills(picked),
+        compression=_compression(picked),
+        delegation=_delegation(picked),
+        sandbox=_sandbox(picked),
+        budget=_budget(picked),
+        vision=_on_or_off(picked("vision", default="auto")),
+        model_options=_model_options(picked),
+        redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
+        max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
+        keep_days=picked.whole("store", "keep_days", 0),
+    )
+    unknown = picked.unknown()
+    return replace(
+        settings, unknown=unknown, sources=dict(picked.sources), values=dict(picked.values)
+    )
+
+
+def _foreign_mode(value: object, source: str) -> ApproveMode:
+    """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
+    if source == "config.yaml":
+        return "all" if value in ("off", "none", False) else "ask"
+    message = f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}"
+    raise ConfigError(message)
+
+
+def _cassette(picked: Picker) -> CassetteMode:
+    value = picked("cassette", default="off")
+    if value is False:  # YAML's reading of a bare off
+        return "off"
+    return mode_named(str(value))
+
+
+def _memory(picked: Picker) -> MemorySettings:
+    provider = str(picked.at("memory", "provider", default=""))
+    options = picked.at("memory", provider, default={}) if provider else {}
+    return MemorySettings(
+        enabled=picked.switch("memory", "memory_enabled", default=True),
+        user_profile=picked.switch("memory", "user_profile_enabled", default=True),
+        write_approval=picked.switch("memory", "write_approval", default=False),
+        provider=provider,
+        options=options if isinstance(options, Mapping) else {},
+        nudge=picked.whole("memory", "nudge_interval", 10),
+        limits={
+            "memory": picked.whole("memory", "memory_char_limit", 2_200, least=1),
+            "user": picked.whole("memory", "user_char_limit", 1_375, least=1),
+        },
+    )
+
+
+def _skills(picked: Picker) -> SkillSettings:
+    return SkillSettings(
+        enabled=picked.switch("skills", "enabled", default=True),
+        external_dirs=_names(picked.at("skills", "external_dirs", default=())),
+        index_tokens=picked.whole("skills", "index_tokens", 2_000, least=100),
+        disabled=_names(picked.at("skills", "disabled", default=())),
+        nudge=picked.whole("skills", "creation_nudge_interval", 10),
+    )
+
+
+def _compression(picked: Picker) -> CompressionSettings:
+    return CompressionSettings(
+        enabled=picked.switch("compression", "enabled", default=True),
+        engine=str(picked.at("context", "engine", default="compressor")),
+        threshold=picked.share("compression", "threshold", 0.5, least=0.05, most=0.95),
+        max_prompt_tokens=picked.whole("compression", "max_prompt_tokens", 100_000, least=2_000),
+        target_ratio=picked.share("compression", "target_ratio", 0.2, least=0.1, most=0.8),
+        protect_last=picked.whole("compression", "protect_last_n", 20, least=1),
+    )
+
+
+def _delegation(picked: Picker) -> DelegationSettings:
+    return DelegationSettings(
+        enabled=picked.switch("delegation", "enabled", default=True),
+        side_by_side=picked.whole("delegation", "max_concurrent_children", 3, least=1),
+        max_requests=picked.whole("delegation", "max_iterations", MAX_REQUESTS, least=1),
+        seconds=picked.whole("delegation", "child_timeout_seconds", 600, least=1),
+    )
+
+
+def _sandbox(picked: Picker) -> SandboxSettings:
+    required = picked.at("sandbox", "required", default="")
+    if required not in ("", "landlock", "bubblewrap"):
+        message = f"sandbox.required is {required!r}; use landlock or bubblewrap"
+        raise ConfigError(message)
+    use = picked.at("sandbox", "use", default="auto")
+    on = _on_or_off(use) is not False
+    if required and not on:
+        message = f"sandbox.required is {required!r} but sandbox.use is off; change one of them"
+        raise ConfigError(message)
+    return SandboxSettings(required=required, use="auto" if on else "off")
+
+
+def _budget(picked: Picker) -> BudgetSettings:
+    def limits(prefix: str) -> Limits:
+        tokens = picked.limit("budget", f"{prefix}tokens")
+        return Limits(
+            cost=picked.limit("budget", f"{prefix}cost"),
+            tokens=None if tokens is None else int(tokens),
+        )
+
+    return BudgetSettings(session=limits(""), notebook=limits("notebook_"))
+
+
+OURS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
+"""Fields of a request that are no options."""
+
+
+def _model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
+    given = picked("model_options", default={})
+    fine = isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values())
+    if not fine:
+        message = "model_options has a group of fields for each model: {gpt-5: {effort: low}}"
+        raise ConfigError(message)
+    for name, fields in given.items():
+        if wrong := sorted(OURS & {str(key) for key in fields}):
+            message = f"model_options for {name!r} cannot set {', '.join(wrong)}"
+            raise ConfigError(message)
+        if fields.get("effort", "low") not in get_args(Effort):
+            message = f"model_options for {name!r}: effort is low, medium or high"
+            raise ConfigError(message)
+    return {str(name): {str(k): v for k, v in each.items()} for name, each in given.items()}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Return a list of names or paths that may have been written as one."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
+
+
+def _on_or_off(value: object) -> bool | None:
+    """Return what is on or off; None for "auto" and anything else."""
+    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+    return words.get(str(value).strip().lower())
+
+
+def _auxiliary(picked: Picker, env: Mapping[str, str]) -> Endpoint | None:
+    """Return the model for summaries and reviews, None when none is named."""
+    model = picked.at("auxiliary", "model", default="")
+    given = picked.at("auxiliary", "compression", default={})
+    if not model and isinstance(given, Mapping):
+        model = given.get("model") or ""
+    base_url = str(picked.at("auxiliary", "base_url", default=""))
+    if not model:
+        return None
+    if not base_url:
+        base_url, key = _provider_of_the_environment(str(model), env)
+        return Endpoint(model=str(model), base_url=base_url, api_key=key)
+    return Endpoint(model=str(model), base_url=base_url, api_key=_key_for(base_url, env))
+
+
+def _endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
+    model = picked("model", foreign=("model",))
+    if isinstance(model, Mapping):
+        model = model.get("default") or model.get("name") or ""
+    base_url = picked("base_url", foreign=("model", "base_url"))
+    api_key = picked("api_key")
+    if model == "embedded":
+        return Endpoint(model="embedded")
+    if not base_url and not api_key:
+        base_url, api_key = _provider_of_the_environment(str(model), env)
+        if api_key or base_url:
+            named = "OPENROUTER_API_KEY" if "openrouter" in base_url else "OPENAI_*"
+            picked.sources.setdefault("base_url", f"{named} in the environment")
+    return Endpoint(
+        model=str(model), base_url=str(base_url), api_key=api_key or _key_for(str(base_url), env)
+    )
+
+
+OPENROUTER_URL = "https://openrouter.ai/api/v1"
+
+
+def _provider_of_the_environment(model: str, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return (base_url, key): OpenRouter for `vendor/name` models or if it has the only key."""
+    openai_key, router_key = env.get("OPENAI_API_KEY", ""), env.get("OPENROUTER_API_KEY", "")
+    if env.get("OPENAI_BASE_URL"):
+        return env["OPENAI_BASE_URL"], openai_key
+    if router_key and ("/" in model or not openai_key):
+        return OPENROUTER_URL, router_key
+    return "", openai_key
+
+
+def _key_for(base_url: str, env: Mapping[str, str]) -> str:
+    """Return the key that belongs to an address: a key never goes to a host it was not given for.
+
+    A server on this machine gets none; any other address is what the user configured for
+    `OPENAI_API_KEY`.
+    """
+    try:
+        host = urlsplit(base_url).hostname or ""
+    except ValueError:  # no address at all; the request will say so
+        return ""
+    if host == "openrouter.ai" or host.endswith(".openrouter.ai"):
+        return env.get("OPENROUTER_API_KEY", "")
+    if is_loopback(host):
+        return ""
+    return env.get("OPENAI_API_KEY", "")
+
+
+PROVIDERS = {"openai": "", "openrouter": OPENROUTER_URL}
+"""Addresses of the providers that Hermes Agent names, as far as we speak with them."""
+
+
+def _fallbacks(document: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """Return the `fallback_providers` that say a model and where it is served, in their order.
+
+    The list is shared with Hermes Agent, which knows further providers by name: an entry that we
+    cannot place is left out, and never sent to somebody else's address.
+    """
+    entries = document.get("fallback_providers")
+    listed = entries if isinstance(entries, list) else []
+    found = (_fallback(entry, env) for entry in listed if isinstance(entry, Mapping))
+    return tuple(end for end in found if end is not None)
+
+
+def _fallback(entry: Mapping[str, Any], env: Mapping[str, str]) -> Endpoint | None:
+    model = str(entry.get("model") or "")
+    base_url = str(entry.get("base_url") or "")
+    provider = str(entry.get("provider") or "openai").lower()
+    if not model or (not base_url and provider not in PROVIDERS):
+        return None
+    base_url = base_url or PROVIDERS[provider]
+    named = env.get(str(entry.get("key_env") or ""), "")
+    return Endpoint(model=model, base_url=base_url, api_key=named or _key_for(base_url, env))

@@ -1,0 +1,456 @@
+"""One prompt over many inputs, each of them once, and the results as a table.
+
+Before a task begins it is claimed in the ledger, and its result is kept there. The same map, begun
+again (after a restart, a stop, a failure), goes on where it was: what is done is taken from the
+ledger, what was stopped runs, what failed is told and runs again with `retry`. A task that somebody
+began and nobody ended is `unknown`: it runs again with `retry` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from hermes_nb.agent.executors import Crew, MapResult, MapTask, open_crew, perform
+from hermes_nb.agent.inputs import Input
+from hermes_nb.agent.jobs import Job, Jobs
+from hermes_nb.agent.recorder import together
+from hermes_nb.core.budget import Budget, Portion, pools, portions, refusal
+from hermes_nb.core.calls import STOP_GRACE, in_thread
+from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
+from hermes_nb.core.errors import ConfigError, StoreError, ToolError
+from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.protocols import ChatModel, SessionStore
+from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line
+from hermes_nb.safety.markup import escape
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
+ERROR = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An input and what has become of it. `kept` says that it is from an earlier run."""
+
+    name: str
+    status: ItemStatus = "waiting"
+    answer: str = ""
+    error: str = ""
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is asked of every input. `model` names who answers, wherever it is served.
+
+    `afresh` is for a run that must not go on with an earlier one, such as a recording.
+    """
+
+    prompt: str
+    model: str = ""
+    base_url: str = ""
+    parallel: int | None = None
+    retry: bool = False
+    afresh: bool = False
+
+    @property
+    def run(self) -> str:
+        """The name that the ledger knows this map by."""
+        extra = [secrets.token_hex(8)] if self.afresh else []
+        return digest_of([self.prompt, self.model, *extra])
+
+
+def progress_of(items: Sequence[Item]) -> str:
+    """Return how far a map is, in a few words."""
+    over = sum(item.status not in ("waiting", "running") for item in items)
+    bad = sum(item.status in ("failed", "unknown", "budget") for item in items)
+    return f"{over} of {len(items)}" + (f", {bad} without an answer" if bad else "")
+
+
+def known(name: str, claim: Claim) -> Item:
+    """Return the item of a task that somebody else has claimed before."""
+    if claim.state == "running":
+        host, process, *_ = (*claim.owner.split(":"), "")
+        told = f"it was begun by process {process} on {host} and has not ended there"
+        return Item(name=name, status="unknown", error=told, kept=True)
+    try:
+        result = MapResult.from_json(claim.result)
+    except ValueError as error:
+        return Item(name=name, status="failed", error=str(error), kept=True)
+    return Item(
+        name=name,
+        status=result.status,
+        answer=result.text,
+        error=one_line(result.error, ERROR),
+        usage=result.usage,
+        kept=True,
+    )
+
+
+def digest_of(parts: Sequence[str]) -> str:
+    """Return a short name for some texts together."""
+    return hashlib.sha256(canonical_json(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+SIDE_BY_SIDE = 4
+"""Tasks at a time in this process, unless the caller says more or less."""
+
+
+class Fanout:
+    """One map: `items` has what became of each input so far, in the inputs' order.
+
+    `model` does the tasks in this process, or a `crew` elsewhere. `spent` hears what each task
+    used, `moved` that something changed. `budgets` hold for all of it together.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything a map touches comes together here
+        self,
+        plan: Plan,
+        inputs: Sequence[Input],
+        *,
+        model: ChatModel | None,
+        ledger: ClaimLedger,
+        crew: Crew | None = None,
+        budgets: Sequence[Budget] = (),
+        jobs: Jobs | None = None,
+        spent: Callable[[Usage], None] = lambda _: None,
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.plan = plan
+        self.items = [Item(name=each.name) for each in inputs]
+        self.usage = Usage()
+        self._inputs = inputs
+        self._model = model
+        self._crew = crew
+        self._ledger = ledger
+        self._shared = pools(budgets)
+        self._jobs = Jobs() if jobs is None else jobs
+        self._spent = spent
+        self._moved = moved
+        self._run = plan.run
+        self._again: tuple[ClaimState, ...] = (
+            ("stopped", "failed", "running") if plan.retry else ("stopped",)
+        )
+        self._place = f"{platform.node()}:{os.getpid()}"
+
+    async def run(self) -> list[Item]:
+        """Do all that is to be done and return the items; a stop keeps what there is by then."""
+        loop = asyncio.get_running_loop()
+        queue = iter(range(len(self.items)))
+        task = asyncio.create_task(self._all(queue))
+
+        def stop() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
+                loop.call_soon_threadsafe(task.cancel)
+
+        with self._jobs.running("map", redact(self.plan.prompt), stop) as job:
+            self._note(job)
+            try:
+                while not task.done():
+                    await asyncio.wait([task], timeout=0.5)
+                    self._note(job)
+            finally:
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait([task], timeout=2 * STOP_GRACE)
+                self._stop_waiting()
+        if not task.cancelled():
+            task.result()
+        return self.items
+
+    async def _all(self, queue: Iterator[int]) -> None:
+        size = self._crew.size if self._crew is not None else SIDE_BY_SIDE
+        count = min(self.plan.parallel or size, len(self.items))
+        workers = [asyncio.create_task(self._work(queue)) for _ in range(count)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.wait(workers, timeout=2 * STOP_GRACE)
+
+    async def _work(self, queue: Iterator[int]) -> None:
+        mine = portions(self._shared)
+        try:
+            for number in queue:  # which all workers share
+                await self._one(number, mine)
+        finally:
+            for budget in mine:
+                budget.release()
+
+    async def _one(self, number: int, mine: Sequence[Portion]) -> None:
+        """Bring one input to an end: read it, claim it, do it, settle it."""
+        self._set(number, status="running")
+        try:
+            text = await self._inputs[number].read()
+        except (ToolError, OSError, UnicodeError) as error:
+            self._set(number, status="failed", error=f"it cannot be read: {error}")
+            return
+        name = self.items[number].name
+        key = digest_of([name, text])
+        owner = f"{self._place}:{secrets.token_hex(8)}"
+        claim = await self._claimed(key, owner)
+        if claim.owner != owner:
+            self.items[number] = known(name, claim)
+            self._moved()
+            return
+        plan = self.plan
+        task = MapTask(
+            prompt=plan.prompt, name=name, text=text, model=plan.model, base_url=plan.base_url
+        )
+        attempt = Attempt(self._ledger, self._run, key, owner)
+        started = time.monotonic()
+        try:
+            result = await self._done(task, mine, attempt)
+        except asyncio.CancelledError:
+            self._set(number, status=attempt.left())
+            raise
+        except Exception as error:  # noqa: BLE001 - a pool or an engine broke, and nobody knows more
+            told = one_line(redact(f"{type(error).__name__}: {error}"), ERROR)
+            if attempt.future is not None:
+                self._set(number, status="unknown", error=told)
+                return
+            result = MapResult(status="failed", error=told)  # nobody else has had it
+        self.usage += result.usage
+        self._spent(result.usage)
+        self._set(
+            number,
+            status=result.status,
+            answer=result.text,
+            error=one_line(result.error, ERROR),
+            usage=result.usage,
+            seconds=time.monotonic() - started,
+        )
+        try:
+            await in_thread(lambda: attempt.settle(result))
+        except StoreError as error:  # the answer is there; another run will not know of it
+            self._set(number, error=one_line(f"not kept for later: {error}", ERROR))
+
+    async def _claimed(self, key: str, owner: str) -> Claim:
+        """Claim a task; a stop meanwhile leaves no claim behind."""
+        claiming = asyncio.ensure_future(
+            in_thread(lambda: self._ledger.claim(self._run, key, owner=owner, again=self._again))
+        )
+        try:
+            claim: Claim = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming], timeout=STOP_GRACE)
+            with suppress(StoreError):
+                self._ledger.settle(self._run, key, owner=owner, state="stopped")
+            raise
+        return claim
+
+    async def _done(self, task: MapTask, mine: Sequence[Portion], attempt: Attempt) -> MapResult:
+        """Do a task, here or elsewhere."""
+        if self._crew is None:
+            assert self._model is not None  # noqa: S101 - whoever has no crew gives a model
+            return await perform(task, self._model, mine)
+        refused = refusal(mine, estimate_tokens([Message.user(task.message)]))
+        if refused is not None:
+            return MapResult(status="budget", error=str(refused))
+        future = attempt.future = self._crew.submit(task.to_json())
+        try:
+            result = MapResult.from_json(await asyncio.shield(asyncio.wrap_future(future)))
+        except asyncio.CancelledError:
+            attempt.unbegun = bool(await self._crew.abandon([future]))
+            raise
+        for budget in mine:
+            budget.spend(result.usage)
+        return result
+
+    def _stop_waiting(self) -> None:
+        for number, item in enumerate(self.items):
+            if item.status in ("waiting", "running"):
+                self._set(number, status="stopped")
+
+    def _set(self, number: int, **changes: object) -> None:
+        self.items[number] = replace(self.items[number], **changes)  # type: ignore[arg-type]
+        self._moved()
+
+    def _note(self, job: Job) -> None:
+        self._jobs.says(job, progress_of(self.items))
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try at a task, from its claim to its end."""
+
+    ledger: ClaimLedger
+    run: str
+    key: str
+    owner: str
+    future: Future[str] | None = None
+    unbegun: bool = False
+
+    def settle(self, result: MapResult) -> None:
+        """Note the result; what the budget did not bear may be tried again by anybody."""
+        if result.status == "budget":
+            self.ledger.release(self.run, self.key, owner=self.owner)
+            return
+        self.ledger.settle(
+            self.run, self.key, owner=self.owner, state=result.status, result=result.to_json()
+        )
+
+    def left(self) -> ItemStatus:
+        """Note that it was stopped, as far as anybody knows; return what it is now.
+
+        A request of this process is over when it is cancelled. What runs elsewhere goes on there.
+        """
+        if self.future is not None and not self.unbegun:
+            return "unknown"
+        with suppress(StoreError):  # then the claim stands, and the task will be unknown
+            if self.unbegun:
+                self.ledger.release(self.run, self.key, owner=self.owner)
+            else:
+                self.ledger.settle(self.run, self.key, owner=self.owner, state="stopped")
+        return "stopped"
+
+
+COLUMNS = ("input", "status", "answer", "error", "tokens", "cost", "seconds")
+SHOWN = 50
+"""Rows that a display has; the table has all of them."""
+ANSWER = 160
+NAME = 60
+
+
+class Rows(list[dict[str, Any]]):
+    """Rows as dicts; in a notebook they show as a table."""
+
+    def _repr_markdown_(self) -> str:
+        return table_markdown(self)
+
+
+def rows_of(items: Sequence[Item]) -> Rows:
+    """Return a row for each item; what is not known is None."""
+    return Rows(
+        {
+            "input": item.name,
+            "status": item.status,
+            "answer": item.answer if item.status == "done" else None,
+            "error": item.error or None,
+            "tokens": item.usage.input + item.usage.output,
+            "cost": item.usage.cost,
+            "seconds": round(item.seconds, 2),
+        }
+        for item in items
+    )
+
+
+def table_of(items: Sequence[Item]) -> Any:  # noqa: ANN401 - pandas is not a dependency
+    """Return the rows as a DataFrame if pandas has been imported already, else as they are."""
+    rows = rows_of(items)
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return rows
+    return pandas.DataFrame(list(rows), columns=list(COLUMNS))
+
+
+def table_markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what is seen of a table: names, states and the beginnings of answers."""
+    lines = ["| input | status | answer |", "|---|---|---|"]
+    for row in rows[:SHOWN]:
+        said = row["answer"] if row["status"] == "done" else row["error"]
+        name = escape(visible(both_ends(redact(row["input"]), NAME)))
+        answer = escape(visible(one_line(redact(said or ""), ANSWER)))
+        lines.append(f"| {name} | {row['status']} | {answer} |")
+    if len(rows) > SHOWN:
+        lines.append(f"| … {len(rows) - SHOWN:,} more | | |")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What a map came to, input by input."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def rows(self) -> Rows:
+        """A dict for each input: input, status, answer, error, tokens, cost, seconds."""
+        return rows_of(self.items)
+
+    @property
+    def table(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
+        """The rows as a DataFrame if pandas has been imported already, else as they are."""
+        return table_of(self.items)
+
+    @property
+    def usage(self) -> Usage:
+        """What this run used; what was kept from an earlier one is not in it."""
+        return together(item.usage for item in self.items if not item.kept)
+
+    @property
+    def cost(self) -> float | None:
+        """The price in US dollars as far as it is known, None where nothing of it is."""
+        return self.usage.cost
+
+    @property
+    def open(self) -> tuple[Item, ...]:
+        """The items without an answer."""
+        return tuple(item for item in self.items if item.status != "done")
+
+    def __str__(self) -> str:
+        """Return how far it came."""
+        return progress_of(self.items)
+
+    def _repr_markdown_(self) -> str:
+        return f"{table_markdown(self.rows)}\n\n<sub>{self}</sub>"
+
+
+async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of callers
+    plan: Plan,
+    inputs: Sequence[Input],
+    *,
+    executor: str,
+    model: ChatModel,
+    store: SessionStore,
+    budgets: Sequence[Budget],
+    jobs: Jobs,
+    spent: Callable[[Usage], None],
+    begun: Callable[[Fanout], Callable[[], None]] = lambda _: lambda: None,
+) -> Mapped:
+    """Run a map and return its results; raise `ConfigError` for what cannot begin.
+
+    `begun(fanout)` is called before the first task; what it returns is called at each change.
+    """
+    if not isinstance(store, ClaimLedger):
+        message = "this session store keeps no ledger, so that tasks might run twice"
+        raise ConfigError(message)
+    crew = await open_crew(executor)
+    watching: list[Callable[[], None]] = []
+
+    def moved() -> None:
+        for watch in watching:
+            watch()
+
+    try:
+        fanout = Fanout(
+            plan,
+            inputs,
+            model=model,
+            ledger=store,
+            crew=crew,
+            budgets=budgets,
+            jobs=jobs,
+            spent=spent,
+            moved=moved,
+        )
+        watching.append(begun(fanout))
+        return Mapped(tuple(await fanout.run()))
+    finally:
+        if crew is not None:
+            crew.close()

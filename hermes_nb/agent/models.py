@@ -1,0 +1,286 @@
+"""Which model the settings lead to.
+
+An endpoint, a local server that was accepted, or the built-in one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hermes_nb.agent.config import Endpoint, Settings
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Toolset
+from hermes_nb.models.cassette import Deck, Shelf, shelf_for
+from hermes_nb.models.profiles import is_address, is_loopback
+from hermes_nb.safety.visible import visible
+
+if TYPE_CHECKING:
+    from hermes_nb.models.servers import Served
+
+
+Variables = Callable[[], Sequence[Variable]]
+EMBEDDED = "embedded"
+WINDOW_SECONDS = 2.0
+"""How long a server is waited for that may say how long its model's context window is."""
+WAYS_OUT = (
+    "no model is set up. Ways out: `%hermes key` and `%hermes model NAME` in a notebook, or set "
+    "OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
+    "start a local server (Ollama, LM Studio, llama.cpp, vLLM), which a notebook then offers, or "
+    "name its address in HERMES_NB_BASE_URL; or use the built-in model: "
+    '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` fetches it once'
+)
+ACCEPT = "%hermes models accept asks about it; HERMES_NB_BASE_URL names it where nobody is there"
+
+
+def build_model(
+    settings: Settings, *, variables: Variables = tuple, deck: Deck | None = None
+) -> ChatModel:
+    """Return the model that the settings name, on the cassette of `deck` if that is on.
+
+    Raises `ConfigError` when there is no model to be had, with the ways out; a replay needs none.
+    """
+    if deck is None:
+        return _model(settings, variables)
+    return deck.wrap(lambda: _model(settings, variables), name=settings.endpoint.model)
+
+
+def build_deck(
+    settings: Callable[[], Settings],
+    *,
+    personal: Callable[[], Sequence[str]],
+    notebook: Callable[[], str] = lambda: "",
+    start: Path | None = None,
+) -> Deck:
+    """Return what records and replays; `personal` are the running prompt's layers from the home.
+
+    `start` is the directory that a run without a known notebook began in.
+    """
+
+    def shelf() -> Shelf:
+        now = settings()
+        return shelf_for(
+            notebook=notebook(),
+            explicit=now.cassette_file,
+            home=now.home,
+            mode=deck.mode,
+            cwd=start,
+        )
+
+    deck = Deck(
+        mode=lambda: settings().cassette,
+        shelf=shelf,
+        home=lambda: settings().home,
+        personal=personal,
+    )
+    return deck
+
+
+def _model(settings: Settings, variables: Variables) -> ChatModel:
+    """Return the model that the settings name, with retries, fallbacks and all.
+
+    A local server answers when nothing is named and the user has accepted it. Raises `ConfigError`
+    when there is no model to be had, with the ways out.
+    """
+    from hermes_nb.models.chat.errors import Fallback, Retrying
+
+    chosen = settings.endpoint
+    if chosen.model == EMBEDDED:
+        return _embedded(variables, settings)
+    first: ChatModel | None = (
+        Retrying(_chat(chosen, settings), cap=settings.max_wait)
+        if chosen.named
+        else _accepted(settings)
+    )
+    if first is None:
+        return _embedded(variables, settings)
+    if not settings.fallbacks:
+        return first
+    others = replace(settings, window=None)  # what is set is the window of the model named there
+    return Fallback(
+        [
+            first,
+            *(Retrying(_chat(end, others), cap=settings.max_wait) for end in settings.fallbacks),
+        ]
+    )
+
+
+def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatModel | None:
+    """Return the model for work beside the conversation, None when none is named."""
+    from hermes_nb.models.chat.errors import Retrying
+
+    if settings.auxiliary is None:
+        return None
+    end = settings.auxiliary
+
+    def make() -> ChatModel:
+        return Retrying(_chat(end, replace(settings, window=None)), cap=settings.max_wait)
+
+    return make() if deck is None else deck.wrap(make, name=end.model)
+
+
+def is_embedded(model: ChatModel) -> bool:
+    """Say whether this is the embedded model, which brings its own small prompt and tools.
+
+    A replay of it is asked in the same way, and goes by the same name.
+    """
+    if _is_really_embedded(model):
+        return True
+    from hermes_nb.models.profiles import EMBEDDED
+
+    return model.name == EMBEDDED
+
+
+def offered(model: ChatModel, tools: Toolset) -> Toolset:
+    """Return the tools that a model is really told of: the embedded one has room for a few."""
+    if not is_embedded(model):
+        return tools
+    from hermes_nb.models.local.prompting import small_tools
+
+    return tools.only(*(small.name for small in small_tools(tools)))
+
+
+def embedded_notice(model: ChatModel) -> str | None:
+    """Return what a user has to know about the embedded model, None if this is not it."""
+    if not _is_really_embedded(model):
+        return None
+    from hermes_nb.models.local.model import NOTICE
+
+    return NOTICE
+
+
+def _is_really_embedded(model: ChatModel) -> bool:
+    module = sys.modules.get("hermes_nb.models.local.model")  # if it is, it has been imported
+    return module is not None and isinstance(model, module.EmbeddedModel)
+
+
+def _chat(end: Endpoint, settings: Settings) -> ChatModel:
+    from hermes_nb.models.chat.client import OpenAIChat
+    from hermes_nb.models.profiles import OPENAI, Priced, profile_for
+    from hermes_nb.models.servers import models_at
+
+    address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+    if not is_address(address):
+        message = (
+            f"base_url is {visible(address)!r}; use an address such as http://127.0.0.1:8000/v1"
+        )
+        raise ConfigError(message)
+    name = end.model
+    if not name and end.base_url:
+        served = models_at(end.base_url, api_key=end.api_key, timeout=5.0)
+        if not served:
+            message = f"{end.base_url} lists no models; set HERMES_NB_MODEL"
+            raise ConfigError(message)
+        name = served[0]
+    if not name:
+        message = "there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME"
+        raise ConfigError(message)
+    profile = profile_for(name, address)
+    if settings.vision is not None:
+        profile = replace(profile, vision=settings.vision)
+    chat = OpenAIChat(
+        name,
+        base_url=end.base_url or None,
+        api_key=end.api_key or None,
+        profile=profile,
+        window=settings.window or _served_window(end, name, known=profile.window),
+        cache_ttl=settings.cache_ttl,
+        options=options_for(name, settings.model_options),
+        redacted=settings.redact_requests,
+    )
+    return Priced(chat, base_url=address, ttl=settings.cache_ttl)
+
+
+def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:
+    """Return the fields that are set for a model; where several patterns fit, the longest wins."""
+    fits = sorted((p for p in options if fnmatchcase(name.lower(), p.lower())), key=len)
+    return {field: value for pattern in fits for field, value in options[pattern].items()}
+
+
+def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
+    """Return the window that a server says it serves the model with, None where it is not asked.
+
+    The window that is `known` is a family's longest, which is what a provider mostly serves; on
+    this machine it is often a shorter one.
+    """
+    from hermes_nb.models.servers import window_at
+
+    if not end.base_url or (known and not is_loopback(urlsplit(end.base_url).hostname or "")):
+        return None
+    return window_at(end.base_url, name, api_key=end.api_key, timeout=WINDOW_SECONDS)
+
+
+def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
+    """Return addresses and what is served there: the endpoint that is set, or accepted servers.
+
+    Asks them, so it may take seconds; one that does not answer offers nothing.
+    """
+    from hermes_nb.models.servers import models_at
+
+    end = settings.endpoint
+    if end.base_url:
+        return [(end.base_url, tuple(models_at(end.base_url, api_key=end.api_key, timeout=5.0)))]
+    return [
+        (served.identity.base_url, served.models) for served in found_servers(settings, known=True)
+    ]
+
+
+def not_accepted(settings: Settings) -> list[str]:
+    """Return each local server that is found and not used, with its owner and how to accept it."""
+    found = found_servers(settings, known=False)
+    return [f"{told(served)}: found, not accepted. {ACCEPT}" for served in found]
+
+
+def told(served: Served) -> str:
+    """Return a local server in one line, with its owner."""
+    known, names = served.identity, served.models
+    more = f" and {len(names) - 1} more" if names[1:] else ""
+    shown = one_line(visible(names[0]), 60)
+    return f"{known.name} at {known.base_url} ({known.owner}; {shown}{more})"
+
+
+def found_servers(settings: Settings, *, known: bool) -> list[Served]:
+    """Return the servers of this machine that are accepted (`known`), or those that are not.
+
+    They are asked for a list of models, over loopback; with `known` only where one was accepted.
+    None where an endpoint or a key is set, or `local_servers` is off.
+    """
+    from hermes_nb.models.servers import LOCAL_SERVERS, accepted_in, local_servers
+
+    end = settings.endpoint
+    if end.base_url or end.api_key or not settings.local_servers:
+        return []
+    accepted = accepted_in(settings.home)
+    asked = {(each.name, each.base_url) for each in accepted} if known else LOCAL_SERVERS.items()
+    found = local_servers(pair for pair in LOCAL_SERVERS.items() if pair in asked)
+    return [served for served in found if (served.identity in accepted) == known]
+
+
+def _accepted(settings: Settings) -> ChatModel | None:
+    from hermes_nb.models.chat.errors import Retrying
+    from hermes_nb.models.servers import check_owner
+
+    for served in found_servers(settings, known=True):
+        end = Endpoint(model=served.models[0], base_url=served.identity.base_url)
+        before = partial(check_owner, served.identity)
+        return Retrying(_chat(end, settings), before=before, cap=settings.max_wait)
+    return None
+
+
+def _embedded(variables: Variables, settings: Settings) -> ChatModel:
+    import importlib.util
+
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)]))
+    from hermes_nb.models.local.model import EmbeddedModel
+
+    return EmbeddedModel(variables=variables)

@@ -1,0 +1,209 @@
+"""What Hermes knows beyond a conversation: itself, memory, skills, the past, the project.
+
+One object for each home and working directory. Nothing is read or written before it is asked for,
+and what cannot be read costs a line to the user, never a turn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hermes_nb.agent.config import Settings
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import SessionStore
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Toolset
+from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
+from hermes_nb.memory.hermes_db import HermesDatabase
+from hermes_nb.memory.providers import Guarded, open_provider
+from hermes_nb.memory.recall import Recall
+from hermes_nb.prompt.builder import IDENTITY, Material
+from hermes_nb.prompt.context_files import (
+    Context,
+    ContextFile,
+    Skipped,
+    ensure_identity,
+    find_context,
+    identity_text,
+    read_identity,
+)
+from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.safety.trust import Trust
+from hermes_nb.safety.visible import visible
+from hermes_nb.skills.discovery import standard_roots
+from hermes_nb.skills.library import Library
+
+ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
+"""Where an administrator puts skills, below a prefix that Jupyter looks for data in."""
+PREFIXES = ("/usr/local", "/usr")
+
+
+class Knowledge:
+    """Everything below one `home` and one working directory that a prompt or a tool draws on.
+
+    `tell` shows a line to the user: what was left out, marked or blocked, and what to do about it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        workdir: Path,
+        store: SessionStore,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.workdir = workdir
+        self.trust = Trust(settings.home)
+        self.memory = CuratedMemory(settings.home, limits=settings.memory.limits)
+        self.library = Library(
+            standard_roots(
+                settings.home,
+                workdir=workdir,
+                external=settings.skills.external_dirs,
+                admin=_admin_skills(),
+                shipped=shipped_skills(),
+            ),
+            accepts=self.trust.accepts,
+        )
+        state = HermesDatabase(settings.home / "state.db", note=tell)
+        self.recall = Recall([store, state])
+        self.project = Context()
+        self.identity: ContextFile | Skipped | None = None
+        self._tell = tell
+        self._told: set[str] = set()
+        self._provider: Guarded | None = None
+        self._provider_opened = False
+
+    @property
+    def provider(self) -> Guarded | None:
+        """The external memory, opened on first use; None where there is none."""
+        if not self._provider_opened:
+            self._provider_opened = True
+            memory = self.settings.memory
+            try:
+                self._provider = open_provider(
+                    memory.provider,
+                    self.settings.home,
+                    settings=memory.options,
+                    warn=self._tell,
+                )
+            except ConfigError as error:
+                self._tell(str(error))
+        return self._provider
+
+    def prepare(self) -> None:
+        """Write the default identity once, so that there is a file to edit."""
+        try:
+            ensure_identity(self.settings.home, IDENTITY)
+        except OSError as error:
+            self._once(f"the home directory cannot be written: {error}")
+
+    def material(self, tools: Toolset) -> Material:
+        """Return the texts of a prompt, read now; what was not loaded as it stands is told."""
+        accepts = self.trust.accepts
+        self.identity = read_identity(self.settings.home, accepts=accepts)
+        self.project = find_context(self.workdir, accepts=accepts)
+        self._report(self.identity, *self.project.files, *self.project.skipped)
+        snapshot = self._snapshot()
+        return Material(
+            identity=identity_text(self.identity, IDENTITY),
+            provider=self.provider.static_block() if self.provider else "",
+            message=self.settings.system_message,
+            memory=snapshot.memory,
+            user=snapshot.user if self.settings.memory.user_profile else "",
+            skills=self._index(tools),
+            project=self.project.block,
+        )
+
+    def tracker(self, seen: Sequence[str] = ()) -> HintTracker:
+        """Return a session's hints about subdirectories, without those already `seen`."""
+        tracker = HintTracker(self.workdir, accepts=self.trust.accepts)
+        tracker.mark([*seen, *(file.path for file in self.project.files)])
+        return tracker
+
+    def recalled(self, prompt: str) -> str:
+        """Return what the external memory has to say about a prompt; it may block for seconds."""
+        return self.provider.prefetch(prompt) if self.provider else ""
+
+    def written(self, outcome: Outcome) -> None:
+        """Take note of a write to the curated memory, and pass it on to the external one."""
+        if self.provider is not None:
+            for change in outcome.changes:
+                self.provider.on_memory_write(
+                    outcome.target, change.action, change.before, change.after
+                )
+
+    def left(self, messages: Sequence[Message]) -> None:
+        """Tell the external memory, if it was in use, that a session is left with these messages.
+
+        It hears nothing more after that: the next session opens it anew.
+        """
+        provider, self._provider, self._provider_opened = self._provider, None, False
+        if provider is not None:
+            provider.session_ended(messages)
+
+    def untrusted(self) -> list[ContextFile]:
+        """Return the files of the running prompt that were not loaded as they stand."""
+        files = [file for file in (self.identity, *self.project.files) if file]
+        return [f for f in files if isinstance(f, ContextFile) and f.verdict != "clean"]
+
+    def _snapshot(self) -> Snapshot:
+        if not self.settings.memory.enabled:
+            return Snapshot()
+        snapshot = self.memory.snapshot()
+        for note in snapshot.notes:
+            self._once(note)
+        return snapshot
+
+    def _index(self, tools: Toolset) -> str:
+        if "skill_view" not in tools:
+            return ""
+        names = [tool.name for tool in tools]
+        return self.library.index(
+            self.settings.skills.index_tokens,
+            query=self.project.block[:2_000],
+            tools=names,
+            toolsets={tool.toolset for tool in tools},
+        )
+
+    def _report(self, *files: ContextFile | Skipped | None) -> None:
+        for file in files:
+            if isinstance(file, Skipped):
+                self._once(f"{file.name} was not loaded: {file.reason}")
+            elif file is not None and file.verdict != "clean" and not file.trusted:
+                self._once(said_of(file))
+
+    def _once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._tell(line)
+
+
+def said_of(file: ContextFile) -> str:
+    """Return what the user should hear about a file that the scan did not find clean."""
+    done = "was blocked" if file.verdict == "blocked" else "was loaded without a passage"
+    what = "; ".join(
+        f"{finding.category}: “{one_line(visible(finding.passage), 100)}”"
+        for finding in file.findings[:3]
+    )
+    return (
+        f"{file.name} {done}, it may hold instructions that are not yours ({what}). "
+        f"If it is fine: %hermes trust {file.name}"
+    )
+
+
+def shipped_skills() -> Path | None:
+    """Return where the skills that ship are: in the wheel beside this package, or in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "shipped_skills", package.parent / "skills"):
+        if (candidate / "data-analysis").is_dir():
+            return candidate
+    return None
+
+
+def _admin_skills() -> list[Path]:
+    return [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]

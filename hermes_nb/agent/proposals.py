@@ -1,0 +1,393 @@
+"""What the agent would like to save and the user has yet to allow: one small file in the home.
+
+A write that the user allowed is marked as begun, on the disk, before it is made, and leaves the
+queue afterwards. Whoever finds one that was begun, under the lock, knows that its process died and
+asks the memory or the skill itself whether it was made: nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.memory.curation.duplicates import same_fact
+from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.curation.notefile import read_regular, sweep_locked
+from hermes_nb.memory.curation.operations import ACTIONS, Operation
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+from hermes_nb.skills.editing import Change
+from hermes_nb.skills.ledger import Origin as SkillOrigin
+
+Kind = Literal["memory", "skills"]
+GIST = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWrite:
+    """Steps on one memory, all or none; an `old_text` is the whole entry as it stood then."""
+
+    target: str
+    steps: tuple[Operation, ...]
+
+    @property
+    def gist(self) -> str:
+        """What it would do, in one line."""
+        step = self.steps[0]
+        more = f" and {len(self.steps) - 1} more" if len(self.steps) > 1 else ""
+        return f"{step.action} {self.target}: {step.content or step.old_text}{more}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillWrite:
+    """A change of one skill, made for the file as it stood then."""
+
+    change: Change
+
+    @property
+    def gist(self) -> str:
+        """What it would do, in one line."""
+        change = self.change
+        return " ".join(filter(None, (change.action, change.name, change.file_path)))
+
+
+Write = MemoryWrite | SkillWrite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A write that waits, under a number that stays its own; `at` is in seconds since the epoch.
+
+    `begun` says that somebody allowed it and may have died while it was made, `problem` why it
+    could not be made when it was allowed.
+    """
+
+    id: str
+    number: int
+    at: float
+    write: Write
+    origin: Origin
+    begun: bool = False
+    problem: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What it is about."""
+        return "memory" if isinstance(self.write, MemoryWrite) else "skills"
+
+    @property
+    def gist(self) -> str:
+        """What it would do, in one line that may be shown."""
+        return one_line(visible(redact(self.write.gist)), GIST)
+
+
+def texts_of(write: Write) -> tuple[str, ...]:
+    """Return every text that a write brings along."""
+    if isinstance(write, MemoryWrite):
+        return tuple(text for step in write.steps for text in (step.content, step.old_text))
+    change = write.change
+    given = (change.content, change.file_content, change.old_string, change.new_string)
+    return (change.name, change.category, change.file_path, *(text for text in given if text))
+
+
+def mark_of(write: Write) -> str:
+    """Return a digest that is equal for writes that would do the same."""
+    plain: Write = write
+    if isinstance(write, SkillWrite):
+        plain = SkillWrite(change=replace(write.change, origin=SkillOrigin(), seen=None))
+    return sha256(canonical_json(asdict(plain)).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def alike(write: Write, other: Write) -> bool:
+    """Say whether two writes want the same, but for words that carry nothing."""
+    if mark_of(write) == mark_of(other):
+        return True
+    if isinstance(write, SkillWrite) or isinstance(other, SkillWrite):
+        return False
+    if write.target != other.target or len(write.steps) != len(other.steps):
+        return False
+    return all(
+        one.action == two.action
+        and one.old_text == two.old_text
+        and (one.content == two.content or same_fact(one.content, two.content))
+        for one, two in zip(write.steps, other.steps, strict=True)
+    )
+
+
+def to_json(proposal: Proposal) -> dict[str, Any]:
+    """Return a proposal as JSON would have it."""
+    made = asdict(proposal)
+    made["kind"] = proposal.kind
+    return made
+
+
+def from_json(item: object) -> Proposal | None:
+    """Return the proposal, None for what a hand or another version made of it."""
+    if not isinstance(item, Mapping):
+        return None
+    try:
+        return _proposal(item)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _proposal(item: Mapping[str, Any]) -> Proposal:
+    write = item["write"]
+    made: Write
+    if item["kind"] == "memory":
+        steps = [_checked(step, asdict(Operation(action="add"))) for step in write["steps"]]
+        if not steps or any(step["action"] not in ACTIONS for step in steps):
+            message = "no such steps"
+            raise ValueError(message)
+        taken = tuple(Operation(**step) for step in steps)
+        made = MemoryWrite(target=_text(write["target"]), steps=taken)
+    else:
+        change = {**write["change"]}
+        origin = SkillOrigin(**_checked(change.pop("origin"), asdict(SkillOrigin())))
+        made = SkillWrite(
+            change=Change(**_checked(change, asdict(Change(action=""))), origin=origin)
+        )
+    return Proposal(
+        id=_text(item["id"]),
+        number=int(item["number"]),
+        at=_moment(item["at"]),
+        write=made,
+        origin=Origin(**_checked(item["origin"], asdict(Origin()))),
+        begun=item["begun"] is True,
+        problem=_text(item["problem"]),
+    )
+
+
+def _checked(values: Mapping[str, Any], like: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values whose types are those of the ones they stand for; a None stands for a text."""
+    for key, value in values.items():
+        usual = like[key]
+        if not (isinstance(value, str | None) if usual is None else isinstance(value, type(usual))):
+            message = f"{key} is {value!r}"
+            raise TypeError(message)
+    return values
+
+
+def _moment(value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        message = f"{value!r} is no time"
+        raise TypeError(message)
+    return float(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        message = f"{value!r} is no text"
+        raise TypeError(message)
+    return value
+
+
+NAME = "notebook-pending.json"
+MOST = 50
+"""Writes that may wait at a time."""
+MOST_BYTES = 1_000_000
+"""Characters of everything that waits; a skill may have 100,000."""
+DAYS = 30
+"""After which nobody is going to decide any more."""
+REFUSED_KEPT = 200
+"""Of what the user did not want, so many are remembered, for `REFUSED_DAYS`."""
+REFUSED_DAYS = 180
+_FILE_LIMIT = 8 * MOST_BYTES
+_DAY = 86_400.0
+_PATIENCE = 30.0
+
+
+class NotKept(Exception):  # noqa: N818 - what became of the proposal
+    """Something is not put before the user; the text says why, for the model."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What the file holds. `refused` maps digests to when they were refused."""
+
+    following: int = 1
+    waiting: list[Proposal] = field(default_factory=list)
+    refused: dict[str, float] = field(default_factory=dict)
+    damaged: bool = False
+
+
+class Pending:
+    """The queue below `home`; nothing is created before something waits."""
+
+    def __init__(self, home: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.path = home / NAME
+        self._clock = clock
+
+    def waiting(self) -> list[Proposal]:
+        """Return what waits, the oldest first; raise Unusable, OSError."""
+        return self._read().waiting
+
+    def propose(self, write: Write, origin: Origin) -> Proposal:
+        """Put a write before the user, durable when this returns.
+
+        Raises NotKept for what waits already, was refused, holds a secret, or finds no room, and
+        Unusable, OSError.
+        """
+        if any(redact(text) != text for text in texts_of(write)):
+            message = "it holds what looks like a secret; say where the secret is kept instead"
+            raise NotKept(message)
+        with self._changing() as state:
+            for other in state.waiting:
+                if alike(write, other.write):
+                    message = f"that waits for the user's approval already, as {other.number}"
+                    raise NotKept(message)
+            if mark_of(write) in state.refused:
+                message = "the user has refused just that before; leave it"
+                raise NotKept(message)
+            used = sum(map(_size, state.waiting))
+            made = Proposal(
+                id=uuid.uuid4().hex,
+                number=state.following,
+                at=self._clock(),
+                write=write,
+                origin=origin,
+            )
+            if len(state.waiting) >= MOST or used + _size(made) > MOST_BYTES:
+                message = (
+                    f"{len(state.waiting)} things wait for the user's approval, and there is no "
+                    "room for more before they are decided on"
+                )
+                raise NotKept(message)
+            state.following += 1
+            state.waiting.append(made)
+        return made
+
+    @contextmanager
+    def deciding(self, number: int) -> Iterator[Decision]:
+        """Yield what waits under a number, to be settled; nobody else decides meanwhile.
+
+        Raises LookupError when nothing (any more) does, Unusable, OSError.
+        """
+        with self._locked():
+            waiting = self._read().waiting
+            found = next((each for each in waiting if each.number == number), None)
+            if found is None:
+                message = f"nothing waits under {number}; it may have been decided on elsewhere"
+                raise LookupError(message)
+            yield Decision(found, self._settle)
+
+    @contextmanager
+    def _changing(self) -> Iterator[_State]:
+        """Yield what the file holds and write it back, unless an error came in between."""
+        with self._locked():
+            state = self._read()
+            yield state
+            self._write(state)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        make_private(self.path.parent)
+        with locked(self.path, _PATIENCE):
+            sweep_locked(self.path)
+            yield
+
+    def _read(self) -> _State:
+        """Return what the file holds; what has waited for too long is left out."""
+        raw = read_regular(self.path, _FILE_LIMIT)
+        if not raw.data:
+            return _State()
+        item = _object(raw.data) if raw.whole else {}
+        listed = item.get("waiting")
+        if not isinstance(listed, list):
+            return _State(damaged=True)
+        found = [each for each in map(from_json, listed) if each is not None]
+        now = self._clock()
+        # A clock that was set back is no reason to forget.
+        waiting = [each for each in found if now - each.at < DAYS * _DAY]
+        return _State(
+            following=max([_whole(item.get("next")), *(each.number + 1 for each in found)]),
+            waiting=waiting,
+            refused=_refused(item.get("refused"), now),
+            damaged=len(found) != len(listed),
+        )
+
+    def _settle(self, before: Proposal, after: Proposal | None, refused: str) -> None:
+        """Put `after`, if any, in the place of a proposal; the caller holds the lock."""
+        state = self._read()
+        kept = (after if each.id == before.id else each for each in state.waiting)
+        state.waiting = [each for each in kept if each is not None]
+        if refused:
+            state.refused[refused] = self._clock()
+        self._write(state)
+
+    def _write(self, state: _State) -> None:
+        if state.damaged:  # what could not be read is kept for whoever can
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            self.path.rename(self.path.with_name(f"{NAME}.damaged-{stamp}"))
+        latest = sorted(state.refused.items(), key=lambda pair: pair[1])[-REFUSED_KEPT:]
+        item = {
+            "next": state.following,
+            "waiting": [to_json(each) for each in state.waiting],
+            "refused": dict(latest),
+        }
+        write_atomic(self.path, json.dumps(item, indent=1).encode("ascii"), mode=0o600)
+
+
+class Decision:
+    """What is decided on, and the three things that may become of it; each is durable at once."""
+
+    def __init__(
+        self,
+        proposal: Proposal,
+        settle: Callable[[Proposal, Proposal | None, str], None],
+    ) -> None:
+        self.proposal = proposal
+        self._settle = settle
+
+    def begin(self, wanted: Proposal) -> None:
+        """Note that it is being made now, perhaps in other words."""
+        self._settle(self.proposal, replace(wanted, begun=True, problem=""), "")
+
+    def done(self) -> None:
+        """Take it out: it was made."""
+        self._settle(self.proposal, None, "")
+
+    def put_back(self, problem: str) -> None:
+        """Leave it where it is: it could not be made, and nothing of it was."""
+        self._settle(self.proposal, replace(self.proposal, begun=False, problem=problem), "")
+
+    def refuse(self) -> None:
+        """Take it out and remember that the user did not want it."""
+        self._settle(self.proposal, None, mark_of(self.proposal.write))
+
+
+def _size(proposal: Proposal) -> int:
+    return sum(map(len, texts_of(proposal.write)))
+
+
+def _object(data: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _refused(item: object, now: float) -> dict[str, float]:
+    if not isinstance(item, dict):
+        return {}
+    good = {
+        mark: float(at)
+        for mark, at in item.items()
+        if isinstance(at, int | float) and math.isfinite(at)
+    }
+    return {mark: at for mark, at in good.items() if now - at < REFUSED_DAYS * _DAY}
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and 0 < value < 1_000_000_000 else 1  # noqa: PLR2004

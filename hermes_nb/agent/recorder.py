@@ -1,0 +1,211 @@
+"""A session's rows as its events happen, and what sessions and notebooks have used.
+
+A turn never fails because a row cannot be written. A session's sum has its reviews in it, and
+whatever else was made from it; a notebook's has all its sessions. Requests of unknown price count
+with their tokens, and the sum of money is what is known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from hermes_nb.agent.config import BudgetSettings
+from hermes_nb.core.budget import Budget
+from hermes_nb.core.errors import SessionTakenError, StoreError
+from hermes_nb.core.events import (
+    ContextCompressed,
+    Event,
+    MessageAdded,
+    TurnEnded,
+    UsageReported,
+)
+from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.protocols import SessionStore, StoredSession
+from hermes_nb.safety.redact import redact, without_secrets
+
+
+class Recorder:
+    """An event sink: a message becomes a row, without its secrets, before anybody sees its event.
+
+    What the store does not take is kept, and written, in order, as soon as it does; `warn` hears
+    of the first failure once. Between two turns that is tried again, within a turn no more, so
+    that a locked database costs one wait and not one a message.
+
+    `held` is the conversation as the store has it. What the store has lost at the end of a turn is
+    written back. Where another kernel has gone on with the session, this one goes on in a copy of
+    it, and `moved` hears the copy's id.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        session_id: str,
+        warn: Callable[[str], None],
+        *,
+        held: Iterable[Message] = (),
+    ) -> None:
+        self.moved: Callable[[str], None] = lambda _: None
+        self._store = store
+        self._session = session_id
+        self._warn = warn
+        self._held = list(held)
+        self._incidents = store.incidents()
+        self._backlog: deque[Callable[[], object]] = deque()
+        self._failing = False
+
+    @property
+    def unsaved(self) -> int:
+        """How many messages, counters and the like wait for the store to come back."""
+        return len(self._backlog)
+
+    def begin(
+        self,
+        *,
+        title: str = "",
+        source: str = "notebook",
+        notebook: str = "",
+        model: str = "",
+        system_prompt: str = "",
+        parent: str = "",
+    ) -> None:
+        """Create the session's row, now or as soon as the store takes it."""
+        start = partial(
+            self._store.start,
+            session_id=self._session,
+            title=redact(title),
+            source=source,
+            notebook=notebook,
+            model=model,
+            system_prompt=redact(system_prompt),
+            parent=parent,
+        )
+        self._backlog.append(lambda: self._store.follow(start()))
+        self._flush()
+
+    def __call__(self, event: Event) -> None:
+        """Record an event."""
+        if isinstance(event, MessageAdded):
+            self._backlog.append(partial(self._add, without_secrets(event.message)))
+        elif isinstance(event, UsageReported):
+            usage = event.usage
+            self._backlog.append(lambda: self._store.count(self._session, usage))
+        elif isinstance(event, ContextCompressed):
+            messages = [without_secrets(message) for message in event.messages]
+            self._backlog.append(partial(self._replace, messages, redact(event.system) or None))
+        ended = isinstance(event, TurnEnded)
+        if ended or (self._backlog and not self._failing):
+            self._flush(ended=ended)
+
+    def _add(self, message: Message) -> None:
+        self._store.append(self._session, message)
+        self._held.append(message)
+
+    def _replace(self, messages: list[Message], system_prompt: str | None = None) -> None:
+        self._store.replace(self._session, messages, system_prompt=system_prompt)
+        self._held = messages
+
+    def _flush(self, *, ended: bool = False) -> None:
+        try:
+            while self._backlog:
+                try:
+                    self._backlog[0]()
+                except SessionTakenError:
+                    self._fork()
+                else:
+                    self._backlog.popleft()
+            if ended and (count := self._store.incidents()) != self._incidents:
+                if self._store.messages(self._session) != self._held:
+                    self._replace(self._held)
+                self._incidents = count
+        except StoreError as error:
+            if not self._failing:
+                self._warn(f"the session is not being saved for now: {error}")
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _fork(self) -> None:
+        """Go on in a copy of the session, unless what the other one wrote is what is held."""
+        stored = self._store.get(self._session)
+        if stored is None or self._store.messages(self._session) == self._held:
+            self._store.follow(self._session)
+            return
+        fork = self._store.start(
+            title=stored.title,
+            source=stored.source,
+            notebook=stored.notebook,
+            model=stored.model,
+            system_prompt=stored.system_prompt,
+            parent=stored.id,
+        )
+        self._store.follow(fork)
+        self._store.replace(fork, self._held)
+        self._session = fork
+        self._warn(
+            f"another kernel went on with session {stored.id}; this one goes on in a copy, {fork}"
+        )
+        self.moved(fork)
+
+
+MOST_SESSIONS = 10_000
+"""Of a notebook, that are summed."""
+
+
+def together(usages: Iterable[Usage]) -> Usage:
+    """Return a sum whose cost is that of the usages that have one, None if none has."""
+    found = list(usages)
+    costs = [usage.cost for usage in found if usage.cost is not None]
+    return replace(sum(found, Usage()), cost=sum(costs) if costs else None)
+
+
+def session_usage(store: SessionStore, session_id: str, *, source: str = "") -> Usage:
+    """Return what a session and all that was made from it have used; raise `StoreError`.
+
+    With a `source`, what those of that source have, such as reviews.
+    """
+    rows = (store.get(each) for each in store.lineage(session_id))
+    return together(row.usage for row in rows if row and source in ("", row.source))
+
+
+def notebook_usage(store: SessionStore, notebook: str) -> Usage:
+    """Return what all the sessions of a notebook have used; raise `StoreError`."""
+    return together(
+        row.usage
+        for row in _families(store, store.sessions(notebook=notebook, limit=MOST_SESSIONS))
+    )
+
+
+def usage_since(store: SessionStore, since: float) -> Usage:
+    """Return what sessions have used that began at `since` or later; raise `StoreError`."""
+    latest = [row for row in store.sessions(limit=MOST_SESSIONS) if row.written >= since]
+    return together(row.usage for row in _families(store, latest) if row.started >= since)
+
+
+def _families(store: SessionStore, sessions: Iterable[StoredSession]) -> Iterable[StoredSession]:
+    """Return sessions with all that was made from them, each once."""
+    ids = {each for session in sessions for each in store.lineage(session.id)}
+    return [row for each in ids if (row := store.get(each)) is not None]
+
+
+def standing_budgets(
+    store: SessionStore, session_id: str, *, notebook: str, limits: BudgetSettings, known: Usage
+) -> list[Budget]:
+    """Return the budgets that hold for each turn of a session.
+
+    `known` is what counts of the session where the store cannot be read. A session without a
+    notebook is held to the notebook's limits by itself.
+    """
+    budgets = []
+    for limit, scope in ((limits.session, "this session"), (limits.notebook, "this notebook")):
+        if not limit:
+            continue
+        whole = scope == "this notebook" and notebook
+        try:
+            used = notebook_usage(store, notebook) if whole else session_usage(store, session_id)
+        except StoreError:
+            used = known
+        budgets.append(Budget(limit, scope=scope, used=used))
+    return budgets

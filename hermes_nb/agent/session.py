@@ -1,0 +1,454 @@
+"""One conversation: an agent with its rows in the store, started fresh or resumed."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+
+from hermes_nb.agent.config import BudgetSettings
+from hermes_nb.agent.jobs import Jobs
+from hermes_nb.agent.recorder import Recorder, standing_budgets, together
+from hermes_nb.context.policy import overdue
+from hermes_nb.core.budget import Budget
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
+from hermes_nb.core.events import (
+    ChildFinished,
+    ContextCompressed,
+    Event,
+    MessageAdded,
+    UsageReported,
+)
+from hermes_nb.core.loop import BUSY, MAX_REQUESTS, Agent
+from hermes_nb.core.messages import Message, Origin, Text, Usage, least_trusted
+from hermes_nb.core.protocols import (
+    ChatModel,
+    ContextEngine,
+    Effort,
+    EventSink,
+    SessionStore,
+    StoredSession,
+)
+from hermes_nb.core.tools import Toolset
+from hermes_nb.memory.sessions import new_session_id
+from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
+from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.safety.provenance import accepted, outside
+from hermes_nb.safety.redact import redact, without_secrets
+from hermes_nb.tools.context_tools import context_tools
+
+CHILD, REVIEW = "child", "review"
+"""Sources of sessions that were made from another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Where a conversation takes place: `notebook` is an absolute path or "".
+
+    `parent` is the session that it was made from, or "".
+    """
+
+    source: str = "script"
+    notebook: str = ""
+    title: str = ""
+    parent: str = ""
+
+    @property
+    def platform(self) -> Platform:
+        """Where its answers are read."""
+        return "notebook" if self.source == "notebook" else "terminal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a session is given.
+
+    `material` is asked for the texts of the prompt whenever one is built. `enforce` is as in
+    `Occasion`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes the
+    hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
+    returns what an external memory has to say about a prompt; it may block. `begin()` is called
+    when a turn begins, `leave(messages)` when the session is left with these. `budget` is what the
+    session, and its notebook, may spend. `jobs` lists what runs beside the conversation.
+    """
+
+    model: ChatModel
+    tools: Toolset
+    max_requests: int = MAX_REQUESTS
+    material: Callable[[Toolset], Material] = lambda _: Material()
+    enforce: bool | None = None
+    marked: bool = False
+    tracker: Callable[[Sequence[str]], HintTracker] | None = None
+    engine: Callable[[SessionStore, str], ContextEngine | None] = lambda *_: None
+    recalled: Callable[[str], str] | None = None
+    begin: Callable[[], None] = lambda: None
+    leave: Callable[[Sequence[Message]], None] = lambda _: None
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    jobs: Jobs = field(default_factory=Jobs)
+
+
+def compose(equipment: Equipment, platform: Platform, session_id: str) -> Prompt:
+    """Return the system prompt as it would be built now."""
+    tools = equipment.tools
+    occasion = Occasion(
+        tools=tools,
+        model=equipment.model.name,
+        session_id=session_id,
+        date=datetime.datetime.now().astimezone().date().isoformat(),
+        platform=platform,
+        enforce=equipment.enforce,
+        marked=equipment.marked,
+    )
+    return build(equipment.material(tools), occasion)
+
+
+__all__ = ["PERSONAL", "Equipment", "Identity", "Session", "compose"]
+
+PERSONAL = frozenset({"identity", "memory provider", "system message", "memory", "user", "skills"})
+
+
+class Session:
+    """A conversation that outlives the kernel.
+
+    Make one with `start` or `resume`. `usage` sums what this process sent, `by_job` by what for and
+    by model; the store holds what the session used in all. `prompt` is the system prompt with its
+    layers, `hints` what it has been told about subdirectories.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        agent: Agent,
+        store: SessionStore,
+        recorder: Recorder,
+        prompt: Prompt,
+        identity: Identity,
+        equipment: Equipment,
+    ) -> None:
+        self.id = session_id
+        self.agent = agent
+        self.store = store
+        self.prompt = prompt
+        agent.background = _foreign(prompt)
+        self.usage = Usage()
+        self.by_job: dict[tuple[str, str], Usage] = {}
+        self.compressions: list[ContextCompressed] = []
+        self.hints = equipment.tracker(_hinted(agent.messages)) if equipment.tracker else None
+        self._identity = identity
+        self._equipment = equipment
+        self._budgets: tuple[Budget, ...] = ()
+        self._resumed = bool(agent.messages)
+        self._taking = False
+        agent.sinks[:0] = [recorder]
+        agent.sinks.append(self._fold)
+        recorder.moved = self._moved
+        agent.rebuild = self._rebuilt
+        self._engage()
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        store: SessionStore,
+        equipment: Equipment,
+        identity: Identity,
+        warn: Callable[[str], None],
+    ) -> Session:
+        """Begin a conversation; it waits in memory for as long as the store cannot be written."""
+        session_id = new_session_id()
+        prompt = compose(equipment, identity.platform, session_id)
+        recorder = Recorder(store, session_id, warn)
+        recorder.begin(
+            title=identity.title,
+            source=identity.source,
+            notebook=identity.notebook,
+            model=equipment.model.name,
+            system_prompt=prompt.text,
+            parent=identity.parent,
+        )
+        agent = Agent(
+            equipment.model,
+            equipment.tools,
+            system=prompt.text,
+            max_requests=equipment.max_requests,
+        )
+        return cls(
+            session_id=session_id,
+            agent=agent,
+            store=store,
+            recorder=recorder,
+            prompt=prompt,
+            identity=identity,
+            equipment=equipment,
+        )
+
+    @classmethod
+    def resume(
+        cls,
+        stored: StoredSession,
+        *,
+        store: SessionStore,
+        equipment: Equipment,
+        warn: Callable[[str], None],
+    ) -> Session:
+        """Go on with a stored conversation, its system prompt byte for byte.
+
+        What a killed process left open at the end is closed, and the closing rows are stored too,
+        so that every later resume sends the same bytes.
+        """
+        store.follow(stored.id)
+        rows = store.messages(stored.id)
+        recorder = Recorder(store, stored.id, warn, held=rows)
+        agent = Agent(
+            equipment.model,
+            equipment.tools,
+            system=stored.system_prompt,
+            messages=rows,
+            max_requests=equipment.max_requests,
+        )
+        if agent.messages[: len(rows)] == rows:
+            for message in agent.messages[len(rows) :]:
+                recorder(MessageAdded(message))
+        identity = Identity(source=stored.source, notebook=stored.notebook, title=stored.title)
+        now = compose(equipment, identity.platform, stored.id)
+        return cls(
+            session_id=stored.id,
+            agent=agent,
+            store=store,
+            recorder=recorder,
+            prompt=Prompt.recognised(stored.system_prompt, now),
+            identity=identity,
+            equipment=equipment,
+        )
+
+    async def turn(
+        self,
+        prompt: str | Message,
+        *,
+        sinks: Iterable[EventSink] = (),
+        max_requests: int | None = None,
+        budgets: Iterable[Budget] = (),
+        effort: Effort = "",
+    ) -> AsyncGenerator[Event, None]:
+        """Take a turn; `sinks` see its events after the session's own.
+
+        It keeps to the `budgets` given and to those of the session and its notebook. A resumed
+        conversation that fills the window is compressed first, which only sinks see. Raises
+        `SessionBusy`, and leaves the turn that is under way alone.
+        """
+        self.check_idle()
+        self._taking = True
+        extra = list(sinks)
+        self.agent.sinks += extra
+        self._equipment.begin()
+        try:
+            self._budgets = (*budgets, *await in_thread(self.standing))
+            await self._clear_up()
+            message = await self._with_recall(prompt)
+            self.agent.effort = effort
+            run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
+            async with aclosing(run) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._taking = False
+            self._budgets = ()
+            self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
+
+    def check_idle(self) -> None:
+        """Raise `SessionBusy` while a turn is being taken, or got ready."""
+        if self._taking:
+            raise SessionBusy(BUSY)
+        self.agent.check_idle()
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The layers of the prompt that come from the user's home; they are no part of a story."""
+        return tuple(layer.text for layer in self.prompt.layers if layer.name in PERSONAL)
+
+    @property
+    def jobs(self) -> Jobs:
+        """What runs beside the conversation just now."""
+        return self._equipment.jobs
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """What the running turn is held to; nothing between two turns."""
+        return self._budgets
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The conversation so far."""
+        return self.agent.messages
+
+    def adopt(self, equipment: Equipment) -> None:
+        """Go on with another model or other tools; the prompt stays. Raises `SessionBusy`."""
+        self.check_idle()
+        changed = equipment.model is not self._equipment.model
+        self._equipment = equipment
+        self.agent.model = equipment.model
+        self.agent.max_requests = equipment.max_requests
+        if changed:
+            if self.agent.engine is not None:
+                self.agent.engine.session_ended()
+            self._engage()
+
+    def use(self, tools: Toolset) -> None:
+        """Use these tools from the next turn on, and those of the context engine."""
+        self.agent.tools = self.with_own(tools)
+
+    def with_own(self, tools: Toolset) -> Toolset:
+        """Return these tools and those of the context engine."""
+        engine = self.agent.engine
+        offered = context_tools(engine) if engine is not None else Toolset()
+        return tools + Toolset(tool for tool in offered if tool.name not in tools)
+
+    def reload(self) -> Prompt:
+        """Build the system prompt anew, from files and memory as they are now, and keep it."""
+        self.check_idle()
+        self.prompt = compose(self._equipment, self._identity.platform, self.id)
+        self.agent.system = self.prompt.text
+        self.agent.background = _foreign(self.prompt)
+        try:
+            stored = [without_secrets(message) for message in self.agent.messages]
+            self.store.replace(self.id, stored, system_prompt=redact(self.prompt.text))
+        except StoreError as error:
+            message = f"the new prompt holds for this kernel, but is not stored: {error}"
+            raise ConfigError(message) from error
+        return self.prompt
+
+    async def compress(self, focus: str = "") -> ContextCompressed | None:
+        """Make the conversation shorter now; None when nothing could be gained."""
+        self.check_idle()
+        return await self.agent.compress(focus)
+
+    def restore(self) -> ContextCompressed:
+        """Undo the last compression; raise `ConfigError` when there is none to undo."""
+        self.check_idle()  # before the store is changed
+        messages = self.store.restore(self.id)
+        if messages is None:
+            message = "there is no compression to undo in this session"
+            raise ConfigError(message)
+        return self.agent.restore(messages)
+
+    def accept_outside(self) -> str:
+        """Count text from outside as the workspace's from now on; return where it stood, or "".
+
+        Raises `SessionBusy`.
+        """
+        where = outside(self.messages)
+        if where:
+            self.agent.restore(accepted(self.messages))
+        return where
+
+    def spend(self, usage: Usage, model: str = "") -> None:
+        """Count tokens that were used beside the conversation."""
+        self._count(usage, "recall and maps", model)
+        for budget in self._budgets:
+            budget.spend(usage)
+        with suppress(StoreError):  # a counter is not worth a word
+            self.store.count(self.id, usage)
+
+    def relocate(self, notebook: str, to: str) -> None:
+        """Go on in a notebook that was renamed, if that is the one the session is in."""
+        if self._identity.notebook == notebook:
+            self._identity = replace(self._identity, notebook=to)
+
+    def leave(self) -> None:
+        """Let go of what the session needed, as far as it is not the models' or the store's.
+
+        The external memory may take seconds to say goodbye. The session can be resumed later.
+        """
+        if self.agent.engine is not None:
+            self.agent.engine.session_ended()
+        self._equipment.leave(self.agent.messages)
+
+    def end(self) -> None:
+        """Leave the session and mark it as ended, so that it is not resumed on its own."""
+        self.leave()
+        try:
+            self.store.end(self.id)
+        except StoreError:  # then it is merely offered again
+            return
+
+    def standing(self) -> list[Budget]:
+        """Return what is left of the session's and the notebook's budgets."""
+        return standing_budgets(
+            self.store,
+            self.id,
+            notebook=self._identity.notebook,
+            limits=self._equipment.budget,
+            known=self.usage,
+        )
+
+    def _moved(self, session_id: str) -> None:
+        """Go on under the id of a copy, with an engine that reads and writes there."""
+        self.id = session_id
+        if self.agent.engine is not None:
+            self.agent.engine.session_ended()
+        self._engage()
+
+    def _engage(self) -> None:
+        """Give the agent its context engine, and the engine's tools."""
+        self.agent.engine = self._equipment.engine(self.store, self.id)
+        if self.agent.engine is not None:
+            self.agent.engine.session_started(self.id, self.agent.request)
+        self.use(self._equipment.tools)
+
+    async def _clear_up(self) -> None:
+        """Compress a resumed conversation that is close to the window, once."""
+        if not self._resumed or self.agent.engine is None:
+            return
+        self._resumed = False
+        window = self.agent.model.window
+        if overdue(len(self.agent.messages), self.agent.prompt_tokens(), window):
+            await self.agent.compress(budgets=self._budgets)
+
+    async def _with_recall(self, prompt: str | Message) -> Message:
+        """Return the user's message, and behind it what an external memory recalls."""
+        message = Message.user(prompt) if isinstance(prompt, str) else prompt
+        recalled = self._equipment.recalled
+        if recalled is None:
+            return message
+        said = message.parts[0] if message.parts else Text("")
+        text = await in_thread(lambda: recalled(said.text if isinstance(said, Text) else ""))
+        return replace(message, parts=(*message.parts, Text(text, "outside"))) if text else message
+
+    def _rebuilt(self, note: str) -> str:
+        """Return the prompt that follows a compression, made of what is known now."""
+        self.prompt = compose(self._equipment, self._identity.platform, self.id)
+        if note:
+            self.prompt = self.prompt.with_note(note)
+        self.agent.background = _foreign(self.prompt)
+        return self.prompt.text
+
+    def _count(self, usage: Usage, job: str, model: str = "") -> None:
+        self.usage += usage
+        key = (job or "answers", model or "several models")
+        self.by_job[key] = together([self.by_job.get(key, Usage()), usage])
+
+    def _fold(self, event: Event) -> None:
+        if isinstance(event, UsageReported):
+            self._count(event.usage, event.purpose, event.model)
+        elif isinstance(event, ChildFinished):
+            self._count(event.usage, "child agents")
+        elif isinstance(event, ContextCompressed):
+            self.compressions.append(event)
+
+
+def _foreign(prompt: Prompt) -> tuple[Text, ...]:
+    """Return the texts of the prompt that neither the user nor we have written."""
+    origins: dict[str, Origin] = {"project": "workspace", "memory provider": "outside"}
+    found = (
+        (layer.text, [origins[name] for name in layer.name.split(", ") if name in origins])
+        for layer in prompt.layers
+    )
+    return tuple(Text(text, least_trusted(each)) for text, each in found if each)
+
+
+def _hinted(messages: Iterable[Message]) -> list[str]:
+    """Return the names of the hints that a conversation holds already."""
+    results = (message.text for message in messages if message.role == "tool")
+    return [name for text in results for name in HintTracker.seen_in(text)]

@@ -1,0 +1,238 @@
+"""Which conversation a kernel is in: started, resumed after a restart, joined by name, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hermes_nb.agent.models import offered
+from hermes_nb.agent.session import CHILD, Equipment, Identity, Session
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import SessionStore, StoredSession
+from hermes_nb.core.text import (
+    CHARACTERS_PER_TOKEN,
+    JSON_CHARACTERS_PER_TOKEN,
+    canonical_json,
+    estimate_tokens,
+    number_of,
+)
+from hermes_nb.core.tools import Toolset
+
+Kind = Literal["prompt", "tools", "conversation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of the next request: `tokens` are estimated, `text` is what is sent of a layer."""
+
+    name: str
+    kind: Kind
+    tokens: int
+    text: str = ""
+
+
+def shares(session: Session) -> list[Share]:
+    """Return what the next request of a session consists of, in the order it is sent."""
+    found = [
+        Share(name=layer.name, kind="prompt", tokens=text_tokens(layer.text), text=layer.text)
+        for layer in session.prompt.layers
+    ]
+    tools = offered(session.agent.model, session.agent.tools)
+    if len(tools):
+        name = f"{len(tools)} tool schemas"
+        found.append(Share(name=name, kind="tools", tokens=schema_tokens(tools)))
+    return found + _conversation(session.agent.messages)
+
+
+def text_tokens(text: str) -> int:
+    """Return a rough count of the tokens that a text costs."""
+    return round(len(text) / CHARACTERS_PER_TOKEN)
+
+
+def schema_tokens(tools: Toolset) -> int:
+    """Return a rough count of the tokens that the schemas of tools cost."""
+    told = [
+        {"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools
+    ]
+    return round(len(canonical_json(told)) / JSON_CHARACTERS_PER_TOKEN)
+
+
+def _conversation(messages: Sequence[Message]) -> list[Share]:
+    groups = {
+        "your messages": [m for m in messages if m.role == "user"],
+        "answers and calls": [m for m in messages if m.role == "assistant"],
+        "tool results": [m for m in messages if m.role == "tool"],
+    }
+    return [
+        Share(name=name, kind="conversation", tokens=estimate_tokens(group))
+        for name, group in groups.items()
+        if group
+    ]
+
+
+LOOKED_AT = 500
+"""So many of the latest sessions are searched for a title."""
+
+
+class Conversations:
+    """The current session, and the ways to another one.
+
+    `store` is opened and `notebook` looked up on first use; `note` shows a line to the user.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Callable[[], SessionStore],
+        notebook: Callable[[], str],
+        source: str,
+        note: Callable[[str], None],
+        entered: Callable[[Session], None] = lambda _: None,
+    ) -> None:
+        self.current: Session | None = None
+        self._store = store
+        self._notebook = notebook
+        self._source = source
+        self._note = note
+        self._entered = entered
+
+    def relocate(self, notebook: str, to: str) -> None:
+        """Let the sessions of a notebook that was renamed go along; those of a copied one stay."""
+        if Path(notebook).exists():
+            return
+        try:
+            self._store().relocate(notebook, to)
+        except HermesError as error:
+            self._note(f"this notebook's earlier sessions stay with its old name: {error}")
+        if self.current is not None:
+            self.current.relocate(notebook, to)
+
+    def end(self) -> None:
+        """End the current session; the next turn begins another."""
+        if self.current is not None:
+            self.current.end()
+        self.current = None
+
+    def _enter(self, session: Session) -> Session:
+        """Go on with a session; the one before it lets go of what it needed."""
+        if self.current is not None:
+            self.current.leave()
+        self.current = session
+        self._entered(session)
+        return session
+
+    def start(self, title: str, equipment: Equipment) -> Session:
+        """Begin a session and make it the current one."""
+        session = Session.start(
+            store=self._store(),
+            equipment=equipment,
+            identity=Identity(source=self._source, notebook=self._notebook(), title=title),
+            warn=self._note,
+        )
+        return self._enter(session)
+
+    def join(self, name: str, equipment: Equipment) -> Session:
+        """Go on with the session of that id or title, or start one with that title."""
+        if self.current is not None and self._is(self.current, name):
+            return self.current
+        stored = self._find(name)
+        return self._resumed(stored, equipment) if stored else self.start(name, equipment)
+
+    def resume(self, wanted: str, equipment: Equipment) -> Session:
+        """Go on with the session of that id or title; "" is the latest, of this notebook if any.
+
+        Raises `ConfigError` when there is none.
+        """
+        return self._resumed(self.find(wanted), equipment)
+
+    def find(self, wanted: str) -> StoredSession:
+        """Return the session of that id or title; "" is the latest, of this notebook if any.
+
+        Children of a conversation, child agents and maps, go by their whole id. Raises
+        `ConfigError` when there is none.
+        """
+        stored = self._find(wanted) if wanted else self._latest()
+        if stored is None:
+            message = f"there is no session {wanted!r}; `%hermes sessions` lists them"
+            raise ConfigError(message if wanted else "there is no session yet")
+        return stored
+
+    def pick_up(self, equipment: Equipment) -> Session | None:
+        """Go on where this notebook's last session stopped, if it was not ended."""
+        latest = self.left_off()
+        if latest is None:
+            return None
+        self._note(
+            f"Resumed this notebook's session ({number_of(latest.messages, 'message')}, "
+            f"“{latest.title}”). `%hermes new` starts afresh."
+        )
+        return self._resumed(latest, equipment)
+
+    def left_off(self) -> StoredSession | None:
+        """Return this notebook's last session, if it was not ended."""
+        notebook = self._notebook()
+        if not notebook:
+            return None
+        try:
+            latest = next(iter(self._store().sessions(notebook=notebook, limit=1)), None)
+        except HermesError as error:
+            self._note(f"earlier sessions cannot be read: {error}")
+            return None
+        if latest is None or latest.ended is not None or not latest.messages:
+            return None
+        return latest
+
+    def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
+        """Return what a turn would go on with, and change nothing; None for a new session.
+
+        `name` and `new` are the turn's wishes; `afresh` is a kernel that picks nothing up.
+        """
+        if new and not name:
+            return None
+        if name:
+            if self.current is not None and not new and self._is(self.current, name):
+                return self.current
+            found = self._find(name)
+            if found is not None and found.source == CHILD:
+                raise ConfigError(_is_child(found))
+            return found
+        return self.current or (None if afresh else self.left_off())
+
+    def _resumed(self, stored: StoredSession, equipment: Equipment) -> Session:
+        if stored.source == CHILD:
+            raise ConfigError(_is_child(stored))
+        session = Session.resume(
+            stored,
+            store=self._store(),
+            equipment=equipment,
+            warn=self._note,
+        )
+        return self._enter(session)
+
+    def _is(self, session: Session, name: str) -> bool:
+        stored = self._store().get(session.id)
+        return name == session.id or (stored is not None and name == stored.title)
+
+    def _latest(self) -> StoredSession | None:
+        notebook = self._notebook()
+        here = self._store().sessions(notebook=notebook, limit=1) if notebook else []
+        return next(iter(here or self._store().sessions(limit=1)), None)
+
+    def _find(self, wanted: str) -> StoredSession | None:
+        if (exact := self._store().get(wanted)) is not None:
+            return exact
+        recent = self._store().sessions(limit=LOOKED_AT)
+        named = [each for each in recent if each.title == wanted]
+        begun = [each for each in recent if each.id.startswith(wanted)]
+        return next(iter([*named, *begun]), None)
+
+
+def _is_child(stored: StoredSession) -> str:
+    """Return why what was made for one task is not gone on with, and what to do instead."""
+    told = f"{stored.id} was made for one task: `%hermes history {stored.id}` shows it"
+    if not stored.parent:
+        return told
+    return f"{told}, `%hermes resume {stored.parent}` goes on with the session it belongs to"

@@ -1,0 +1,459 @@
+"""Taking back what a turn did, and showing it as a unified diff.
+
+A file is taken only if no link leads to it anywhere: else a directory that was replaced by a link
+between a turn and its undo would send the undo to write somewhere else. A cell is named as
+everywhere: by its index, which is where the user finds it, and its id.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from hermes_nb.agent.checkpoint_store import (
+    Cells,
+    CheckpointStore,
+    FileItem,
+    FileState,
+    Index,
+    SavedCopyLost,
+    TurnRecord,
+    load_cells,
+)
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import HermesError
+from hermes_nb.core.files import write_atomic
+
+_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would hold us for ever
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_LINK = "a link leads to it"
+
+
+class NotRestored(HermesError):  # noqa: N818 - what happened to the item
+    """A file stays as it is; the text says why, to be read behind its name."""
+
+
+def look(path: Path, limit: int) -> tuple[FileState, bytes]:
+    """Return what a file is now, and its content if that is at most `limit` bytes."""
+    if os.path.realpath(path) != str(path):
+        return FileState(kind="odd", why=_LINK), b""
+    try:
+        handle = os.open(path, _FLAGS)
+    except (FileNotFoundError, NotADirectoryError):
+        return FileState(kind="absent"), b""
+    except OSError as error:
+        why = _LINK if error.errno == errno.ELOOP else error.strerror or str(error)
+        return FileState(kind="odd", why=why), b""
+    try:
+        return _content(handle, limit)
+    except OSError as error:
+        return FileState(kind="odd", why=error.strerror or str(error)), b""
+    finally:
+        os.close(handle)
+
+
+def _content(handle: int, limit: int) -> tuple[FileState, bytes]:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        return FileState(kind="odd", why="it is no regular file"), b""
+    mode, data = stat.S_IMODE(status.st_mode), b""
+    if status.st_size <= limit:
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    if max(status.st_size, len(data)) > limit:
+        mark = f"{status.st_size}:{status.st_mtime_ns}"
+        why = f"it is larger than the {limit / 1e6:g} MB up to which files are saved"
+        return FileState(kind="large", digest=mark, mode=mode, size=status.st_size, why=why), b""
+    digest = hashlib.sha256(data).hexdigest()
+    return FileState(kind="file", digest=digest, mode=mode, size=len(data)), data
+
+
+def missing_folders(path: Path) -> tuple[str, ...]:
+    """Return the directories above `path` that do not exist, outermost first."""
+    return tuple(str(each) for each in reversed(path.parents) if not each.exists())
+
+
+def put_back(
+    path: Path, item: FileItem, saved: Callable[[str], bytes], *, limit: int, force: bool
+) -> str:
+    """Make a file what it was before its turn and return what was done, "" if it is that already.
+
+    Raises `NotRestored` when it is not what the turn left (unless `force`), when its content was
+    not saved, or when the system refuses.
+    """
+    before, after = item.before, item.after
+    if before.kind in ("large", "odd") or (before.kind == "file" and not before.saved):
+        message = f"was not saved before it was changed: {before.why}"
+        raise NotRestored(message)
+    now, _ = look(path, limit)
+    if now.same(before):
+        return ""
+    if now.kind == "odd":
+        message = f"cannot be restored: {now.why}"
+        raise NotRestored(message)
+    if not force and (after is None or not now.same(after)):
+        message = "has been changed since, so it stays as it is"
+        if after is None:
+            message = "was being changed when the process ended; look at it before it is restored"
+        raise NotRestored(message)
+    mode = before.mode
+    if after is not None and now.kind != "absent" and now.mode != after.mode:
+        mode = now.mode  # somebody has set it since; only the content is ours to change
+    try:
+        return _write(path, item, saved(before.digest) if before.saved else b"", mode, now)
+    except OSError as error:
+        message = f"cannot be restored: {error.strerror or error}"
+        raise NotRestored(message) from error
+
+
+def _write(path: Path, item: FileItem, data: bytes, mode: int, now: FileState) -> str:
+    if item.before.kind == "absent":
+        path.unlink()
+        for folder in reversed(item.folders):
+            with suppress(OSError):  # something else is in it by now
+                Path(folder).rmdir()
+        return "removed"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, data, mode=mode)
+    return "brought back" if now.kind == "absent" else "restored"
+
+
+MOST_CHARACTERS = 400_000
+"""Of a text that is compared: difflib's time grows with the square of what differs."""
+NOWHERE = "/dev/null"
+"""What a unified diff says instead of a name for what does not exist."""
+_CONTEXT = 3
+_UUID = 36
+_SHORT = 8
+"""Characters of an id that is a UUID, as people and models read it."""
+
+
+def shown_path(path: str, root: Path | None) -> str:
+    """Return a path as the user would write it: from `root` or the home where it is below them.
+
+    Links on the way count as the folders that they lead to.
+    """
+    real = Path(os.path.realpath(path))
+    if root is not None and real.is_relative_to(inside := os.path.realpath(root)):
+        return real.relative_to(inside).as_posix()
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - no home is no error here
+    return f"~/{real.relative_to(home).as_posix()}" if real.is_relative_to(home) else path
+
+
+def file_diff(name: str, before: bytes | None, after: bytes | None) -> str:
+    """Return how a file changed; None is a file that does not exist."""
+    if before == after:
+        return ""
+    old, new = _text(before), _text(after)
+    if old is None or new is None:
+        sizes = f"{_size(before)} → {_size(after)}"
+        return f"--- {name}\n+++ {name}\nbinary or large, not compared: {sizes}"
+    was = name if before is not None else NOWHERE
+    is_ = name if after is not None else NOWHERE
+    return _unified(old, new, was, is_)
+
+
+def cells_diff(
+    name: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return how a notebook's cells changed; of outputs only that they did."""
+    old = {str(cell["id"]): cell for cell in before}
+    new = {str(cell["id"]): cell for cell in after}
+    was, is_ = _named(name, old), _named(name, new)
+    lines: list[str] = []
+    for cell_id in [*old, *(each for each in new if each not in old)]:
+        source, changed = (_source(cells.get(cell_id)) for cells in (old, new))
+        named = was.get(cell_id, NOWHERE), is_.get(cell_id, NOWHERE)
+        if source != changed or NOWHERE in named:
+            # A cell has no end of file; of one there is no more to say than of all others.
+            was_text, is_text = (f"{text}\n" if text else "" for text in (source, changed))
+            lines.append(_unified(was_text, is_text, *named))
+        elif old[cell_id].get("outputs") != new[cell_id].get("outputs"):
+            lines.append(f"{is_[cell_id]}: new outputs")
+    kept = [cell_id for cell_id in old if cell_id in new]
+    if kept != [cell_id for cell_id in new if cell_id in old]:
+        lines.append(f"{name}: cells were moved")
+    return "\n".join(lines)
+
+
+def _named(name: str, cells: Collection[str]) -> dict[str, str]:
+    """Return what each cell is called, by its id."""
+    short = (cell_id[:_SHORT] if len(cell_id) >= _UUID else cell_id for cell_id in cells)
+    called = [f"{name} cell {index} {cell_id}" for index, cell_id in enumerate(short)]
+    return dict(zip(cells, called, strict=True))
+
+
+def _source(cell: Mapping[str, Any] | None) -> str:
+    return "" if cell is None else str(cell.get("source", ""))
+
+
+def _text(data: bytes | None) -> str | None:
+    """Return content as text; None for what is binary or too large to compare."""
+    if data is None:
+        return ""
+    if len(data) > MOST_CHARACTERS or b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _unified(old: str, new: str, was: str, is_: str) -> str:
+    """Return a diff; of two texts that are the same, the names alone."""
+    lines: list[str] = []
+    for line in difflib.unified_diff(_lines(old), _lines(new), was, is_, lineterm="", n=_CONTEXT):
+        lines.append(line.removesuffix("\n"))
+        if line[:1] in "+- " and not line.endswith("\n") and not line.startswith(("---", "+++")):
+            lines.append("\\ No newline at end of file")
+    return "\n".join(lines) or f"--- {was}\n+++ {is_}"
+
+
+def _lines(text: str) -> list[str]:
+    """Split at newlines alone, which stay: a form feed is no line end in a diff."""
+    pieces = text.split("\n")
+    lines = [f"{piece}\n" for piece in pieces[:-1]]
+    return [*lines, pieces[-1]] if pieces[-1] else lines
+
+
+def _size(data: bytes | None) -> str:
+    return "not there" if data is None else f"{len(data):,} bytes"
+
+
+class NothingToUndo(HermesError):  # noqa: N818 - named for the state
+    """There is no such turn; the text says which there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellsRestored:
+    """What became of a notebook's cells: lines for the user, and cells that got a new id."""
+
+    done: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+class Restorer(Protocol):
+    """Puts cells back into a notebook."""
+
+    async def restore_cells(
+        self, document: str, before: Cells, after: Cells, *, force: bool = False
+    ) -> CellsRestored:
+        """Turn a notebook from `after`, what the turn left, to `before`.
+
+        What somebody changed since stays and is a conflict, unless `force`. Raises `HermesError`
+        when the notebook cannot be reached.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What happened to one item: a file's path or a notebook's key, and a phrase."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoReport:
+    """What an undo did; `notes` say what the turn did that no undo takes back."""
+
+    turn: int
+    when: float
+    done: tuple[Line, ...] = ()
+    conflicts: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Undoer:
+    """Reads what was saved; `file_bytes` is the size up to which files are."""
+
+    def __init__(self, store: CheckpointStore, file_bytes: int) -> None:
+        self._store = store
+        self._file_bytes = file_bytes
+
+    def latest(self, session: str) -> int:
+        """Return the number of the session's last turn with a record, 0 without one."""
+        with self._locked():
+            turns = self._store.load(session).turns
+        return turns[-1].turn if turns else 0
+
+    async def undo(
+        self, session: str, turn: int | None, *, restorer: Restorer | None, force: bool
+    ) -> UndoReport:
+        """Undo a turn: first its files, then its cells."""
+        number: int
+        report: UndoReport
+        number, report = await in_thread(lambda: self._undo_files(session, turn, force=force))
+        done, conflicts = list(report.done), list(report.conflicts)
+        for name in await in_thread(lambda: self._open_documents(session, number)):
+            result = await self._restore(session, number, name, restorer, force=force)
+            done += [Line(name, text) for text in result.done]
+            conflicts += [Line(name, text) for text in result.conflicts]
+        await in_thread(lambda: self._close(session, number))
+        return replace(report, done=tuple(done), conflicts=tuple(conflicts))
+
+    def diff(self, session: str, turn: int | None, *, root: Path | None) -> str:
+        """Return what a turn changed as a unified diff."""
+        with self._locked():
+            index = self._store.load(session)
+            record = _find(index, turn, ("", "partly", "undone"))
+            parts = [self._file_diff(path, item, root) for path, item in record.files.items()]
+            for document, cells in record.cells.items():
+                name = shown_path(document, root)
+                try:
+                    before, after = (self._cells(index, x) for x in (cells.before, cells.after))
+                except SavedCopyLost as error:
+                    parts.append(f"{name}: {error}")
+                else:
+                    parts.append(cells_diff(name, before, after))
+        return "\n".join(part for part in parts if part)
+
+    def _undo_files(self, session: str, turn: int | None, *, force: bool) -> tuple[int, UndoReport]:
+        """Put the files back; return the record's number and what was done."""
+        done: list[Line] = []
+        conflicts: list[Line] = []
+        with self._locked():
+            index = self._store.load(session)
+            states = ("", "partly") if force or turn is not None else ("",)
+            record = _find(index, turn, states)
+            record.state = "partly"
+            for path, item in record.files.items():
+                if item.undone:
+                    continue
+                try:
+                    text = put_back(
+                        Path(path), item, self._store.get, limit=self._file_bytes, force=force
+                    )
+                except (NotRestored, SavedCopyLost) as error:
+                    conflicts.append(Line(path, str(error)))
+                    continue
+                record.files[path] = replace(item, undone=True)
+                if text:
+                    done.append(Line(path, text))
+            self._store.save(session, index)
+        report = UndoReport(
+            turn=record.turn,
+            when=record.when,
+            done=tuple(done),
+            conflicts=tuple(conflicts),
+            notes=tuple(record.notes),
+        )
+        return record.number, report
+
+    def _open_documents(self, session: str, number: int) -> list[str]:
+        with self._locked():
+            record = self._store.load(session).record(number)
+        return [name for name, item in record.cells.items() if not item.undone] if record else []
+
+    async def _restore(
+        self, session: str, number: int, document: str, restorer: Restorer | None, *, force: bool
+    ) -> CellsRestored:
+        """Put one notebook's cells back, and remember that it is done."""
+        if restorer is None:
+            return CellsRestored(conflicts=("its cells can only be restored in a notebook",))
+        try:
+            before, after = await in_thread(lambda: self._load(session, number, document))
+            if before == after:
+                result = CellsRestored()
+            else:
+                result = await restorer.restore_cells(document, before, after, force=force)
+        except HermesError as error:
+            return CellsRestored(conflicts=(str(error),))
+        await in_thread(lambda: self._cells_done(session, number, document, result))
+        return result
+
+    def _load(self, session: str, number: int, document: str) -> tuple[Cells, Cells]:
+        with self._locked():
+            index = self._store.load(session)
+            record = index.record(number)
+            item = record.cells.get(document) if record else None
+            if item is None:
+                message = "its saved copy is gone"
+                raise SavedCopyLost(message)
+            return self._cells(index, item.before), self._cells(index, item.after)
+
+    def _cells_done(self, session: str, number: int, document: str, result: CellsRestored) -> None:
+        with self._locked():
+            index = self._store.load(session)
+            if record := index.record(number):
+                item = record.cells[document]
+                record.cells[document] = replace(item, undone=not result.conflicts)
+                index.renamed.update(result.renamed)
+                self._store.save(session, index)
+
+    def _close(self, session: str, number: int) -> None:
+        """Mark the turn as undone when all of it is."""
+        with self._locked():
+            index = self._store.load(session)
+            record = index.record(number)
+            if record is None:
+                return
+            undone = [item.undone for item in record.files.values()]
+            undone += [item.undone for item in record.cells.values()]
+            record.state = "undone" if all(undone) else "partly"
+            self._store.save(session, index)
+
+    def _cells(self, index: Index, sheet: str) -> list[dict[str, Any]]:
+        """Return saved cells, under the ids that they have now."""
+        cells = load_cells(sheet, self._store.get)
+        return [{**cell, "id": index.renamed_to(str(cell["id"]))} for cell in cells]
+
+    def _file_diff(self, path: str, item: FileItem, root: Path | None) -> str:
+        name = shown_path(path, root)
+        if item.after is None:
+            return f"{name}: what became of it is not known"
+        try:
+            contents = [self._content(state) for state in (item.before, item.after)]
+        except (SavedCopyLost, NotRestored) as error:
+            return "" if item.before.same(item.after) else f"{name}: changed; {error}"
+        return file_diff(name, *contents)
+
+    def _content(self, state: FileState) -> bytes | None:
+        if state.kind == "absent":
+            return None
+        if not state.saved:
+            message = f"its content was not saved: {state.why}"
+            raise NotRestored(message)
+        return self._store.get(state.digest)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with self._store.lock():
+                yield
+        except OSError as error:
+            message = f"the checkpoints cannot be used: {error.strerror or error}"
+            raise HermesError(message) from error
+
+
+def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
+    """Return the last record in one of these states, of a turn if one is given."""
+    if not index.turns:
+        message = "no turn of this session has changed a file or a cell"
+        raise NothingToUndo(message)
+    wanted = [each for each in index.turns if turn in (None, each.turn)]
+    found = next((each for each in reversed(wanted) if each.state in states), None)
+    if found is not None:
+        return found
+    if wanted:
+        which = "every turn" if turn is None else f"turn {turn}"
+        message = f"{which} that changed something is undone already"
+        raise NothingToUndo(message if turn is None else f"turn {turn} is undone already")
+    known = ", ".join(str(number) for number in dict.fromkeys(each.turn for each in index.turns))
+    message = f"there is no turn {turn} that has changed a file or a cell; such turns: {known}"
+    raise NothingToUndo(message)

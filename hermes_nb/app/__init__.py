@@ -1,1 +1,0 @@
-"""The application: configuration, sessions, and the one place that names concrete classes."""

@@ -1,1 +1,0 @@
-"""What a turn changed in files and cells, kept so that it can be shown and taken back."""

@@ -1,1 +1,0 @@
-"""One prompt over many inputs, on whatever runs them."""

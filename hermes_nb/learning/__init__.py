@@ -1,1 +1,0 @@
-"""What the agent learns from its own work: when to look back, and how."""
