@@ -22,6 +22,8 @@ _ALLOWED = (
     *("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
 )
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_SEARCHED = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+"""An empty or relative place in these is the directory that a program starts in."""
 _FIXED = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -41,6 +43,9 @@ def child_environment(environment: Mapping[str, str] | None = None) -> dict[str,
     """
     source = os.environ if environment is None else environment
     child = {name: value for name, value in source.items() if _passes(name, value)}
+    for name in _SEARCHED.intersection(child):
+        places = [place for place in child[name].split(os.pathsep) if Path(place).is_absolute()]
+        child[name] = os.pathsep.join(places)
     here = str(Path(sys.executable).parent)
     path = child.get("PATH") or os.defpath
     if here not in path.split(os.pathsep):

@@ -41,7 +41,8 @@ class _Verb:
     options: re.Pattern[str]
     added: tuple[str, ...] = ()
     lists: re.Pattern[str] | None = None
-    """A verb that changes something when it has operands, unless this matches."""
+    """A verb that changes something when it has operands, unless this is found in its words, which
+    NUL joins: an operand may look like an option."""
 
 
 @cache
@@ -71,9 +72,9 @@ _NOT_SECRET = [
     for name in (*_TABLE.files, *map("/".join, _TABLE.pairs), *_INSIDE, *_ALIKE)
 ]
 _PATCH = re.compile(r"-[pucU]|--(patch|cc|unified|word-diff|color-words)")
-_MOST_HASHES = 2
 _MOST_WORDS = 200
-_OBJECT = re.compile(r"[0-9a-f]{4,64}(\^\{\w*\})?", re.IGNORECASE)
+_ALL_NAMES = frozenset({"--all", "--branches", "--tags", "--remotes"})
+_EMPTY_TREE = ("4b825dc642cb6eb9a060e54bf8d69288fbee4904",)
 
 
 def _variables(settings: Mapping[str, str]) -> dict[str, str]:
@@ -84,6 +85,7 @@ def _variables(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 GIT_ENVIRONMENT = {
+    "LD_LIBRARY_PATH": "",
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -125,8 +127,10 @@ def git_plan(words: list[str], directory: Path, *, hidden_in: Path | None) -> Gi
         _in_repository(name, [place / word for word in operands], root)
     if hidden_in is None or root is None or not root.is_relative_to(hidden_in):
         _check_settings(place, root)
+    if name == "show" and not _ALL_NAMES.isdisjoint(rest):
+        refuse("git show shows whatever a name points at")
     if name in ("show", "cat-file", "diff", "grep"):
-        _no_nameless(operands, place)
+        _no_nameless(name, operands if root else [], place)
     words = ["-C", str(place), "--no-pager", name, *verb.added, *rest]
     return GitPlan([*words, *_exclusions(name, rest, ends)], place, root, operands)
 
@@ -138,8 +142,10 @@ def _checked(name: str, verb: _Verb, rest: list[str]) -> tuple[int, list[str]]:
         odd = at > ends or not verb.options.fullmatch(word)
         if (word.startswith("-") and at != ends and odd) or "%G" in word or "%(sig" in word:
             refuse(f"git {name} {word} may change or run something")
+        if re.search(r"%\(\*?raw", word):
+            refuse(f"git {name} {word} may show the content of a file", NamesSecretError)
     operands = [word for word in rest[:ends] if not word.startswith("-")] + rest[ends + 1 :]
-    if verb.lists and (operands or name == "stash") and not verb.lists.search(" ".join(rest)):
+    if verb.lists and (operands or name == "stash") and not verb.lists.search("\0".join(rest)):
         refuse(f"git {name} without an argument that lists may change something")
     is_text = name == "grep" and not any(re.match(r"-\w*e", word) for word in rest)
     named = [*operands[is_text:], *(word for word in rest if word.startswith("-L"))]
@@ -181,12 +187,24 @@ def _root(place: Path) -> Path | None:
     return None
 
 
-def _no_nameless(operands: list[str], place: Path) -> None:
-    """Refuse the content of a file that is named by nothing but its hash."""
-    hashes = [part for word in operands for part in re.split(r"\.\.\.?", word)]
-    hashes = [part for part in hashes if _OBJECT.fullmatch(part)]
-    for part in hashes:
-        if len(hashes) > _MOST_HASHES or _git(place, "cat-file", "-t", part) == b"blob\n":
+def _no_nameless(name: str, operands: list[str], place: Path) -> None:
+    """Refuse the content of a file that is named by a hash, a tag or the hash of a folder."""
+    parts = [part for word in operands for part in re.split(r"\.\.\.?", word.lstrip("^"))]
+    parts = [part for part in parts if part and not part.startswith(_EMPTY_TREE)]
+    holders = [part.partition(":")[0] for part in parts]
+    asked = [part if ":" in part else f"{part}^{{}}" for part in parts]
+    asked += [f"{holder}^{{}}" for holder in holders]
+    if any("\n" in each for each in asked):
+        refuse("git is told several lines in one word")
+    told = _git(place, "cat-file", "--batch-check=%(objecttype)", given="\n".join(asked))
+    kinds = (told or b"").decode(errors="replace").split("\n")[:-1]
+    if asked and len(kinds) != len(asked):
+        refuse("git does not tell what it would show")
+    for part, holder, kind, held in zip(
+        parts, holders, kinds[: len(parts)], kinds[len(parts) :], strict=True
+    ):
+        named = ":" in part and (not holder or held == "commit")
+        if not named and (kind == "blob" or (kind == "tree" and name in ("diff", "grep"))):
             refuse(
                 f"{part} may be the content of a file, whose name is not known", NamesSecretError
             )
@@ -201,11 +219,17 @@ def _check_settings(place: Path, root: Path | None) -> None:
         refuse(f"the repository sets {key}, which may run something")
 
 
-def _git(place: Path, *words: str) -> bytes | None:
+def _git(place: Path, *words: str, given: str = "") -> bytes | None:
     """Return what git prints, None if it fails; it finds the repository just as it will later."""
     program = shutil.which("git", path=SYSTEM_PATH) or "/usr/bin/git"
     environment = {**child_environment(), "PATH": SYSTEM_PATH, **GIT_ENVIRONMENT}
     done = subprocess.run(  # noqa: S603 - no shell, and nothing of it runs a program
-        [program, *words], cwd=place, env=environment, capture_output=True, timeout=0.2, check=False
+        [program, *words],
+        cwd=place,
+        env=environment,
+        input=given.encode(errors="surrogateescape"),
+        capture_output=True,
+        timeout=0.2,
+        check=False,
     )
     return None if done.returncode else done.stdout

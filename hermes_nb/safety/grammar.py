@@ -189,7 +189,7 @@ class _Judge:
         for word, glob in zip(draft.words[1:], draft.patterns[1:], strict=True):
             found = expand(glob, self.directory, self._hurry) if glob else []
             words += found or [word]
-        extras = _Extras(environment={"PATH": SYSTEM_PATH})
+        extras = _Extras(environment=dict(_ENVIRONMENT))
         if draft.stdin is not None:
             self.reads(extras, [draft.stdin])
         if name == "command":
@@ -240,6 +240,8 @@ class _Judge:
             case "files" | "pattern" | "one":
                 deep = name in ("rg", "diff") or bool(read.options & {"r", "recursive"})
                 self.reads(extras, operands or (["."] if deep else []), deep=deep)
+                if name == "diff":
+                    self._leads_out(operands)
             case _:
                 pass
 
@@ -257,9 +259,29 @@ class _Judge:
             if not self.inside(path) and (deep or path.is_file()):
                 extras.paths.append(os.path.normpath(path))
             if deep and path.is_dir():
-                below = survey(_real(path), home=self.place.home, seconds=self._left())
-                if below.secrets or not below.complete:
-                    refuse(f"there may be secrets below {word!r}")
+                self._below(word, _real(path))
+
+    def _below(self, word: str, path: Path) -> None:
+        """Refuse a folder below which a secret is, or another name of one of the workspace's."""
+        found = [survey(path, home=self.place.home, seconds=self._left())]
+        if path.is_relative_to(self.place.workspace) and not found[0].secrets:
+            found.append(survey(self.place.workspace, home=self.place.home, seconds=self._left()))
+        secrets = (secret for each in found for secret in each.secrets)
+        if not all(each.complete for each in found) or any(
+            Path(secret).is_relative_to(path) for secret in secrets
+        ):
+            refuse(f"there may be secrets below {word!r}")
+
+    def _leads_out(self, words: list[str]) -> None:
+        """Refuse a folder with a link out of it, which `diff` follows."""
+        for root in (self.directory / word for word in words):
+            if self.hidden and self.inside(root):
+                continue
+            for place, folders, names in os.walk(root):
+                self._hurry()
+                for path in (Path(place, name) for name in (*folders, *names)):
+                    if path.is_symlink() and not _real(path).is_relative_to(_real(root)):
+                        refuse(f"{path.name!r} leads out of {root.name!r}")
 
     def names(self, extras: _Extras, words: list[str]) -> None:
         """Let a program that shows no content look outside of the workspace too."""
@@ -299,6 +321,8 @@ class _Judge:
             refuse("it could not be checked in time")
 
 
+_ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}
+"""No folder of the user's, from which a program would load what a workspace may hold."""
 _LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
 """Their help imports half of what is installed, which may write caches."""
 _JOINED: dict[str, After] = {"&&": "&&", "||": "||", ";": ";"}
@@ -335,8 +359,7 @@ def _which(_: _Judge, __: str, words: list[str], extras: _Extras) -> list[str]:
     return programs.which(words)
 
 
-def _pip(_: _Judge, __: str, words: list[str], extras: _Extras) -> list[str]:
-    extras.environment["PYTHONPATH"] = ""
+def _pip(_: _Judge, __: str, words: list[str], ___: _Extras) -> list[str]:
     return programs.pip(words)
 
 

@@ -52,6 +52,8 @@ class Rule:
         """Sort words; raise MayDoMoreError for an option that is not listed."""
         if self.short == "*":
             return Read(words, set(), [])
+        if name in _OPTIONS_FROM_FILES and any(word.startswith("@") for word in words):
+            refuse(f"{name} may take its options from a file")
         out, rest = Read([], set(), []), list(reversed(words))
         while rest:
             word = rest.pop()
@@ -61,8 +63,6 @@ class Rule:
                 out.operands.extend(reversed(rest))
                 break
             if not word.startswith("-") or word == "-":
-                if word.startswith("@") and name in _OPTIONS_FROM_FILES:
-                    refuse(f"{name} with {word!r} may do more than read")
                 out.operands.append(word)
             elif word.startswith("--"):
                 self._long(name, word, out, rest)

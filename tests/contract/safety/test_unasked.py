@@ -1,0 +1,127 @@
+"""What once ran or was shown unasked, through the tool itself, with a sandbox and without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from hermes_nb.models.scripted import call
+
+from tests.contract.safety.holes import AUTHOR, SECRET, git
+from tests.contract.safety.people import Person, hermes, results
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """Return a workspace with a secret that a commit held, and other names of secrets."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    for name in ("work/.env", "work/.kube/config", "home/.ssh/id_rsa"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"KEY={SECRET}\n", encoding="utf-8")
+    git(work, "init", "-q", ".")
+    (work / "f.txt").write_text("a\n", encoding="utf-8")
+    git(work, "add", "-f", ".")
+    git(work, *AUTHOR, "commit", "-qm", "first")
+    git(work, "rm", "-rq", "--cached", ".env", ".kube")
+    git(work, *AUTHOR, "commit", "-qm", "second--list -l")
+    (work / "opts").write_text("4 .env", encoding="utf-8")
+    for name, target in {"sub": None, "in": "../.env", "out": home / ".ssh/id_rsa"}.items():
+        (work / name).mkdir()
+        if target is None:
+            (work / name / "a.txt").write_text("x\n", encoding="utf-8")
+        else:
+            (work / name / "a.txt").symlink_to(target)
+    (work / "hard").mkdir()
+    os.link(work / ".env", work / "hard/a.txt")
+    monkeypatch.setenv("HOME", str(home))
+    return work
+
+
+@pytest.fixture(params=["without", "with"])
+def told(request, work):
+    """Return what a command shows that nobody agrees to."""
+    if request.param == "without":
+        settings = "sandbox:\n  use: 'off'\n"
+        (work.parent / "home/config.yaml").write_text(settings, encoding="utf-8")
+
+    def tell(*commands):
+        calls = [call("terminal", command=command, timeout=5) for command in commands]
+        with hermes(work, calls, approve=Person("deny")) as agent:
+            return "\n".join(results(agent.ask("go")))
+
+    return tell
+
+
+def test_git_shows_no_content_whose_name_is_not_known(told, work):
+    blob = git(work, "rev-parse", "HEAD~1:.env").strip()
+    tree = git(work, "rev-parse", "HEAD~1:.kube").strip()
+    git(work, "tag", "kept", blob)
+    git(work, *AUTHOR, "tag", "-am", "x", "noted", blob)
+    empty = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+    shown = told(
+        *(f"git show x-1-g{blob[:9]}", f"git show '{blob}^{{}}^{{}}'", f"git cat-file blob {blob}"),
+        *("git show kept", "git cat-file -p kept", "git grep '' kept", "git show noted"),
+        *("git show --no-walk --all", "git show --tags", "git for-each-ref '--format=%(raw)'"),
+        *(f"git diff {empty} {tree}", f"git diff {empty}..{tree}", f"git grep '' {tree}"),
+        *(f"git show {tree}:config", f"git cat-file -p {tree}:config"),
+        "git show 'HEAD^{/no such (}' kept",
+    )
+    assert SECRET not in shown
+
+
+def test_git_still_shows_what_has_a_name(told, work):
+    shown = told("git show HEAD~1:f.txt", "git show :f.txt", "git diff HEAD~1..HEAD -- f.txt")
+    assert shown.count("[exit 0") == 3
+    commit = git(work, "rev-parse", "HEAD").strip()
+    shown = told(f"git show {commit[:8]}", "git cat-file -p 'HEAD^{tree}'", "git grep -n a HEAD")
+    assert shown.count("[exit 0") == 3
+
+
+def test_a_name_that_looks_like_an_option_makes_nothing(told, work):
+    told(
+        *("git tag my-label", "git tag v1--list", "git branch feature--list"),
+        *("git tag v2 'HEAD^{/--list}'", "git branch b2 'HEAD^{/x --list }'", "git tag x-l HEAD"),
+    )
+    assert git(work, "tag") == ""
+    assert len(git(work, "branch").splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["git tag -l 'v*'", "git branch --list 'x*'", "git tag -l"])
+def test_names_are_listed(told, command):
+    assert "[exit 0" in told(command)
+
+
+def test_no_value_of_an_option_brings_options_of_its_own(told):
+    shown = told("strings -n @opts", "strings --bytes @opts", "objdump -s -j @opts")
+    assert SECRET not in shown
+
+
+def test_links_and_second_names_below_a_folder_are_not_followed(told):
+    shown = told(
+        *("diff -r sub in", "diff -rN sub out", "diff sub in", "diff -r sub hard"),
+        *("grep -r '' hard", "rg '' hard", "rg '' hard in out", "grep -rh . hard in out"),
+    )
+    assert SECRET not in shown
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="a library is made here")
+def test_no_library_or_module_of_the_workspace_is_loaded(told, work, monkeypatch):
+    source = (
+        'int open(const char*,int,...);__attribute__((constructor))void f(void){open("%s",65,420);}'
+    )
+    for name in ("libz.so.1", "libpcre2-8.so.0", "libcap.so.2", "libselinux.so.1"):
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(work / name)],
+            input=source % (work / "PWN"),
+            text=True,
+            check=True,
+        )
+    for name in ("traitlets", "click", "mypy_extensions", "pathspec"):
+        (work / f"{name}.py").write_text(f"open({str(work / 'PWN')!r}, 'w')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(work))
+    for places in (":/usr/local/cuda/lib64", ".", str(work)):
+        monkeypatch.setenv("LD_LIBRARY_PATH", places)
+        told("ls", "git show HEAD", "grep a f.txt", "mypy --version", "jupyter --version", "x=1")
+        assert not (work / "PWN").exists()
