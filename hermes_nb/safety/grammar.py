@@ -24,6 +24,7 @@ from hermes_nb.safety import programs
 from hermes_nb.safety.destruction import destroys
 from hermes_nb.safety.git import GIT_ENVIRONMENT, git_plan
 from hermes_nb.safety.needs import Need, Wanted, wanted
+from hermes_nb.safety.places import SYSTEM, python
 from hermes_nb.safety.programs import SYSTEM_PATH, MayDoMoreError, NamesSecretError, readers, refuse
 from hermes_nb.safety.protected import survey, why_secret
 from hermes_nb.safety.shell import Draft, NeedsShellError, expand, needs_shell, parse
@@ -53,7 +54,8 @@ After = Literal["", "&&", "||", ";"]
 class Stage:
     """One program of a pipeline: final words, the program absolute, and where its streams go.
 
-    `paths` are the files outside of the workspace that it names, for a sandbox to show them.
+    `paths` are the files outside of the workspace that it names, for a sandbox to show them;
+    `elsewhere` says that it shows what is in one that no installed software brought.
     """
 
     words: tuple[str, ...]
@@ -62,6 +64,7 @@ class Stage:
     err: Stream = "err"
     environment: Mapping[str, str] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class _Extras:
 
     environment: dict[str, str] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
+    elsewhere: bool = False
 
 
 class _Judge:
@@ -205,6 +209,7 @@ class _Judge:
             err=draft.err,
             environment=dict(extras.environment),
             paths=tuple(dict.fromkeys(extras.paths)),
+            elsewhere=extras.elsewhere,
         )
 
     def _judged(self, name: str, words: list[str], extras: _Extras) -> list[str]:
@@ -258,6 +263,9 @@ class _Judge:
                 continue
             if not self.inside(path) and (deep or path.is_file()):
                 extras.paths.append(os.path.normpath(path))
+                extras.elsewhere |= not any(
+                    map(_real(path).is_relative_to, (*SYSTEM, "/etc", "/proc", *python()))
+                )
             if deep and path.is_dir():
                 self._below(word, _real(path))
 
@@ -386,6 +394,7 @@ def _git(judge: _Judge, _: str, words: list[str], extras: _Extras) -> list[str]:
     files = [str(plan.place / word) for word in plan.operands]
     judge.reads(extras, [word for word in files if Path(word).exists()])
     judge.names(extras, [str(plan.root or plan.place)])
+    extras.elsewhere |= not judge.inside(plan.place)
     extras.environment |= GIT_ENVIRONMENT
     return plan.words
 

@@ -97,7 +97,9 @@ class CommandRun:
                 text, ended = await self._planned(way.plan, context, confined=confined)
             except NoSandboxError:
                 text, ended = await self._planned(self._bare_plan(), context, confined=False)
-            return ToolOutput(self._told(text, ended, []))
+            elsewhere = any(stage.elsewhere for line in way.plan for stage in line.stages)
+            origin: Origin = "outside" if elsewhere else "workspace"
+            return ToolOutput(self._told(text, ended, []), origin=origin)
         text, ended, taken = await self._in_shell(way, context)
         if way.profile is Profile.READ and (more := self._wanted(text, ended)):
             answer = await self._offered(replace(way, profile=more), context)
@@ -107,10 +109,10 @@ class CommandRun:
         facts = self._where(way.profile)
         if taken:
             facts.append(await self._settled(taken, context))
-        networked = Profile.NETWORK in way.profile or (
+        elsewhere = Profile.NETWORK in way.profile or (
             Profile.OUTSIDE in way.profile and bool(way.needs & {Need.NETWORK, Need.CREDENTIALS})
         )
-        origin: Origin = "outside" if networked else "workspace"
+        origin = "outside" if elsewhere else "workspace"
         return ToolOutput(self._told(text, ended, facts), origin=origin)
 
     def _bare_plan(self) -> Plan:
