@@ -15,7 +15,7 @@ from types import TracebackType
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.outputs import strip_ansi
-from hermes_nb.notebook.running.shellstate import text_of
+from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.redact import redact
 

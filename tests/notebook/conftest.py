@@ -49,7 +49,7 @@ def shell():
 @pytest.fixture
 def run(shell):
     """Return a function that runs code nested, without a cell around it."""
-    from hermes_nb.notebook.running.kernel import execute
+    from hermes_nb.notebook.execute.nested import execute
 
     def run(code, **options):
         return asyncio.run(execute(shell, code, **options))
@@ -104,7 +104,7 @@ class Kernel:
         self.manager, self.client = started(env=env)
         assert not self.run(
             "import asyncio, time, sys, os\n"
-            "from hermes_nb.notebook.running.kernel import execute\n"
+            "from hermes_nb.notebook.execute.nested import execute\n"
             "from hermes_nb.notebook.interrupt import stoppable\n"
             "ip = get_ipython()\n"
         ).error

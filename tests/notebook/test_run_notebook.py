@@ -192,7 +192,7 @@ def test_a_cancellation_kills_the_kernel_and_its_children(use, tmp_path):
 
 RUN = """
 from pathlib import Path
-from hermes_nb.notebook.running.clean_run import clean_run
+from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.document.ipynb import read_notebook
 async def go(name):
     path = Path(name)

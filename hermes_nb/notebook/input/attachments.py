@@ -19,9 +19,9 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Image
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document.outputs import dimensions
+from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.input.interpolate import evaluate
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.running.shellstate import text_of
 from hermes_nb.notebook.values.arrays import array_png, shrunk_array
 from hermes_nb.notebook.values.kinds import Foreign
 

@@ -12,8 +12,8 @@ import re
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.running.shellstate import text_of
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.notebook.values.previews import HIDDEN, names_a_secret, preview
 from hermes_nb.notebook.values.variables import describe, user_variables

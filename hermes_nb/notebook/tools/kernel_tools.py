@@ -17,7 +17,7 @@ from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolse
 from hermes_nb.notebook.display.drawings import show_drawings
 from hermes_nb.notebook.document.known import telling
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
-from hermes_nb.notebook.running.kernel import Execution, execute
+from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.notebook.values.variables import (
     brief,

@@ -23,8 +23,8 @@ from hermes_nb.notebook.document.ipynb import read_notebook
 from hermes_nb.notebook.document.known import KnownCells, runnable, several
 from hermes_nb.notebook.document.outline import TOTAL_LIMIT
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
-from hermes_nb.notebook.running.clean_run import clean_run
-from hermes_nb.notebook.running.kernel import Execution, execute
+from hermes_nb.notebook.execute.fresh_kernel import clean_run
+from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.tools.kernel_tools import permitted
 from hermes_nb.notebook.values.kinds import Foreign
 from hermes_nb.safety.visible import visible

@@ -81,7 +81,7 @@ def test_the_mode_is_held_beside_theirs_too(cells, shell):
     ours = shell.magics_manager.registry["HermesMagics"]
     plays(ours)
     cells("%load_ext other_hermes")
-    from hermes_nb.notebook.running.kernel import execute
+    from hermes_nb.notebook.execute.nested import execute
 
     code = "get_ipython().configurables[-2].resident.choose_approval('all')"
     result = shell.loop_runner(execute(shell, code))

@@ -9,8 +9,8 @@ import sys
 import nbformat
 import pytest
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.magics import load, unload
-from hermes_nb.notebook.running.clean_run import clean_run
 
 from tests.faults.cells import environment, says
 from tests.kernels import kernel

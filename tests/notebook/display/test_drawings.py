@@ -15,7 +15,7 @@ CODE = f"""
 from IPython.display import Image, HTML, display
 import base64
 from hermes_nb.notebook.display.drawings import show_drawings
-from hermes_nb.notebook.running.kernel import execute
+from hermes_nb.notebook.execute.nested import execute
 code = "print(1); display(HTML('<b>x</b>')); display(Image(base64.b64decode({PIXEL!r})))"
 execution = await execute(get_ipython(), code)
 show_drawings(get_ipython(), execution.outputs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
-from hermes_nb.notebook.running import collector as module
-from hermes_nb.notebook.running.capture import Publisher, Stream
-from hermes_nb.notebook.running.collector import Collector
+from hermes_nb.notebook.execute import collector as module
+from hermes_nb.notebook.execute.capture import Publisher, Stream
+from hermes_nb.notebook.execute.collector import Collector
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,27 +3,218 @@
 The outer cell's counter, history, `_` and `Out`, last error, payloads, hooks and streams are the
 same afterwards. What the code shows is returned, nothing reaches the front end. One place does
 this; `capture.py` knows what an output is, `interrupt.py` what a signal does.
+
+While IPython or the user's code runs, a stop or an alarm is raised right there, as in any cell of
+Jupyter's. In the frames of the agent it is not: those would be left half done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from hermes_nb.notebook.document.outputs import strip_ansi
+from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
+from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.lazy import ours
-from hermes_nb.notebook.running.collector import Collector, Output
-from hermes_nb.notebook.running.nested import NestedCell
-from hermes_nb.notebook.running.network import watched
-from hermes_nb.notebook.running.shellstate import captured, text_of, undisturbed
 from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.safety.grammar import Need, Place, judge
+
+
+class NestedCell:
+    """Code for `shell`, its input transformed; `problem` is what transforming it raised."""
+
+    def __init__(self, shell: Foreign, code: str) -> None:
+        self._shell = shell
+        self._code = code
+        self._open = False
+        self._problem: Foreign = None
+        try:
+            self._transformed = shell.transform_cell(code)
+        except Exception:  # noqa: BLE001 - a transformer may raise anything; IPython shows it
+            self._transformed, self._problem = code, sys.exc_info()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the code has an `await` of its own."""
+        return bool(
+            self._shell.should_run_async(
+                self._code,
+                transformed_cell=self._transformed,
+                preprocessing_exc_tuple=self._problem,
+            )
+        )
+
+    async def run(self, signals: Signals) -> Foreign:
+        """Run and return IPython's result, None if a signal struck outside the code itself.
+
+        A process that the code forked ends here: the agent goes on in its parent.
+        """
+        pid = os.getpid()
+        figures = UserFigures()
+        ipython = self._ipython()
+        result = None
+        try:
+            self._open = True
+            signals.raise_pending()
+            result = await _in_this_process(ipython, pid)
+            self._open = False
+            with figures.hidden():
+                self._open = True
+                self._shell.events.trigger("post_execute")
+                self._open = False
+        except KeyboardInterrupt:
+            self._open = False
+        finally:
+            self._open = False
+            if os.getpid() != pid:
+                _leave_child(result)
+            if inspect.getcoroutinestate(ipython) == inspect.CORO_CREATED:
+                ipython.close()  # a signal came before its first step
+            figures.put_back()
+        return result
+
+    def may_raise_in(self, frame: types.FrameType | None) -> bool:
+        """Say whether `frame` belongs to IPython or the user's code, called by this run."""
+        while self._open and frame is not None:
+            if frame.f_code is NestedCell.run.__code__:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _ipython(self) -> Coroutine[Any, Any, Any]:
+        run: Coroutine[Any, Any, Any] = self._shell.run_cell_async(
+            self._code,
+            store_history=False,
+            transformed_cell=self._transformed,
+            preprocessing_exc_tuple=self._problem,
+        )
+        return run
+
+
+@types.coroutine
+def _in_this_process(run: Coroutine[Any, Any, Any], pid: int) -> Generator[object, object, Foreign]:
+    """Step a coroutine, and end a forked child that waits: the loop it waits on is the parent's."""
+    sent: object = None
+    thrown: BaseException | None = None
+    while True:
+        try:
+            awaited = run.throw(thrown) if thrown is not None else run.send(sent)
+        except StopIteration as end:
+            return end.value
+        if os.getpid() != pid:
+            os._exit(1)
+        sent = thrown = None
+        try:
+            sent = yield awaited
+        except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
+            thrown = error
+
+
+def _leave_child(result: Foreign) -> None:
+    """End a forked child whose code has come to its end, as its own script would end."""
+    with suppress(BaseException):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    error = result.error_in_exec if result is not None else None
+    status = error.code if isinstance(error, SystemExit) else int(error is not None)
+    os._exit(status if isinstance(status, int) else int(status is not None))
+
+
+_SENDS = frozenset({"socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.sendmsg"})
+_STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"})
+REFUSED = "the network was not used: the conversation holds text from outside"
+_OURS = "hermes-"
+"""Threads of the agent's own, which talk to models."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is noted while code runs, and whether it may do that: `offline` refuses it."""
+
+    offline: bool = False
+    networked: bool = False
+    refused: bool = False
+
+
+_watching: list[Watch] = []
+
+
+@contextmanager
+def watched(*, offline: bool = False) -> Iterator[Watch]:
+    """Note in the watch that is yielded whether the network is used meanwhile."""
+    _installed()
+    watch = Watch(offline)
+    _watching.append(watch)
+    try:
+        yield watch
+    finally:
+        _watching.remove(watch)
+
+
+@cache
+def _installed() -> None:
+    """Add the hook, once in a process: none can be taken away again."""
+    sys.addaudithook(_heard)
+
+
+def _heard(event: str, arguments: tuple[object, ...]) -> None:
+    if not _watching or (event not in _SENDS and event not in _STARTS):
+        return
+    if threading.current_thread().name.startswith(_OURS):
+        return
+    offline = any(watch.offline for watch in _watching)
+    if event in _SENDS:
+        used = event == "socket.getaddrinfo" or _is_address(arguments[-1])
+    else:
+        used = _reaches_out(arguments[1] if len(arguments) > 1 else arguments[0], offline=offline)
+    if not used:
+        return
+    for watch in _watching:
+        watch.networked, watch.refused = not offline, offline
+    if offline:
+        raise PermissionError(REFUSED)
+
+
+def _is_address(address: object) -> bool:
+    """Say whether it is one of the network's; a socket of this machine has a path."""
+    return isinstance(address, tuple)
+
+
+def _reaches_out(words: object, *, offline: bool) -> bool:
+    """Say whether a program is known to use the network; `offline`: not known to only read."""
+    if isinstance(words, bytes):
+        words = words.decode("utf-8", "replace")
+    given = words if isinstance(words, str) else ""
+    if isinstance(words, list | tuple):
+        shell = len(words) > 2 and "-c" in words[1:3]  # noqa: PLR2004 - sh -c COMMAND
+        given = str(words[-1]) if shell else " ".join(map(str, words))
+    place = Place(workspace=Path("/"), directory=Path("/"), home=Path.home())
+    judged = judge(given, place)
+    if offline:
+        return judged.decision != "allow"
+    return bool(judged.needs & {Need.NETWORK, Need.CREDENTIALS})
+
 
 GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hermes_nb.notebook.execute.nested import execute
 from hermes_nb.notebook.interrupt import stoppable
-from hermes_nb.notebook.running.kernel import execute
 
 from tests.patience import SOON
 
@@ -374,7 +374,7 @@ def test_other_errors_of_finalisers_are_told_as_ever(run, monkeypatch):
 
 
 def test_code_that_ignores_being_stopped_is_left_behind(run, monkeypatch):
-    monkeypatch.setattr("hermes_nb.notebook.running.kernel.GRACE", 0.2)
+    monkeypatch.setattr("hermes_nb.notebook.execute.nested.GRACE", 0.2)
     done = run(
         "import asyncio\nfor i in range(16):\n    try: await asyncio.sleep(.05)\n"
         "    except asyncio.CancelledError: pass",

@@ -1,0 +1,337 @@
+"""What a nested run takes over and puts back exactly: IPython's state, the streams, the figures.
+
+Each entry is something a nested `run_cell` was seen to leave changed, or a door through which its
+output would reach the front end. What is written after the capture has closed, or in a forked
+child, goes where it would have gone without it: a logging handler keeps the stream it was given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hermes_nb.core.text import head_tail
+from hermes_nb.notebook.execute.collector import Collector
+from hermes_nb.notebook.values.kinds import Foreign
+
+_DRAIN = 0.2
+"""Seconds to wait for what subprocesses wrote; it is there within one or two milliseconds."""
+
+
+class Stream(io.TextIOBase):
+    """What stands in for `sys.stdout` or `sys.stderr`; outlives the capture in logging handlers."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, collector: Collector, name: str, outer: Foreign) -> None:
+        super().__init__()
+        self.name = f"<{name}>"
+        self._stream = name
+        self._collector = collector
+        self._outer = outer
+        self._forward = getattr(outer, "write", None)
+
+    def __getattr__(self, name: str) -> Foreign:
+        """Look up what a stream does not have in the one it stands for (`set_parent`, `buffer`)."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._outer, name)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return False: nobody sees cursor movements here."""
+        return False
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream this one stands for."""
+        return int(self._outer.fileno())
+
+    def write(self, text: object) -> int:
+        """Write to the capture, or to where the text would have gone."""
+        if not isinstance(text, str):
+            message = f"write() argument must be str, not {type(text).__name__}"
+            raise TypeError(message)
+        if self._collector.takes:
+            self._collector.write(self._stream, text)
+        elif self._forward is not None:
+            self._forward(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream this one stands for, once that is where text goes."""
+        if not self._collector.takes and self._outer is not None:
+            self._outer.flush()
+
+    def close(self) -> None:
+        """Do nothing: code that closes stdout must not silence what comes after it."""
+
+
+class Publisher:
+    """What stands in for the shell's display publisher."""
+
+    def __init__(self, collector: Collector, outer: Foreign) -> None:
+        self._collector = collector
+        self._outer = outer
+
+    def __getattr__(self, name: str) -> Foreign:
+        """Look up the rest (`set_parent`, `is_publishing`, hooks) in the real publisher."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._outer, name)
+
+    def publish(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        transient: Mapping[str, Any] | None = None,
+        update: bool = False,
+        **_kwargs: object,
+    ) -> None:
+        """Take a display; an update of something shown elsewhere goes there."""
+        display_id = (transient or {}).get("display_id")
+        if self._collector.takes:
+            if not update:
+                self._collector.display(data, metadata, display_id)
+                return
+            if display_id and self._collector.update(display_id, data, metadata):
+                return
+        self._outer.publish(data=data, metadata=metadata, transient=transient, update=update)
+
+    def clear_output(self, wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
+        """Forget what was shown so far."""
+        if self._collector.takes:
+            self._collector.clear(wait=wait)
+        else:
+            self._outer.clear_output(wait)
+
+
+def drain(stream: Foreign) -> None:
+    """Wait for what subprocesses wrote: a thread of ipykernel's reads it from a pipe."""
+    pipe, reader = getattr(stream, "_fid", None), getattr(stream, "watch_fd_thread", None)
+    if not isinstance(pipe, int) or reader is None:
+        return
+    until = time.monotonic() + _DRAIN
+    while time.monotonic() < until and not _all_read(pipe, reader):
+        time.sleep(0.0005)
+
+
+def _all_read(pipe: int, reader: threading.Thread) -> bool:
+    """Say whether the pipe is empty and its reader, done with what it read, waits for more."""
+    import fcntl
+    import termios
+
+    waiting = bytearray(4)
+    try:
+        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+        if any(waiting):
+            return False
+        call = Path(f"/proc/self/task/{reader.native_id}/syscall").read_text(encoding="ascii")
+    except OSError:  # no such system, or it does not tell: two milliseconds are usually enough
+        time.sleep(0.002)
+        return True
+    return call.split()[1:2] == [hex(pipe)]
+
+
+KEPT_CALLBACKS = frozenset({"matplotlib_inline.backend_inline", "IPython.extensions.autoreload"})
+"""Modules whose event callbacks nested code gets too: its figures are shown, and modules that were
+edited are reloaded. All others belong to the user's own cells (timers, checkers, recorders)."""
+
+_LINE_LIMIT = 20_000
+_HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
+"""Where a traceback names the frame of our signal handler, which raised the exception."""
+
+
+@contextmanager
+def undisturbed(shell: Foreign) -> Iterator[None]:
+    """Put back what running a cell changes besides the namespace."""
+    with ExitStack() as stack:
+        _swap(
+            stack,
+            shell,
+            execution_count=...,
+            last_execution_result=...,
+            last_execution_succeeded=...,
+            _last_traceback=...,
+            _last_traceback_during_displayhook=...,
+            sys_excepthook=...,
+            rl_next_input=...,
+            keepkernel_on_exit=...,
+            call_pdb=False,  # nobody is there to answer a debugger's prompt
+        )
+        _swap(stack, shell.displayhook, exec_result=...)
+        # A signal between two of its bytecodes can leave a trap's count wrong.
+        _swap(stack, shell.display_trap, _nested_level=..., old_hook=...)
+        _swap(stack, shell.builtin_trap, _nested_level=...)
+        _swap(stack, shell.InteractiveTB, tb=...)  # what `%debug` would enter
+        _swap(stack, shell.payload_manager, _payload=[])
+        _swap(stack, sys, last_type=..., last_value=..., last_traceback=..., last_exc=...)
+        yield
+
+
+@contextmanager
+def captured(shell: Foreign, collector: Collector, code: str) -> Iterator[None]:
+    """Send what is shown to `collector` until the block ends."""
+
+    def show_error(etype: type[BaseException], evalue: Foreign, stb: Foreign) -> None:
+        entries = [stb] if isinstance(stb, str) else [str(entry) for entry in stb or ()]
+        shown = [head_tail(entry, _LINE_LIMIT) for entry in entries if _HANDLER not in entry]
+        collector.error(etype.__name__, text_of(evalue), shown)
+
+    def show_page(data: Foreign, *_args: Foreign, **_kwargs: Foreign) -> None:
+        collector.display(data if isinstance(data, Mapping) else {"text/plain": data})
+
+    hook = _display_hook(shell, collector, code)
+    with ExitStack() as stack:
+        _swap(
+            stack,
+            shell,
+            display_pub=Publisher(collector, shell.display_pub),
+            _showtraceback=show_error,
+            ask_exit=_refuse_exit,
+        )
+        _swap(stack, shell.events, trigger=_quiet_trigger(shell))
+        # It is looked for in sys when a cell runs around us, and in the trap when none does.
+        _swap(stack, shell.display_trap, hook=hook)
+        _swap(stack, sys, displayhook=hook)
+        _swap_item(stack, shell.hooks, "show_in_pager", show_page)
+        stack.callback(collector.close)  # after both streams have been drained into it
+        for name in ("stdout", "stderr"):
+            outer = getattr(sys, name)
+            stream = Stream(collector, name, outer)
+            _swap(stack, sys, **{name: stream})
+            if hasattr(outer, "pub_thread"):
+                # ipykernel's stream: logging set up earlier holds it, and what subprocesses write
+                # to descriptors 1 and 2 arrives through it.
+                _swap(stack, outer, write=stream.write)
+                stack.callback(drain, outer)
+        yield
+
+
+def text_of(error: Foreign) -> str:
+    """Return an exception's text, at some length; its `__str__` is the user's and may fail."""
+    try:
+        return head_tail(str(error), _LINE_LIMIT)
+    except Exception as failure:  # noqa: BLE001 - anything can come out of it
+        return f"(its text cannot be shown: {type(failure).__name__})"
+
+
+def _display_hook(shell: Foreign, collector: Collector, code: str) -> Callable[[Any], None]:
+    """Return a display hook that leaves `_`, `__` and `Out` alone."""
+
+    def quiet() -> bool:
+        if ";" not in code:
+            return False
+        try:
+            return bool(shell.displayhook.semicolon_at_end_of_expression(code))
+        except Exception:  # noqa: BLE001 - a cell with magics need not be tokens
+            return code.rstrip().endswith(";")
+
+    def hook(result: Foreign = None) -> None:
+        if result is None or quiet():
+            return
+        data, metadata = shell.display_formatter.format(result)
+        if data:  # a `_ipython_display_` has shown itself already
+            collector.result(data, metadata)
+
+    return hook
+
+
+def _quiet_trigger(shell: Foreign) -> Callable[..., None]:
+    """Return an `events.trigger` that calls only the callbacks that nested code is to have.
+
+    The lists of callbacks stay as they are: what nested code registers is registered.
+    """
+
+    def trigger(event: str, *args: Foreign, **kwargs: Foreign) -> None:
+        for callback in list(shell.events.callbacks[event]):
+            if getattr(callback, "__module__", "") in KEPT_CALLBACKS:
+                try:
+                    callback(*args, **kwargs)
+                except (Exception, KeyboardInterrupt):  # noqa: BLE001 - as IPython's own does
+                    shell.showtraceback()
+
+    return trigger
+
+
+def _refuse_exit() -> None:
+    """Make `exit()` end the code, not the kernel."""
+    raise SystemExit(0)
+
+
+def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
+    """Set attributes (`...` leaves one as it is) and have the stack put all of them back.
+
+    A method that an instance attribute shadows is uncovered again, not pinned to the instance.
+    """
+    for name, value in values.items():
+        mine: dict[str, object] = target.__dict__
+        if name in mine:
+            stack.callback(setattr, target, name, mine[name])
+        elif inspect.isdatadescriptor(getattr(type(target), name, None)):
+            stack.callback(setattr, target, name, getattr(target, name))
+        else:
+            stack.callback(mine.pop, name, None)
+        if value is not ...:
+            setattr(target, name, value)
+
+
+def _swap_item(stack: ExitStack, target: Foreign, key: str, value: Foreign) -> None:
+    stack.callback(target.__setitem__, key, target[key])
+    target[key] = value
+
+
+class UserFigures:
+    """The user's matplotlib figures that were open, and due to be shown, when this was made.
+
+    The inline backend shows and closes *all* open figures when a cell ends. A figure that the
+    user's own cell has begun must wait for that cell's end, also when the agent plots in between.
+    """
+
+    def __init__(self) -> None:
+        # matplotlib is looked up, never imported: without it there are no figures.
+        self._gcf: Any = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+        backend = sys.modules.get("matplotlib_inline.backend_inline")
+        self._show: Any = getattr(backend, "show", None)
+        self._managers = list(self._gcf.figs.values()) if self._gcf else []
+        if self._show:
+            self._due = list(self._show._to_draw)  # noqa: SLF001 - the backend has no other door
+            self._called = self._show._draw_called  # noqa: SLF001
+            self._set_due([], called=False)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take these figures from the list of open ones while others are shown and closed."""
+        if not self._gcf:
+            yield
+            return
+        figs = self._gcf.figs
+        mine = {n: m for n, m in figs.items() if m in self._managers}
+        for number in mine:
+            del figs[number]
+        try:
+            yield
+        finally:
+            others = dict(figs)
+            figs.clear()
+            figs.update(mine | others)
+
+    def put_back(self) -> None:
+        """Let them be due again, as they were."""
+        if self._show:
+            self._set_due(self._due, called=self._called)
+
+    def _set_due(self, figures: list[Any], *, called: bool) -> None:
+        self._show._to_draw = figures  # noqa: SLF001
+        self._show._draw_called = called  # noqa: SLF001
