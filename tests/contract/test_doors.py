@@ -95,7 +95,7 @@ def run(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
     [
         ("console_scripts", "jupyter-hermes", "hermes_nb.cli.main:main"),
         ("pytest11", "hermes_nb", "hermes_nb.pytest_plugin"),
-        ("hermes_nb.executors", "processes", "hermes_nb.agent.executors:processes"),
+        ("hermes_nb.executors", "processes", "hermes_nb.app.maps.executors:processes"),
     ],
 )
 def test_entry_points_that_others_name(group, name, value):
