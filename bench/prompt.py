@@ -62,7 +62,7 @@ async def bill(shell) -> None:
     from hermes_nb.agent.session_manager import schema_tokens, shares
     from hermes_nb.memory.sessions import SqliteStore
     from hermes_nb.models.scripted import ScriptedModel
-    from hermes_nb.notebook.resident import Resident
+    from hermes_nb.notebook.kernel_agent import Resident
 
     resident = Resident(shell, say=print)
     resident.use(ScriptedModel([]))

@@ -1,7 +1,7 @@
 """The user's say over what a review would like to save: look at it, allow it, change it, refuse it.
 
 ```python
-from hermes_nb.app.approvals import open_approvals
+from hermes_nb.agent.approvals import open_approvals
 
 approvals = open_approvals()
 for each in approvals.waiting():

@@ -27,8 +27,7 @@ from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.approval import answer_of, question_line
-from hermes_nb.notebook.consent import offer_servers
+from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import terminal_view
 from hermes_nb.notebook.interrupt import stoppable, user_code

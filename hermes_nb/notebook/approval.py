@@ -1,26 +1,51 @@
-"""Asks the user before a call runs: buttons where a page answers, else `input()`, else the policy.
+"""What the user is asked: before a call runs, before a model is used that nobody named.
 
-The page draws the box, from texts that it never takes for HTML, and a page that is reloaded draws
-it again. What stays in the notebook is the answer, in the line of the call (`callview`).
+Buttons where a page answers, else `input()`, else the policy. The page draws the box, from texts
+that it never takes for HTML, and a page that is reloaded draws it again. What stays in the notebook
+is the answer, in the line of the call.
+
+Whoever listens on a known port of a shared machine may be anybody, so a server is offered with its
+owner, and used once it is accepted. The built-in model's weights are fetched after a question.
+
+The approval mode is raised by the kernel's user, not by what runs under it. A cell of a notebook
+that somebody else wrote can say `--approve all`: in a notebook that this home has not seen, the
+user is asked once; where nobody can be, what started the process counts alone.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
+import threading
+import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from hermes_nb.core.protocols import Approval, ApprovalRequest
+from hermes_nb.agent.config import CEILING, MODES, STARTED, Settings, load_settings, within
+from hermes_nb.agent.models import found_servers, told
+from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk
-from hermes_nb.notebook.bridge.frontend import FrontEnd
 from hermes_nb.notebook.display.showing import can_draw, show
 from hermes_nb.notebook.display.view import can_ask, has_kernel
 from hermes_nb.notebook.document.known import running_cell
+from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
+from hermes_nb.notebook.previews import Foreign
+from hermes_nb.safety.guard import Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
+from hermes_nb.safety.trust import Trust
 from hermes_nb.safety.visible import visible
+
+if TYPE_CHECKING:
+    from hermes_nb.models.local.weights import WeightsNeeded
+    from hermes_nb.models.servers import Identity
+
 
 NOBODY = (
     "nobody can be asked here, so it was not run; "
@@ -167,3 +192,209 @@ def _labels(request: ApprovalRequest) -> tuple[str, str]:
     """Return what the buttons for "once" and "always" say."""
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(request.tool.risk, "Allow once")
     return request.yes or once, "Always" if request.shape else ""
+
+
+Ask = Callable[[str], str | None]
+BAR_SECONDS = 0.5
+BAR_WIDTH = 30
+
+
+async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -> bool:
+    """Offer the servers found on this machine in one question; say whether one is new in use.
+
+    Nothing is offered where a model is named or a server that was accepted answers. A yes is
+    written into the home; a no is added to `declined`, whose servers are not offered again.
+    """
+    if settings.endpoint.named or settings.cassette == "replay":
+        return False
+    if await in_thread(lambda: found_servers(settings, known=True)):
+        return False
+    found = await in_thread(lambda: found_servers(settings, known=False))
+    offered = [served for served in found if served.identity not in declined]
+    if not offered:
+        return False
+    from hermes_nb.models.servers import remember
+
+    lines = [f"  {number}. {told(served)}" for number, served in enumerate(offered, start=1)]
+    question = "\n".join(
+        [
+            "No model is set up. Found on this machine:",
+            *lines,
+            "It would be sent what you ask and what your cells and files show. "
+            f"Use which, now and later? [{'/'.join(str(n + 1) for n in range(len(lines)))}/N] ",
+        ]
+    )
+    answer = (ask(question) or "").strip().lower()
+    if len(offered) == 1 and answer in ("y", "yes"):
+        answer = "1"
+    if answer not in {str(number + 1) for number in range(len(offered))}:
+        declined.update(served.identity for served in offered)
+        return False
+    await in_thread(lambda: remember(settings.home, [offered[int(answer) - 1].identity], ()))
+    return True
+
+
+async def have_weights(
+    model: ChatModel,
+    shell: Any,  # noqa: ANN401 - IPython's shell
+    settings: Settings,
+    note: Callable[[str], None],
+) -> None:
+    """See to it that an embedded model has its weights, and say once what it is.
+
+    Asks before anything is downloaded; where nobody can answer, `HERMES_NB_FETCH_WEIGHTS=1` is the
+    yes. Raises `ConfigError`, with the ways out, when the answer is no.
+    """
+    from hermes_nb.agent.models import embedded_notice
+
+    notice = embedded_notice(model)
+    if notice is None:
+        return
+    from hermes_nb.models.local.weights import WeightsNeeded, locate, shipped
+
+    if await in_thread(locate) is None:
+        needed = WeightsNeeded(shipped())
+        if not settings.fetch_weights and not _agreed(shell, needed):
+            raise needed
+        await _fetch(updates=can_ask(shell))
+    note(notice)
+
+
+def _agreed(shell: Any, needed: WeightsNeeded) -> bool:  # noqa: ANN401
+    if not can_ask(shell):
+        return False
+    question = (
+        f"No model is set up. Fetch the small built-in one ({needed.megabytes} MB, once, from "
+        f"{' or '.join(needed.sources)})? [y/N] "
+    )
+    return (ask_user(question) or "").lower() in ("y", "yes")
+
+
+async def _fetch(*, updates: bool) -> None:
+    """Download in a thread; a stop keeps what has arrived for the next try."""
+    from hermes_nb.models.local.weights import fetch
+
+    stop = threading.Event()
+    bar = _Bar(updates=updates)
+    try:
+        await in_thread(lambda: fetch(progress=bar.at, stop=stop), name="hermes-weights")
+    except asyncio.CancelledError:
+        stop.set()
+        raise
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """A line that fills up, drawn from the downloading thread."""
+
+    def __init__(self, *, updates: bool) -> None:
+        self._updates = updates
+        self._drawn = 0.0
+        self._lock = threading.Lock()
+
+    def at(self, done: int, total: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not self._updates or (done < total and now - self._drawn < BAR_SECONDS):
+                return
+            self._drawn = now
+            filled = BAR_WIDTH * done // max(total, 1)
+            bar = "█" * filled + "░" * (BAR_WIDTH - filled)
+            text = f"\r{bar} {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            print(text, end="", flush=True)  # noqa: T201 - a progress bar in the cell's output
+
+    def close(self) -> None:
+        if self._updates and self._drawn:
+            print(flush=True)  # noqa: T201 - ends the bar's line
+
+
+VARIABLE = "HERMES_NB_APPROVE"
+_LETS = {"edits": "change files and cells", "all": "run and change anything"}
+
+
+class Permission:
+    """What the cells of one kernel may choose; `began` is the mode that a configuration gave."""
+
+    def __init__(
+        self,
+        shell: Foreign,
+        guard: Guard,
+        *,
+        notebook: Callable[[], str],
+        began: Callable[[], str],
+        note: Callable[[str], None],
+    ) -> None:
+        self._shell = shell
+        self._guard = guard
+        self._notebook = notebook
+        self._began = began
+        self._note = note
+        self._held = 0
+        self._answers: dict[tuple[str, Mode], bool] = {}
+
+    def check(self, deed: str = "change the approval mode") -> None:
+        """Raise `ConfigError` while code that the agent runs is what asks."""
+        if self._held:
+            message = f"code that an agent runs cannot {deed}; the user can, in a cell"
+            raise ConfigError(message)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Run code for the agent: what it changes of the mode is as before when it is over."""
+        mode, before = self._guard.mode, os.environ.get(VARIABLE)
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._guard.mode = mode
+            if before is None:
+                os.environ.pop(VARIABLE, None)
+            else:
+                os.environ[VARIABLE] = before
+
+    def granted(self, wanted: Mode) -> Mode:
+        """Return the mode that a cell gets which wants this one; it may ask, once a notebook."""
+        if CEILING is not None:
+            if (lower := within(wanted)) != wanted:
+                self._note(f"`{wanted}` is above what this kernel allows: `{lower}`.")
+            return lower
+        if wanted not in _LETS or not has_kernel(self._shell):
+            return wanted  # what is typed into a terminal is the user's own
+        environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        started = load_settings(
+            overrides={"approve": self._began() or None},
+            environ=environ | ({VARIABLE: STARTED} if STARTED else {}),
+        )
+        if within(wanted, started.approve) == wanted or self._agreed(wanted, Trust(started.home)):
+            return wanted
+        self._note(
+            f"The approval mode stays `{started.approve}`: nobody allowed `{wanted}` for this "
+            f"notebook. Set {VARIABLE} where the kernel is started, or answer yes in a notebook."
+        )
+        return started.approve
+
+    def _agreed(self, wanted: Mode, trust: Trust) -> bool:
+        """Say whether the user lets this notebook choose a mode; ask where that is not known."""
+        notebook = self._notebook()
+        above = MODES[MODES.index(wanted) :]
+        if any(self._answers.get((notebook, mode)) for mode in above):
+            return True
+        if notebook and any(trust.accepts(notebook, _text(mode)) for mode in above):
+            return True
+        if (notebook, wanted) in self._answers or not can_ask(self._shell):
+            return False
+        question = (
+            f"This cell wants to let Hermes {_LETS[wanted]} without asking (`{wanted}`), in "
+            f"{visible(notebook) or 'this notebook'}. Allow that for this notebook? [y/N] "
+        )
+        yes = (ask_user(question) or "").lower() in ("y", "yes")
+        self._answers[notebook, wanted] = yes
+        if yes and notebook:
+            trust.accept(notebook, _text(wanted))
+        return yes
+
+
+def _text(mode: Mode) -> str:
+    return f"cells of this notebook may choose the approval mode {mode}"

@@ -12,13 +12,13 @@ from hermes_nb.agent.session_manager import Conversations
 from hermes_nb.agent.turn import Turn
 from hermes_nb.core.protocols import SessionStore, Variable
 from hermes_nb.models.cassette import Deck
-from hermes_nb.notebook.briefing import Briefing
-from hermes_nb.notebook.desk import Desk
+from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.approval import Permission
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import View
-from hermes_nb.notebook.models_in_use import ModelsInUse
-from hermes_nb.notebook.permission import Permission
+from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.tools_in_use import ToolsInUse
+from hermes_nb.notebook.user_message import Briefing
 from hermes_nb.safety.guard import Guard
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_nb.core.errors import HermesError
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.values.kinds import Foreign
+    from hermes_nb.notebook.previews import Foreign
 
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"

@@ -20,14 +20,13 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, TraitError, Unicode, observe, validate
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.notebook import transformers
 from hermes_nb.notebook.commands.table import Completions
-from hermes_nb.notebook.endings import Stopped
-from hermes_nb.notebook.input import transformers
-from hermes_nb.notebook.input.magic_line import split_options
 from hermes_nb.notebook.interrupt import stoppable
-from hermes_nb.notebook.keys import refuse_key
 from hermes_nb.notebook.lazy import MAGIC, other, ours
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.line import refuse_key, split_options
+from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.turn import Stopped
 
 if TYPE_CHECKING:
     from hermes_nb.agent.turn import Turn
@@ -111,7 +110,7 @@ class HermesMagics(Magics):
     def resident(self) -> Any:  # noqa: ANN401 - imported on first use
         """The agent of this kernel, made on first use."""
         if self._resident is None:
-            from hermes_nb.notebook.resident import Resident
+            from hermes_nb.notebook.kernel_agent import Resident
 
             self._resident = Resident(
                 self.shell,
@@ -181,7 +180,7 @@ class HermesMagics(Magics):
             self._unsent += [prompt] if prompt and not arguments.dry_run else []
             raise
         from hermes_nb.core.budget import Limits
-        from hermes_nb.notebook.input.options import TurnOptions
+        from hermes_nb.notebook.line import TurnOptions
 
         options = TurnOptions(
             model=arguments.model,
@@ -203,7 +202,7 @@ class HermesMagics(Magics):
     async def _wake(self) -> None:
         """Import what the agent is made of in a thread, where it does not hold up a stop."""
         if self._resident is None:
-            await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.resident")
+            await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
 
     async def _command(self, line: str) -> bool:
         """Run the command that a line names; say whether it was one."""

@@ -14,7 +14,7 @@ from hermes_nb.agent.runtime import Workshop
 from hermes_nb.agent.session import Equipment
 from hermes_nb.core.events import BackgroundEvent
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.notebook.models_in_use import ModelsInUse
+from hermes_nb.notebook.models import ModelsInUse
 
 MINE = "mine"
 """The toolset of tools that the user hands over without naming one."""

@@ -20,7 +20,7 @@ from hermes_nb.notebook.display.wording import grid
 from hermes_nb.safety.markup import code_span
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.resident import Resident
+    from hermes_nb.notebook.kernel_agent import Resident
 
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 HEAD = "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line."

@@ -9,10 +9,10 @@ from typing import Any
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.tools import Toolset
-from hermes_nb.notebook.desk import Desk
+from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.display.view import has_kernel
-from hermes_nb.notebook.tools.kernel_tools import kernel_tools
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
+from hermes_nb.notebook.run_tools import kernel_tools
 
 
 class ToolsInUse:

@@ -46,7 +46,7 @@ BRIDGE = """\
 import json, time
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.document.document import CellConflict, source_hash
-from hermes_nb.notebook.bridge.frontend import FrontEnd
+from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.bridge.live import LiveDocument
 frontend = FrontEnd(get_ipython())
 info = await frontend.probe()

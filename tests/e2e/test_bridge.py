@@ -83,7 +83,7 @@ async def refused(call):
     assert refused("document.replace('cell1', 'x', seen='1')")[0] == "CellConflict"
     notebook.evaluate("nb.context._contentsModel.writable = false")
     assert "read-only" in refused("document.save()")[1]
-    notebook.kernel("import hermes_nb.notebook.bridge.frontend as module; module.PROTOCOL += 1")
+    notebook.kernel("import hermes_nb.notebook.frontend as module; module.PROTOCOL += 1")
     assert "reload the page" in refused("frontend.call('info')")[1]
     assert notebook.value("await frontend.probe()") is None
     assert notebook.sources() == ["a = 1", "f"]
@@ -230,7 +230,7 @@ def test_a_sketch_brings_the_kinds_of_outputs_and_nothing_of_them(open_notebook)
 def test_the_cell_above_is_the_last_that_is_no_message(open_notebook):
     look = (
         "from pathlib import Path\n"
-        "from hermes_nb.notebook.desk import Desk\n"
+        "from hermes_nb.notebook.access import Desk\n"
         "desk = Desk(\n"
         "    get_ipython(), home=Path, explicit=str, session=str, turn=int, moved=print\n"
         ")\n"
@@ -268,7 +268,7 @@ def test_the_notebook_is_found_by_what_the_page_says(open_notebook):
     notebook.evaluate("nb.context.rename(a)", "renamed.ipynb")
     notebook.name = "renamed.ipynb"
     found = notebook.kernel(
-        "from hermes_nb.notebook.identity import notebook_path\n"
+        "from hermes_nb.notebook.access import notebook_path\n"
         "print(notebook_path({}, open_path=(await frontend.probe()).path))"
     )
     assert found.strip() == str(notebook.server.root / "renamed.ipynb")

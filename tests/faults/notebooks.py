@@ -12,8 +12,8 @@ import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext, ToolOutput, Toolset
+from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 
 STREAM = {"output_type": "stream", "name": "stdout", "text": ["1\n", "2\n"]}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
+from hermes_nb.notebook.cell_tools import notebook_tools
 async def document(): return FileDocument(Path({path!r}))
 tools = notebook_tools(ip, document)
 async def use(name, **arguments):

@@ -13,7 +13,7 @@ from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models import servers
 from hermes_nb.models.servers import accepted_in
-from hermes_nb.notebook.endings import TurnFailed
+from hermes_nb.notebook.turn import TurnFailed
 
 from tests.faults.cells import served_kernel
 from tests.loopback import Loopback, document, stream, text_chunks

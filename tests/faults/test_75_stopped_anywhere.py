@@ -41,7 +41,7 @@ def kept(cells, prompt):
 @pytest.mark.parametrize(
     "module",
     [
-        "hermes_nb.notebook.resident",
+        "hermes_nb.notebook.kernel_agent",
         "hermes_nb.memory.sessions",
         "hermes_nb.models.chat.client",
     ],
@@ -55,7 +55,7 @@ def test_75_in_the_first_import(tmp_path, server, module):
         assert kept(cells, "are you there?")
 
 
-@pytest.mark.parametrize("module", ["hermes_nb.notebook.magics", "hermes_nb.notebook.resident"])
+@pytest.mark.parametrize("module", ["hermes_nb.notebook.magics", "hermes_nb.notebook.kernel_agent"])
 def test_75_in_a_kernel_that_loads_it_when_needed(tmp_path, server, module):
     with kernel(environment(server, tmp_path), cwd=str(tmp_path)) as running:
         cells = Cells(running, server, tmp_path)

@@ -6,8 +6,8 @@ import asyncio
 
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.table import find, perform
-from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.resident import Resident
+from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.line import TurnOptions
 
 
 class Desk:

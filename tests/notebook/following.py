@@ -19,9 +19,9 @@ from hermes_nb.core.events import TurnEnded
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.tools.kernel_tools import kernel_tools
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
+from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.files import files

@@ -10,8 +10,8 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.local.prompting import CONTEXT, Constrained, described
-from hermes_nb.notebook.context import FailedCell, last_error, turn_context, variable_line
-from hermes_nb.notebook.tools.kernel_tools import kernel_tools
+from hermes_nb.notebook.run_tools import kernel_tools
+from hermes_nb.notebook.user_message import FailedCell, last_error, turn_context, variable_line
 from hypothesis import given
 from hypothesis import strategies as st
 

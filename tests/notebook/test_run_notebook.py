@@ -13,8 +13,8 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
+from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 
 from tests.notebook.document.test_file import OLD, code, notebook, text, written
 from tests.patience import STOPS_WITHIN

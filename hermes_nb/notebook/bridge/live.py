@@ -11,8 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.bridge.channel import Info
-from hermes_nb.notebook.bridge.frontend import FrontEnd
 from hermes_nb.notebook.document.document import (
     Cell,
     Delete,
@@ -24,6 +22,8 @@ from hermes_nb.notebook.document.document import (
     SetOutputs,
 )
 from hermes_nb.notebook.document.ipynb import CLIPPED
+from hermes_nb.notebook.frontend import FrontEnd
+from hermes_nb.notebook.page_discovery import Info
 
 OUTPUT_CAP = 1_000_000
 """Characters of one output that cross the bridge; a longer one is cut and marked with `CLIPPED`."""

@@ -33,7 +33,7 @@ from hermes_nb.safety.sandbox import level
 from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.resident import Resident
+    from hermes_nb.notebook.kernel_agent import Resident
 
 
 State = Literal["ok", "note", "problem"]

@@ -38,7 +38,7 @@ from hermes_nb.notebook.display.wording import grid
 from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
-from hermes_nb.notebook.resident import Resident, working_directory
+from hermes_nb.notebook.kernel_agent import Resident, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

@@ -31,7 +31,7 @@ from hermes_nb.notebook.display.showing import can_draw
 from hermes_nb.notebook.display.transcript import told_compression
 from hermes_nb.notebook.display.view import can_ask
 from hermes_nb.notebook.display.wording import MARK, ago, facts, gauge, grid, moment, shade, stacked
-from hermes_nb.notebook.resident import Resident, working_directory
+from hermes_nb.notebook.kernel_agent import Resident, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact

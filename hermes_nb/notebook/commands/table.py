@@ -34,7 +34,7 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.text import one_line
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.resident import Resident
+    from hermes_nb.notebook.kernel_agent import Resident
 
 GROUP = "hermes_nb.commands"
 CLOSE_ENOUGH = 0.7

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.display.view import has_kernel
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.visible import visible
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")

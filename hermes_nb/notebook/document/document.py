@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.visible import visible
 
 CellType = Literal["code", "markdown", "raw"]

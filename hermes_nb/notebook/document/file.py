@@ -42,7 +42,7 @@ from hermes_nb.notebook.document.ipynb import (
     read_notebook,
     source_of,
 )
-from hermes_nb.notebook.values.mime import json_ready
+from hermes_nb.notebook.previews import json_ready
 from hermes_nb.tools.textfile import open_regular
 from hermes_nb.tools.workspace import Workspace
 

@@ -15,7 +15,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id, conflict, find
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.visible import visible
 
 Open = Callable[[], Awaitable[NotebookDocument]]

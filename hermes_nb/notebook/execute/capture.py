@@ -19,7 +19,7 @@ from typing import Any
 
 from hermes_nb.core.text import head_tail
 from hermes_nb.notebook.execute.collector import Collector
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
 
 _DRAIN = 0.2
 """Seconds to wait for what subprocesses wrote; it is there within one or two milliseconds."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
-from hermes_nb.notebook.values.mime import bundle, well_formed
+from hermes_nb.notebook.previews import bundle, well_formed
 
 Output = dict[str, Any]
 

@@ -37,7 +37,7 @@ from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, u
 from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.lazy import ours
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.grammar import Need, Place, judge
 
 

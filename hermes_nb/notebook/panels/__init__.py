@@ -8,7 +8,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.commands import knowledge as known
 from hermes_nb.notebook.commands import sessions
 from hermes_nb.notebook.display.view import has_kernel
-from hermes_nb.notebook.resident import Resident
+from hermes_nb.notebook.kernel_agent import Resident
 
 TEXTS = {
     "memory": known.memory,

@@ -19,7 +19,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.text import amount, estimate_tokens, number_of
 from hermes_nb.notebook.display.transcript import PHASES
-from hermes_nb.notebook.happenings import Compressed
+from hermes_nb.notebook.event_hub import Compressed
 from hermes_nb.notebook.panels.acting import QUERY
 from hermes_nb.notebook.panels.charts import BARS, Part, gauge, legend, spending
 from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write

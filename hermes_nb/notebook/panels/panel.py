@@ -17,8 +17,9 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.bridge.channel import Info
-from hermes_nb.notebook.bridge.heard import teller
+from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.page_discovery import Info
+from hermes_nb.notebook.page_reload import teller
 from hermes_nb.notebook.panels.acting import Actions, told
 from hermes_nb.notebook.panels.context import ContextTab
 from hermes_nb.notebook.panels.memory import MemoryTab
@@ -27,7 +28,6 @@ from hermes_nb.notebook.panels.session import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.tab import Place, Tab
-from hermes_nb.notebook.resident import Resident
 from hermes_nb.safety.visible import visible
 
 INTERVAL = 0.5

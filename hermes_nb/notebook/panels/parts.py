@@ -16,7 +16,7 @@ import traitlets
 from ipywidgets.widgets.widget_description import DescriptionStyle
 from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
 
-from hermes_nb.notebook.bridge.heard import Tell, answered
+from hermes_nb.notebook.page_reload import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.safety.markdown import clean_html
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hermes_nb.core.events import BackgroundEvent, Event
+from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels.acting import Actions, Work
 from hermes_nb.notebook.panels.parts import Kit
-from hermes_nb.notebook.resident import Resident
 
 A_TURN_RUNS = "a turn is running; wait for it or stop it"
 

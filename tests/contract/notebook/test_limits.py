@@ -9,7 +9,7 @@ import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CELLS
-from hermes_nb.notebook.values.variables import describe, summaries
+from hermes_nb.notebook.variables import describe, summaries
 
 
 def _cell(number: int, count: str = "null") -> str:

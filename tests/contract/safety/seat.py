@@ -16,9 +16,9 @@ import nbformat
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, Step
+from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.resident import Resident
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
+from hermes_nb.notebook.kernel_agent import Resident
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 

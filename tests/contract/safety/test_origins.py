@@ -13,7 +13,7 @@ from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.tools import ToolContext
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import call
-from hermes_nb.notebook.tools.kernel_tools import kernel_tools
+from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.provenance import taken
 from hermes_nb.tools.wrap import asking

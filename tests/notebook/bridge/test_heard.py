@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.notebook.bridge.heard import answered, teller
+from hermes_nb.notebook.page_reload import answered, teller
 
 MESSAGE = {"header": {"msg_id": "m", "msg_type": "comm_msg"}}
 

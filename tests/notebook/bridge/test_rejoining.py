@@ -10,10 +10,10 @@ import time
 import uuid
 
 import pytest
-from hermes_nb.notebook.bridge.frontend import PROTOCOL
-from hermes_nb.notebook.bridge.rejoining import SURE
-from hermes_nb.notebook.bridge.rollcall import BUSY
 from hermes_nb.notebook.display.view import STILL_RUNNING
+from hermes_nb.notebook.frontend import PROTOCOL
+from hermes_nb.notebook.page_discovery import BUSY
+from hermes_nb.notebook.page_reload import SURE
 
 from tests.kernels import kernel
 from tests.loopback import Loopback, Reply, chunk, event, stream, text_chunks

@@ -6,9 +6,8 @@ import asyncio
 import time
 
 import pytest
-from hermes_nb.notebook.bridge import rollcall
-from hermes_nb.notebook.bridge.channel import Info
-from hermes_nb.notebook.bridge.rollcall import RollCall
+from hermes_nb.notebook import page_discovery
+from hermes_nb.notebook.page_discovery import Info, RollCall
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +20,9 @@ ELSEWHERE = Info(path="b", name="elsewhere", client="c", holds=False)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(rollcall, "GRACE", 0.02)
-    monkeypatch.setattr(rollcall, "BUSY", 0.04)
-    monkeypatch.setattr(rollcall, "PAUSES", (0.02, 0.05))
+    monkeypatch.setattr(page_discovery, "GRACE", 0.02)
+    monkeypatch.setattr(page_discovery, "BUSY", 0.04)
+    monkeypatch.setattr(page_discovery, "PAUSES", (0.02, 0.05))
 
 
 def answered(call, *hellos, timeout=1.0):
@@ -59,14 +58,14 @@ def test_the_best_of_those_who_come_soon_is_chosen(order):
 
 
 def test_a_page_that_was_left_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(rollcall, "GRACE", 60)
-    monkeypatch.setattr(rollcall, "BUSY", 60)
+    monkeypatch.setattr(page_discovery, "GRACE", 60)
+    monkeypatch.setattr(page_discovery, "BUSY", 60)
     call = RollCall(cell="x", client="c", last="other", expected=True, left=True)
     assert answered(call, (0, OTHER), timeout=60)[2] < SOON
 
 
 def test_a_page_that_has_answered_before_is_given_time_to_do_so_again(monkeypatch):
-    monkeypatch.setattr(rollcall, "BUSY", 60)
+    monkeypatch.setattr(page_discovery, "BUSY", 60)
     hellos = (0, OTHER), (0.2, OWN)
     assert answered(RollCall(cell="x", client="c", expected=True), *hellos, timeout=60)[0] == OWN
     assert answered(RollCall(cell="x", client="c"), *hellos, timeout=60)[0] == OTHER

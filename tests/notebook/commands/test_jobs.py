@@ -24,9 +24,9 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.table import Completions, find, perform
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import TerminalView, bundle
+from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.session import look
-from hermes_nb.notebook.resident import Resident
 from hermes_nb.safety.markup import safe_markdown
 from hermes_nb.testing import run_notebook
 from hypothesis import given

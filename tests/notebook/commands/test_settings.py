@@ -9,8 +9,8 @@ import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.table import find, perform
+from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.reference import help_
-from hermes_nb.notebook.resident import Resident
 
 from tests.loopback import Loopback, stream, text_chunks
 

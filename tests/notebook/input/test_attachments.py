@@ -12,10 +12,17 @@ import PIL.Image
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.input.attachments import BYTES, LONGEST, MOST, attached, attachments
-from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.resident import Resident
-from hermes_nb.notebook.values.arrays import array_png, shrunk_array
+from hermes_nb.notebook.attachments import (
+    BYTES,
+    LONGEST,
+    MOST,
+    array_png,
+    attached,
+    attachments,
+    shrunk_array,
+)
+from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.line import TurnOptions
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,10 +15,9 @@ from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.table import find, perform
-from hermes_nb.notebook.endings import TurnFailed
-from hermes_nb.notebook.input.magic_line import split_options
-from hermes_nb.notebook.input.options import TurnOptions
+from hermes_nb.notebook.line import TurnOptions, split_options
 from hermes_nb.notebook.magics import HermesMagics, last_turn, load, unload
+from hermes_nb.notebook.turn import TurnFailed
 from hypothesis import given
 from hypothesis import strategies as st
 

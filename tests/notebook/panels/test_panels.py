@@ -24,14 +24,14 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.happenings import Happenings
+from hermes_nb.notebook.event_hub import Happenings
+from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels
 from hermes_nb.notebook.panels.charts import Part, gauge, legend, meter, spending
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.parts import FIRST, PAGE
 from hermes_nb.notebook.panels.style import document, paragraphs, shown
-from hermes_nb.notebook.resident import Resident
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.notebook.commands.knowledge import memory, skills
-from hermes_nb.notebook.resident import Resident
+from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.skills.editing import Change
 
 from tests.notebook.panels.test_panels import HOSTILE, SKILL, desk, played

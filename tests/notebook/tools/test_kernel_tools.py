@@ -10,7 +10,7 @@ from hermes_nb.core.events import ToolProgress, TurnEnded
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import Risk, ToolContext
 from hermes_nb.models.scripted import call
-from hermes_nb.notebook.tools.kernel_tools import kernel_tools
+from hermes_nb.notebook.run_tools import kernel_tools
 
 from tests.conftest import every_call_has_one_result, take_turn
 

@@ -15,9 +15,9 @@ from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.models.scripted import call
+from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, FallbackDocument, source_hash
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.tools.notebook_tools import notebook_tools
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.wrap import asking
 

@@ -10,8 +10,8 @@ import time
 import types
 
 import pytest
-from hermes_nb.notebook.values.previews import names_a_secret, preview
-from hermes_nb.notebook.values.variables import (
+from hermes_nb.notebook.previews import names_a_secret, preview
+from hermes_nb.notebook.variables import (
     Changes,
     brief,
     changed,
@@ -292,7 +292,7 @@ def test_reprs_that_misbehave():
             return 5
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hermes_nb.notebook.values.variables.SECONDS", 0.1)
+        patch.setattr("hermes_nb.notebook.variables.SECONDS", 0.1)
         assert "took longer than 0.1 s" in describe("s", Slow())
         assert "took longer than 0.1 s" in describe("s", [Slow()])
     assert "its repr raises RuntimeError" in describe("b", {"b": Broken()})

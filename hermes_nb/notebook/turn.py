@@ -1,30 +1,107 @@
-"""Taking a turn in a kernel: what it is asked with, where it goes, what is shown of it."""
+"""Taking a turn in a kernel: what it is asked with, what is shown of it, how its cell ends.
+
+What a user can do about a turn that failed is the second half of the line that its cell ends with.
+Which failure it was is told by how its text begins, in the words of `models.chat.errors`; scripts
+and the command line have other ways out, so the words for a notebook are here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import replace
 
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.session import Session
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget
-from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.protocols import ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.models.profiles import seeing
-from hermes_nb.notebook.bridge.rejoining import rejoined
-from hermes_nb.notebook.bridge.user_widgets import widgets_live
+from hermes_nb.notebook.attachments import Attachment, attachments
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import StatusView, View, make_view
 from hermes_nb.notebook.host import Host
-from hermes_nb.notebook.input.attachments import Attachment, attachments
-from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.models_in_use import sees
-from hermes_nb.notebook.remedies import with_remedy
+from hermes_nb.notebook.line import TurnOptions
+from hermes_nb.notebook.models import sees
+from hermes_nb.notebook.page_reload import rejoined, widgets_live
+from hermes_nb.safety.redact import redact
+
+
+class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
+    """The turn failed; its cell fails with it, so that a run of the whole notebook stops here."""
+
+
+class Stopped(HermesError):  # noqa: N818 - what the user did
+    """The user stopped the turn; the cell ends as interrupted cells do, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+OTHER = "`%hermes model NAME` goes on with another model"
+BY_BEGINNING = (
+    (
+        "the provider refused the API key",
+        "`%hermes doctor` says where the key comes from; `%hermes key` asks for another, which "
+        "counts from the next turn on",
+    ),
+    ("the account has no quota left", f"top it up, or {OTHER}"),
+    ("the provider limits the rate of requests", f"run the cell again in a while, or {OTHER}"),
+    ("the provider cannot answer just now", f"run the cell again in a while, or {OTHER}"),
+    (
+        "the conversation does not fit",
+        "`%hermes compress` makes it shorter, `%hermes new` begins another",
+    ),
+    (
+        "the provider refused the request",
+        "`%hermes models` lists the models at hand, `%hermes model NAME` chooses one",
+    ),
+    (
+        "the provider does not know this model",
+        "`%hermes models` lists what is served, `%hermes model NAME` chooses one; an address"
+        "{at} mostly ends in /v1",
+    ),
+    (
+        "no connection to the provider",
+        "is a server running{at}, and the network up? `%hermes model embedded` needs neither",
+    ),
+    ("the provider did not answer in time", f"run the cell again, or {OTHER}"),
+    (
+        "the answer could not be read",
+        "does the server{at} speak OpenAI's protocol? Its address mostly ends in /v1",
+    ),
+    (
+        "no API key",
+        "`%hermes key` asks for one; it does not belong in the notebook",
+    ),
+    ("the server answered with a web page", "it mostly ends in /v1"),
+    ("the server's answer is no chat completion", "it mostly ends in /v1"),
+    ("the server sent", f"run the cell again, or {OTHER}"),
+    ("the server's stream could not be read", f"run the cell again, or {OTHER}"),
+    ("the provider broke the reply off", f"run the cell again, or {OTHER}"),
+)
+
+
+def remedy(error: str, *, address: str = "") -> str:
+    """Return what to do about an error, "" where nothing is known to help.
+
+    `address` is where the model is asked, "" for the provider's own.
+    """
+    for beginning, told in BY_BEGINNING:
+        if error.startswith(beginning):
+            return told.replace("{at}", f" at {redact(address)}" if address else "")
+    return ""
+
+
+def with_remedy(turn: Turn, *, address: str = "") -> Turn:
+    """Return a turn whose error also says what to do next."""
+    told = remedy(turn.error, address=address) if turn.reason == "failed" else ""
+    return replace(turn, error=f"{turn.error.rstrip(' .')}; {told}") if told else turn
 
 
 async def take(host: Host, prompt: str, options: TurnOptions) -> None:

@@ -20,12 +20,12 @@ from hermes_nb.core.messages import Message, mend
 from hermes_nb.core.protocols import ChatModel, Request, StoredSession, body_of
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.tools import Toolset
+from hermes_nb.notebook.attachments import Attachment, attachments
 from hermes_nb.notebook.display.view import has_kernel
 from hermes_nb.notebook.display.wording import grid
 from hermes_nb.notebook.host import Host
-from hermes_nb.notebook.input.attachments import Attachment, attachments
-from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.turns import require_eyes
+from hermes_nb.notebook.line import TurnOptions
+from hermes_nb.notebook.turn import require_eyes
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

@@ -12,8 +12,7 @@ from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.models.cassette import Deck
 from hermes_nb.models.profiles import is_loopback, profile_for
-from hermes_nb.notebook.approval import ask_user
-from hermes_nb.notebook.consent import have_weights, offer_servers
+from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
 from hermes_nb.notebook.display.view import can_ask
 
 if TYPE_CHECKING:

@@ -1,29 +1,167 @@
-"""Pictures that the user hands to a turn: figures, images, arrays, files, whatever shows itself.
+"""What the user hands to a turn by name: values in the prompt, and pictures.
 
-What goes is at most `LONGEST` pixels on its longer side and `BYTES` of PNG or JPEG: providers scale
-anything larger down themselves, or refuse it, and it is paid for either way. Pillow and matplotlib
-are used where the object itself has brought them, or a file needs them; neither is required.
+A dollar sign and an expression in backticks stand for a value, by explicit request only: braces,
+dollars and backslashes are just text. Two dollar signs before a backtick mean nothing.
+
+Of pictures (figures, images, arrays, files) what goes is at most `LONGEST` pixels on the longer
+side and `BYTES` of PNG or JPEG: providers scale anything larger down themselves, or refuse it, and
+it is paid for either way. Pillow and matplotlib are used where the object itself has brought them,
+or a file needs them; arrays are encoded with numpy alone, and their bytes depend on nothing else,
+so that a recorded turn is found again.
 """
 
 from __future__ import annotations
 
 import base64
+import difflib
 import io
+import numbers
+import re
+import struct
 import sys
 import warnings
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Image
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.outputs import dimensions
 from hermes_nb.notebook.execute.capture import text_of
-from hermes_nb.notebook.input.interpolate import evaluate
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.values.arrays import array_png, shrunk_array
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import HIDDEN, Foreign, names_a_secret, preview
+from hermes_nb.notebook.variables import describe, user_variables
+from hermes_nb.safety.redact import redact
+
+TEXT_BUDGET = 50_000
+"""Characters of a string: whoever asks for one wants its text."""
+BUDGET = 4_000
+"""Characters of the description of anything else."""
+_PLACE = re.compile(r"\$\$`|\$`([^`\n]+)`")
+
+
+def interpolate(prompt: str, shell: Foreign) -> str:
+    """Return the prompt with each expression replaced by its value.
+
+    Strings and numbers are put in as they are, everything else as `inspect_variable` shows it.
+    Raises `ConfigError` when an expression cannot be evaluated; then nothing is sent.
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        return "$`" if match[1] is None else _value(match[1].strip(), shell)
+
+    return _PLACE.sub(replaced, prompt)
+
+
+def literal(text: str) -> str:
+    """Return text that `interpolate` gives back as it is: for what the user did not type."""
+    return text.replace("$`", "$$`")
+
+
+def _value(expression: str, shell: Foreign) -> str:
+    value = evaluate(expression, shell, shown=f"${one_line(expression, 60)!r} in the prompt")
+    kind = type(value)  # a proxy's `__class__` would run its code
+    if names_a_secret(expression, value):
+        return HIDDEN
+    if issubclass(kind, str):
+        return redact(head_tail(str(value), TEXT_BUDGET))
+    if issubclass(kind, int) and not issubclass(kind, bool):
+        return preview(value)  # of thousands of digits it says so
+    if value is None or issubclass(kind, numbers.Number):
+        return str(value)
+    return describe(expression, value, budget=BUDGET)
+
+
+def evaluate(expression: str, shell: Foreign, *, shown: str) -> object:
+    """Return an expression's value in the user's namespace.
+
+    `shown` is what the `ConfigError` calls it that is raised when it has none.
+    """
+    try:
+        with user_code():
+            return shell.ev(expression)
+    except NameError as error:
+        names = list(user_variables(shell.user_ns, shell.user_ns_hidden))
+        missing = getattr(error, "name", None) or expression
+        near = difflib.get_close_matches(str(missing), names, n=3)
+        hint = f"near it: {', '.join(near)}" if near else "%whos lists the variables"
+        message = f"{shown}: there is no variable {missing!r}; {hint}. Nothing was sent"
+    except SyntaxError as error:
+        message = f"{shown} is not a Python expression ({error.msg}). Nothing was sent"
+    except Exception as error:  # noqa: BLE001 - the user's expression may raise anything
+        text = redact(one_line(f"{type(error).__name__}: {text_of(error)}", 200))
+        message = f"{shown} raised {text}. Nothing was sent"
+    raise ConfigError(message)
+
+
+COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+"""PNG specification, 11.2.2: grey, grey and alpha, RGB, RGB and alpha, by channels."""
+
+
+def shrunk_array(value: Foreign, longest: int) -> Foreign:
+    """Return an array of bytes, rows x columns x channels, at most `longest` on its longer side.
+
+    It is made smaller by a whole factor, each pixel the mean of those it stands for. Raises
+    `ConfigError` for an array that is no picture.
+    """
+    numpy: Foreign = sys.modules["numpy"]
+    pixels = _pixels(value, numpy)
+    rows, columns, channels = pixels.shape
+    factor = -(-max(rows, columns) // longest)
+    if factor <= 1:
+        return pixels
+    high, wide = -(-rows // factor), -(-columns // factor)
+    edges = ((0, high * factor - rows), (0, wide * factor - columns), (0, 0))
+    padded = numpy.pad(pixels, edges, mode="edge")
+    blocks = padded.reshape(high, factor, wide, factor, channels)
+    return numpy.rint(blocks.mean(axis=(1, 3))).astype("uint8")
+
+
+def array_png(pixels: Foreign) -> bytes:
+    """Return an array from `shrunk_array` as the bytes of a PNG file."""
+    rows, columns, channels = pixels.shape
+    numpy: Foreign = sys.modules["numpy"]
+    lines = pixels.reshape(rows, columns * channels)
+    filtered = numpy.concatenate([numpy.zeros((rows, 1), "uint8"), lines], axis=1)
+    head = struct.pack(">IIBBBBB", columns, rows, 8, COLOUR_TYPES[channels], 0, 0, 0)
+    body = zlib.compress(filtered.tobytes(), 6)
+    chunks = ((b"IHDR", head), (b"IDAT", body), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
+
+
+def _pixels(value: Foreign, numpy: Foreign) -> Foreign:
+    shape = tuple(value.shape)
+    if len(shape) == 2:  # noqa: PLR2004 - grey
+        value = value[:, :, None]
+    elif len(shape) != 3 or shape[2] not in COLOUR_TYPES:  # noqa: PLR2004
+        message = f"an array of shape {shape} is no picture; use rows x columns (x 3 or 4 channels)"
+        raise ConfigError(message)
+    if not value.size:
+        message = f"an array of shape {shape} has no pixels"
+        raise ConfigError(message)
+    if value.dtype == numpy.uint8:
+        return numpy.ascontiguousarray(value)
+    if value.dtype == bool:
+        return value.astype("uint8") * 255
+    if value.dtype.kind != "f":
+        message = f"an array of {value.dtype} is no picture; make it uint8, or floats from 0 to 1"
+        raise ConfigError(message)
+    known = numpy.nan_to_num(value.astype("float32"), nan=0.0, posinf=numpy.inf, neginf=-numpy.inf)
+    if known.min() < 0 or known.max() > 1:
+        message = (
+            f"its values go from {known.min():g} to {known.max():g}; scale them to 0 to 1, "
+            "for instance (a - a.min()) / (a.max() - a.min())"
+        )
+        raise ConfigError(message)
+    return numpy.rint(known * 255).astype("uint8")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    check = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
 
 LONGEST = 1_568
 """Pixels; above that Claude scales a picture down, and others count more tiles."""

@@ -27,22 +27,20 @@ from hermes_nb.core.loop import BUSY
 from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
-from hermes_nb.notebook.approval import CellApprover
-from hermes_nb.notebook.briefing import Briefing
-from hermes_nb.notebook.desk import Desk
+from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.approval import CellApprover, Permission
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
-from hermes_nb.notebook.endings import Stopped, TurnFailed
-from hermes_nb.notebook.happenings import Happenings
-from hermes_nb.notebook.input.options import TurnOptions
-from hermes_nb.notebook.models_in_use import ModelsInUse
+from hermes_nb.notebook.dry_run import rehearse
+from hermes_nb.notebook.event_hub import Happenings
+from hermes_nb.notebook.line import TurnOptions
+from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.outfit import Outfit
-from hermes_nb.notebook.permission import Permission
-from hermes_nb.notebook.rehearsal import rehearse
 from hermes_nb.notebook.tools_in_use import ToolsInUse, own_tools
-from hermes_nb.notebook.turns import take
-from hermes_nb.notebook.values.variables import summaries
+from hermes_nb.notebook.turn import Stopped, TurnFailed, take
+from hermes_nb.notebook.user_message import Briefing
+from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import escape
 

@@ -1,11 +1,13 @@
-"""The part of the `notebook` toolset that runs: cells in the live kernel, notebooks in a fresh one.
+"""The tools that run: code in the live namespace, cells, whole notebooks; and a look at variables.
 
-A cell's code is run nested in the live namespace and what it shows is written into the cell: the
-front end is never asked to run it, since it would wait for the cell that runs now.
+They are async so that they run on the event loop's own thread, which is the shell's: the namespace
+belongs to it. A cell's code is run nested in the live namespace and what it shows is written into
+the cell: the front end is never asked to run it, since it would wait for the cell that runs now.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,23 +18,161 @@ from typing import Any
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Origin, least_trusted
-from hermes_nb.core.text import head_tail
-from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.protocols import Variable
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.notebook.display.drawings import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook
-from hermes_nb.notebook.document.known import KnownCells, runnable, several
+from hermes_nb.notebook.document.known import KnownCells, runnable, several, telling
 from hermes_nb.notebook.document.outline import TOTAL_LIMIT
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute
-from hermes_nb.notebook.tools.kernel_tools import permitted
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.variables import (
+    brief,
+    changed,
+    describe,
+    fingerprints,
+    summaries,
+    user_variables,
+)
+from hermes_nb.safety.guard import Way
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.textfile import open_regular
 from hermes_nb.tools.workspace import Workspace
 
-TIMEOUT = 600
+CODE_TIMEOUT = 60.0
+"""Seconds that `run_python` gives code by default."""
+LISTED = 60
+"""Variables that `list_variables` names."""
+_MENTIONED = 8
+
+
+def kernel_tools(
+    shell: Foreign,
+    *,
+    timeout: float | None = CODE_TIMEOUT,
+    sees_images: Callable[[], bool] = lambda: False,
+) -> Toolset:
+    """Return the tools that work in `shell`'s namespace.
+
+    `timeout` is in seconds, None for no limit; `sees_images()` says whether the model of the moment
+    is shown pictures or told of them.
+    """
+
+    @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=_gist)
+    async def run_python(context: ToolContext, code: str) -> ToolOutput:
+        """Run Python in the live kernel; shows what it prints and its last expression's value."""
+        before = fingerprints(shell.user_ns, shell.user_ns_hidden)
+        execution = await permitted(
+            context,
+            code,
+            lambda offline: execute(
+                shell,
+                code,
+                timeout=timeout,
+                on_output=lambda text: context.progress(last_line(text, 120)),
+                offline=offline,
+            ),
+        )
+        show_drawings(shell, execution.outputs)
+        after = fingerprints(shell.user_ns, shell.user_ns_hidden)
+        changes = changed(before, after)
+        note = _mention(shell, changes.added, changes.changed)
+        return _answer(execution, note, images=IMAGES if sees_images() else 0)
+
+    @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
+    async def inspect_variable(name: str) -> str:
+        """Show a variable: type, shape, columns, missing values, first rows or items."""
+        variables = user_variables(shell.user_ns, shell.user_ns_hidden)
+        if name not in variables and (name.startswith("_") or name not in shell.user_ns):
+            raise ToolError(_no_such(name, list(variables)))
+        return describe(name, shell.user_ns[name])
+
+    @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
+    async def list_variables() -> str:
+        """List the user's variables with type and shape."""
+        variables = summaries(shell.user_ns, shell.user_ns_hidden)
+        lines = [_line(each, shell.user_ns.get(each.name)) for each in variables[-LISTED:]]
+        if len(variables) > LISTED:
+            lines.insert(0, f"({len(variables) - LISTED:,} older ones left out)")
+        return "\n".join(lines) or "(no variables)"
+
+    return Toolset([run_python, inspect_variable, list_variables])
+
+
+async def permitted(
+    context: ToolContext, code: str, run: Callable[[bool], Awaitable[Execution]]
+) -> Execution:
+    """Run code as the guard said; `run(offline)` again where the user allows it the network."""
+    way = context.permit
+    execution = await run(isinstance(way, Way) and way.offline)
+    if execution.refused and context.ask is not None:
+        question = Question(
+            why=(
+                "it was refused the network, as the conversation holds text from outside. It would "
+                "run again from its beginning, with the network"
+            ),
+            shown=visible(code, lines=True),
+        )
+        if await context.ask(question) != "deny":
+            execution = await run(False)  # noqa: FBT003 - not offline
+    return execution
+
+
+def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
+    """Return what the model reads of an execution; raise when it failed or was stopped."""
+    output = render(execution.outputs, images=images)
+    if execution.interrupted:
+        message = "the user stopped the code"
+        raise TurnInterrupted(message)
+    text = "\n".join(part for part in (output.text, note) if part)
+    if execution.error is None:
+        origin: Origin = "outside" if execution.networked else "workspace"
+        return ToolOutput(text or "(no output)", output.images, origin)
+    if execution.error.ename not in output.text:
+        text = f"{text}\n{execution.error.ename}: {execution.error.evalue}".strip()
+    error = ToolError(text)
+    error.origin = "outside" if execution.networked else "workspace"
+    raise error
+
+
+def _mention(shell: Foreign, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
+    """Return one line on the variables that code made or changed."""
+    known = {v.name: v for v in summaries(shell.user_ns, shell.user_ns_hidden)}
+    parts = []
+    for title, names in (("new", added), ("changed", altered)):
+        shown = [brief(known[n], shell.user_ns.get(n)) for n in names[:_MENTIONED] if n in known]
+        if len(names) > _MENTIONED:
+            shown.append(f"{len(names) - _MENTIONED} more")
+        if shown:
+            parts.append(f"{title} {'; '.join(shown)}")
+    return f"[{' | '.join(parts)}]" if parts else ""
+
+
+def _line(variable: Variable, value: object) -> str:
+    columns = (f"{name} {dtype}" for name, dtype in (variable.columns or {}).items())
+    listed = ", ".join(columns)
+    return one_line(brief(variable, value) + (f": {listed}" if listed else ""), 300)
+
+
+def _no_such(name: str, names: list[str]) -> str:
+    name = one_line(name, 60)
+    if not name.isidentifier():
+        return f"{name!r} is not a plain name; use run_python to look at an expression"
+    near = difflib.get_close_matches(name, names, n=3) or names[-5:]
+    hint = f"near it: {', '.join(near)}" if near else "there are no variables yet"
+    return f"no variable {name!r}; {hint}"
+
+
+def _gist(arguments: Foreign) -> str:
+    return telling(str(arguments.get("code", "")))
+
+
+CELL_TIMEOUT = 600
 """Seconds that one cell, or the clean run of a whole notebook, has by default."""
 _LEAST = 2_000
 
@@ -53,7 +193,7 @@ def _run_cell(bench: KnownCells) -> Tool:
     async def run_cell(  # noqa: D417
         context: ToolContext,
         id: str,  # noqa: A002
-        timeout: int = TIMEOUT,
+        timeout: int = CELL_TIMEOUT,
     ) -> ToolOutput:
         """Run a cell in the live kernel; what it shows goes into the cell.
 
@@ -74,7 +214,7 @@ def _run_cells(bench: KnownCells) -> Tool:
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_cells(  # noqa: D417
-        context: ToolContext, ids: list[str], timeout: int = TIMEOUT
+        context: ToolContext, ids: list[str], timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
         """Run cells in this order, up to the first error.
 
@@ -94,7 +234,9 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
         return visible(str(arguments.get("path", "")))
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, paths=("path",), describe=gist)
-    async def run_notebook(context: ToolContext, path: str, timeout: int = TIMEOUT) -> ToolOutput:
+    async def run_notebook(
+        context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
+    ) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
         target, name, is_own, notebook = await in_thread(lambda: _read(root(), path, own()))
         if is_own:  # what is not saved yet runs, too

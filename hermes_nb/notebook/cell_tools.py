@@ -26,8 +26,8 @@ from hermes_nb.notebook.document.known import (
     telling,
 )
 from hermes_nb.notebook.document.outline import outline, rendered, selected, title_of, with_outputs
-from hermes_nb.notebook.tools.run_tools import run_tools
-from hermes_nb.notebook.values.kinds import Foreign
+from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.run_tools import run_tools
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"

@@ -16,23 +16,25 @@ from typing import Any
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.interrupt import TimeLimit, user_code
-from hermes_nb.notebook.values.kinds import (
+from hermes_nb.notebook.previews import (
+    HIDDEN,
+    ITEMS,
     Foreign,
     columns_of,
-    is_array,
-    is_series,
-    is_table,
-    is_tensor,
-    shape_of,
-    told,
-    type_name,
-)
-from hermes_nb.notebook.values.previews import HIDDEN, ITEMS, foreign, names_a_secret, preview
-from hermes_nb.notebook.values.tables import (
     describe_array,
     describe_series,
     describe_table,
     describe_tensor,
+    foreign,
+    is_array,
+    is_series,
+    is_table,
+    is_tensor,
+    names_a_secret,
+    preview,
+    shape_of,
+    told,
+    type_name,
 )
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

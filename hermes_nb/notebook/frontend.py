@@ -19,11 +19,9 @@ from contextlib import suppress
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.bridge.channel import Channel, Info
-from hermes_nb.notebook.bridge.older import comms_heard
-from hermes_nb.notebook.bridge.rollcall import Heard, RollCall
 from hermes_nb.notebook.display.view import can_ask, has_kernel
 from hermes_nb.notebook.document.document import CellConflict
+from hermes_nb.notebook.page_discovery import Channel, Heard, Info, RollCall, comms_heard
 
 PROTOCOL = 2
 """The same number as in labextension/static/remoteEntry.js; raised when a message changes."""

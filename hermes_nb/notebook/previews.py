@@ -1,0 +1,450 @@
+"""What can be said of a value for next to nothing, and its text within limits.
+
+Types, shapes and columns are told without running code of the value's own: nothing is imported, no
+`__repr__` called, no `__len__` of an unknown type, no lazy or remote object made to compute.
+Libraries are looked up in `sys.modules`: what is not loaded has no values. Containers are walked,
+never printed whole; a `__repr__` that is not known to be harmless is called only where a time limit
+holds. What describes tables, columns, arrays and tensors uses their own methods, which may take
+long or raise: `variables.describe` sets the limits.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from hermes_nb.core.text import one_line
+from hermes_nb.notebook.interrupt import has_time_limit
+from hermes_nb.safety.visible import visible
+
+Foreign = Any
+"""A value of a library that is not ours to import: the shell, a table, a stream."""
+
+COLUMNS = 40
+"""Columns that a summary names; a table may have thousands."""
+
+_TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"))
+_SERIES = (("pandas", "Series"), ("pandas", "Index"), ("polars", "Series"))
+_ARRAYS = (("numpy", "ndarray"),)
+_LIBRARIES = frozenset({"pandas", "polars", "pyarrow", "numpy"})
+_TENSOR_LIBRARIES = frozenset({"torch", "tensorflow", "jax", "jaxlib", "cupy", "mlx", "scipy"})
+_ASKED = frozenset(
+    "shape columns dtypes dtype index axes schema ndim size __len__ __iter__ __getattr__"
+    " __getattribute__".split()
+)
+"""What is asked of a table, a column or an array; a class of the user's may have its own."""
+_SIZED: tuple[type, ...] = (list, dict, tuple, set, frozenset, deque, bytearray, range)
+
+
+def library(value: object) -> str:
+    """Return the name of the package that the value's type comes from."""
+    return str(told(type(value), "__module__")).partition(".")[0]
+
+
+def told(kind: type, name: str) -> object:
+    """Return what a class says of itself, not what its metaclass would make of the question."""
+    return type.__getattribute__(kind, name)
+
+
+def type_name(value: object) -> str:
+    """Return the type's name, with its package unless it is built in or the user's own."""
+    kind = type(value)
+    if issubclass(kind, type):
+        return "class"
+    package = library(value)
+    name = one_line(str(told(kind, "__qualname__")), 80)
+    return name if package in ("builtins", "__main__") else f"{package} {name}"
+
+
+def overridden(value: object) -> str:
+    """Return what a subclass of a table, column or array made its own of what would be asked."""
+    for kind in told(type(value), "__mro__"):  # type: ignore[attr-defined]
+        own = _ASKED & set(told(kind, "__dict__"))  # type: ignore[call-overload]
+        if str(told(kind, "__module__")).partition(".")[0] in _LIBRARIES:
+            return ""
+        if own:
+            return str(min(own))
+    return ""
+
+
+def is_table(value: object) -> bool:
+    """Say whether the value is a table that is held in memory."""
+    return _is_a(value, _TABLES)
+
+
+def is_series(value: object) -> bool:
+    """Say whether the value is one column of a table."""
+    return _is_a(value, _SERIES)
+
+
+def is_array(value: object) -> bool:
+    """Say whether the value is a numpy array."""
+    return _is_a(value, _ARRAYS)
+
+
+def is_tensor(value: object) -> bool:
+    """Say whether the value is an array of a library that may keep it on a device."""
+    if issubclass(type(value), type) or library(value) not in _TENSOR_LIBRARIES:
+        return False
+    return _dimensions(value) is not None
+
+
+def shape_of(value: object) -> str:
+    """Return e.g. `344 x 7`, `12 items` or `51 characters`; nothing where it cannot be known."""
+    kind = type(value)
+    if issubclass(kind, str):
+        return f"{str.__len__(value):,} characters"  # type: ignore[arg-type]
+    if issubclass(kind, bytes):
+        return f"{bytes.__len__(value):,} bytes"  # type: ignore[arg-type]
+    for base in _SIZED:
+        if issubclass(kind, base):  # the base's own length: a subclass may compute its
+            return _items(base.__len__(value))  # type: ignore[attr-defined]
+    if is_tensor(value) or (_is_a(value, _TABLES + _SERIES + _ARRAYS) and not overridden(value)):
+        dimensions = _dimensions(value)
+        if dimensions is not None:
+            return _product(dimensions)
+    return ""
+
+
+def columns_of(value: object) -> Mapping[str, str] | None:
+    """Return a table's column names and dtypes, the first `COLUMNS` of them; None for the rest."""
+    if not is_table(value) or overridden(value):
+        return None
+    table: Foreign = value
+    try:
+        if library(value) == "pyarrow":
+            names, dtypes = table.schema.names, table.schema.types
+        else:
+            names, dtypes = table.columns, table.dtypes
+        pairs = islice(zip(names, dtypes, strict=False), COLUMNS)
+        return {visible(one_line(str(name), 60)): str(dtype) for name, dtype in pairs}
+    except Exception:  # noqa: BLE001 - a subclass may have its own idea of a column
+        return None
+
+
+def _is_a(value: object, classes: tuple[tuple[str, str], ...]) -> bool:
+    # The type is asked, not the value: a proxy's `__class__` would run its code.
+    kind = type(value)
+    for module, name in classes:
+        known = getattr(sys.modules.get(module), name, None)
+        if isinstance(known, type) and issubclass(kind, known):
+            return True
+    return False
+
+
+def _dimensions(value: object) -> tuple[int, ...] | None:
+    try:
+        shape = getattr(value, "shape", None)
+        return None if shape is None else tuple(int(n) for n in shape)
+    except Exception:  # noqa: BLE001 - lazy shapes raise all sorts of things
+        return None
+
+
+def _product(dimensions: tuple[int, ...]) -> str:
+    if len(dimensions) == 1:
+        return _items(dimensions[0])
+    return " x ".join(map(str, dimensions)) or "scalar"
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count:,} items"
+
+
+ITEMS = 8
+"""Items of a container that a preview shows."""
+HIDDEN = "(not shown: the name says it is a secret)"
+
+_DEPTH = 3
+_LONG_INTEGER = 200  # bits
+_BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("frozenset({", "})"),
+    deque: ("deque([", "])"),
+}
+_HARMLESS = frozenset(
+    "builtins datetime decimal fractions pathlib uuid enum re zoneinfo ipaddress collections types"
+    " functools numpy pandas".split()
+)
+_STRONG = re.compile(
+    r"(?:^|_)(?:password|passwd|passphrase|pwd|secret|credentials?|api_?key|access_?key|private_?key"
+    r"|(?:auth|access|bearer|refresh|api)_?token)s?(?:$|_)"
+)
+_WEAK = re.compile(r"(?:^|_)(?:key|token|auth)s?$")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SECRET_LENGTH = 12
+_SPACE = re.compile(r"\s")
+
+
+def names_a_secret(name: str, value: object) -> bool:
+    """Say whether a text called `name` must not be shown: `db_password` always, `key` if long."""
+    text = value if issubclass(type(value), str | bytes) else None
+    if not isinstance(text, str | bytes):
+        return False
+    name = _HUMP.sub("_", name[:200]).lower()
+    if _STRONG.search(name):
+        return True
+    if _WEAK.search(name) is None or len(text) < _SECRET_LENGTH:
+        return False
+    return not (isinstance(text, str) and _SPACE.search(text))
+
+
+def hides_column(name: object, values: Iterable[object]) -> bool:
+    """Say whether a column must not be shown: by its name, or by that and what it holds."""
+    parts = name if isinstance(name, tuple) else (name,)
+    text = _HUMP.sub("_", "_".join(str(part) for part in parts)[:200]).lower()
+    return _STRONG.search(text) is not None or any(names_a_secret(text, item) for item in values)
+
+
+def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
+    """Return a one-line text of about `limit` characters at most."""
+    kind = type(value)
+    if issubclass(kind, str | bytes):
+        return _text(value, limit)  # type: ignore[arg-type]
+    if issubclass(kind, int) and not issubclass(kind, bool) and library(value) == "builtins":
+        bits = int.bit_length(value)  # type: ignore[arg-type]
+        return repr(value) if bits <= _LONG_INTEGER else f"<int of {bits:,} bits>"
+    for base, brackets in _BRACKETS.items():
+        if issubclass(kind, base):
+            return _sequence(value, base, brackets, limit, depth)
+    if issubclass(kind, dict):
+        return _dict(value, limit, depth)  # type: ignore[arg-type]
+    if shape := shape_of(value):
+        return f"<{type_name(value)}, {shape}>"
+    if issubclass(kind, type):
+        return f"<class {told(value, '__qualname__')}>"  # type: ignore[arg-type]
+    return foreign(value, limit)
+
+
+def foreign(value: object, limit: int = 200) -> str:
+    """Return the value's own `repr` on one line, or what came of asking for it."""
+    name = type_name(value)
+    default = type(value).__repr__ is object.__repr__
+    if default or not (library(value) in _HARMLESS or has_time_limit()):
+        return f"<{name}>"
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - it is the user's `__repr__`
+        return f"<{name}, its repr raises {type(error).__name__}>"
+    return one_line(str(text), limit)
+
+
+def _text(value: str | bytes, limit: int) -> str:
+    text = repr(value[:limit])
+    return text if len(value) <= limit else f"{text}…"
+
+
+def _sequence(value: Foreign, base: type, brackets: tuple[str, str], limit: int, depth: int) -> str:
+    size: int = base.__len__(value)  # type: ignore[attr-defined]
+    if depth <= 0 and size:
+        return f"{brackets[0]}…{brackets[1]}"
+    fields = getattr(type(value), "_fields", None) if base is tuple else None
+    items: Iterator[Any] = base.__iter__(value)  # type: ignore[attr-defined]
+    texts = (preview(item, limit // 4 + 20, depth=depth - 1) for item in items)
+    if isinstance(fields, tuple):
+        texts = (f"{field}={text}" for field, text in zip(fields, texts, strict=False))
+        brackets = (f"{type(value).__name__}(", ")")
+    elif base is tuple and size == 1:
+        brackets = ("(", ",)")
+    return brackets[0] + _joined(texts, size, limit) + brackets[1]
+
+
+def _dict(value: dict[Any, Any], limit: int, depth: int) -> str:
+    size = dict.__len__(value)
+    if depth <= 0 and size:
+        return "{…}"
+    texts = (_item(key, item, limit, depth) for key, item in dict.items(value))
+    return "{" + _joined(texts, size, limit) + "}"
+
+
+def _item(key: object, item: object, limit: int, depth: int) -> str:
+    shown = preview(key, 60, depth=1)
+    if isinstance(key, str) and names_a_secret(key, item):
+        return f"{shown}: {HIDDEN}"
+    return f"{shown}: {preview(item, limit // 4 + 20, depth=depth - 1)}"
+
+
+def _joined(texts: Iterable[str], size: int, limit: int) -> str:
+    """Join the first items, as many as fit."""
+    shown: list[str] = []
+    used = 0
+    for text in islice(texts, ITEMS):
+        if shown and used + len(text) > limit:
+            break
+        shown.append(text)
+        used += len(text) + 2
+    if len(shown) < size:
+        shown.append(f"… {size - len(shown):,} more")
+    return ", ".join(shown)
+
+
+ROWS = 5
+"""Rows shown of a table or a column."""
+SHOWN_COLUMNS = 30
+"""Columns listed with their dtype and gaps."""
+_WIDTH = 12
+_COUNTED = 50_000_000
+"""Cells up to which gaps and extremes are counted: 50 million take about half a second."""
+
+
+def describe_table(table: Foreign) -> Iterator[str]:
+    """Yield size, columns with dtype and missing values, and the first rows."""
+    if own := overridden(table):
+        yield _of_its_own(own)
+        return
+    if library(table) == "pyarrow":
+        yield f"{_size(table.nbytes)}, columns: {one_line(str(table.schema), 600)}"
+        return
+    pandas = hasattr(table, "iloc")
+    yield _size(table.memory_usage().sum() if pandas else table.estimated_size()) + " in memory"
+    rows, width = table.shape
+    yield "columns:"
+    for i, (name, dtype) in enumerate(
+        islice(zip(table.columns, table.dtypes, strict=False), SHOWN_COLUMNS)
+    ):
+        column = table.iloc[:, i] if pandas else table[name]
+        yield f"  {one_line(str(name), 60)}  {dtype}{_missing(column, rows, width)}"
+    if width > SHOWN_COLUMNS:
+        yield f"  … {width - COLUMNS:,} more"
+    if rows:
+        yield f"first {min(ROWS, rows)} rows:"
+        head = _masked(table.head(ROWS), pandas=pandas)
+        text = head.to_string(max_cols=_WIDTH, max_colwidth=40) if pandas else str(head)
+        yield from text.splitlines()
+
+
+def describe_series(series: Foreign) -> Iterator[str]:
+    """Yield dtype, missing values, extremes and the first values."""
+    if own := overridden(series):
+        yield _of_its_own(own)
+        return
+    rows = len(series)
+    name = getattr(series, "name", None)
+    if name is not None and hides_column(name, list(series[:ROWS])):
+        yield f"{one_line(str(name), 60)}, dtype {series.dtype} {HIDDEN}"
+        return
+    title = f"{one_line(str(name), 60)}, " if name is not None else ""
+    yield f"{title}dtype {series.dtype}{_missing(series, rows, 1)}{_extremes(series, rows)}"
+    head = series[:ROWS]
+    if hasattr(head, "to_string"):
+        yield from head.to_string().splitlines()
+    else:
+        yield from (f"  {one_line(str(item), 80)}" for item in head)
+
+
+def describe_array(array: Foreign) -> Iterator[str]:
+    """Yield dtype, size, extremes and the corners."""
+    if own := overridden(array):
+        yield _of_its_own(own)
+        return
+    yield f"dtype {array.dtype}, {_size(array.nbytes)}{_extremes(array, array.size)}"
+    numpy: Foreign = sys.modules["numpy"]
+    yield from numpy.array2string(array, threshold=24, edgeitems=3, max_line_width=100).splitlines()
+
+
+def describe_tensor(tensor: Foreign) -> Iterator[str]:
+    """Yield what the attributes say; its values may be on a device, and stay there."""
+    names = ("dtype", "device", "requires_grad", "layout", "format", "nnz")
+    facts = ((name, getattr(tensor, name, None)) for name in names)
+    yield ", ".join(f"{n} {v}" for n, v in facts if isinstance(v, bool | int | str) or _is_fact(v))
+
+
+def _of_its_own(name: str) -> str:
+    return f"(its class has a `{name}` of its own, which is not run; run_python shows the value)"
+
+
+def _masked(head: Foreign, *, pandas: bool) -> Foreign:
+    """Return the first rows without what stands in columns whose names say that it is secret."""
+    masked = "(not shown)"
+    if not pandas:
+        literal: Foreign = sys.modules["polars"].lit(masked)
+        names = [name for name in head.columns if hides_column(name, head[name])]
+        return head.with_columns([literal.alias(name) for name in names]) if names else head
+    numbers = [i for i, name in enumerate(head.columns) if hides_column(name, head.iloc[:, i])]
+    if numbers:
+        head = head.copy()
+        for number in numbers:
+            head.isetitem(number, [masked] * len(head))
+    named = [name for name in head.index.names if name is not None]
+    if any(hides_column(name, head.index.get_level_values(name)) for name in named):
+        head = head.reset_index(drop=True)
+    return head
+
+
+def _is_fact(value: object) -> bool:
+    return value is not None and not callable(value) and len(str(value)) < 60  # noqa: PLR2004
+
+
+def _missing(column: Foreign, rows: int, width: int) -> str:
+    if rows * min(width, SHOWN_COLUMNS) > _COUNTED:
+        return ""
+    count = int(column.isna().sum() if hasattr(column, "isna") else column.null_count())
+    return f", {count:,} missing" if count else ""
+
+
+def _extremes(values: Foreign, count: int) -> str:
+    kind = str(values.dtype).lower()
+    if not 0 < count <= _COUNTED or not kind.startswith(("int", "uint", "float", "datetime")):
+        return ""
+    return f", min {_number(values.min())}, max {_number(values.max())}"
+
+
+def _number(value: Foreign) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else one_line(str(value), 40)
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_NESTING = 100
+
+
+def bundle(data: Mapping[str, Any], metadata: object) -> dict[str, Any]:
+    """Return `data` and `metadata` of an output: bytes as base64, what is not JSON as text."""
+    clean = {str(mime): _content(str(mime), value) for mime, value in data.items()}
+    return {"data": clean, "metadata": json_ready(metadata or {})}
+
+
+def json_ready(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
+    """Return `value` as JSON can carry it; NaN and infinities become None, strangers their text."""
+    match value:
+        case None | bool() | int():
+            return value
+        case str():
+            return well_formed(value)
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping() if depth < _NESTING:
+            return {well_formed(str(k)): json_ready(v, depth + 1) for k, v in value.items()}
+        case list() | tuple() if depth < _NESTING:
+            return [json_ready(item, depth + 1) for item in value]
+        case _:
+            return well_formed(str(value)[:1000])
+
+
+def well_formed(text: str) -> str:
+    """Return text that UTF-8 can carry: lone surrogates are replaced."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def _content(mime: str, value: object) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, str):
+        return well_formed(value)
+    if mime == "application/json" or mime.endswith("+json"):
+        return json_ready(value)
+    return well_formed(str(value))

@@ -1,1 +1,0 @@
-"""The tools that only a notebook has: its cells, its kernel, its variables."""

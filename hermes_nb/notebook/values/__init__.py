@@ -1,1 +1,0 @@
-"""Values of the namespace as they are told to a model and shown to a user."""
