@@ -29,7 +29,7 @@ from hermes_nb.safety.grammar import Place, judge
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.programs import known_commands, readers, versioned
 from hermes_nb.safety.sandbox import Profile
-from hermes_nb.tools.command_run import CommandRun
+from hermes_nb.tools.terminal import CommandRun
 
 SECRET = "CANARY-4d1f-OF-THE-BENCH"
 SECRETS = (

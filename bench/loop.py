@@ -28,7 +28,7 @@ from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.chat.errors import Retrying
 from hermes_nb.models.text_calls import function_schema
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.wrap import limited
+from hermes_nb.tools.wrappers import limited
 
 HERE = Path(__file__).parent
 ROUNDS = 5

@@ -30,7 +30,7 @@ from hermes_nb.core.tools import Risk, ToolContext, Toolset
 from hermes_nb.memory.curation.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.guard import Guard
-from hermes_nb.tools.hinted import Hinting
+from hermes_nb.tools.wrappers import Hinting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +93,9 @@ def build_tools(place: Place, *, mark: bool = True) -> Toolset:
     `mark` puts untrusted results between marks; a small model would only be confused by them.
     """
     from hermes_nb.tools.files import files
-    from hermes_nb.tools.hinted import with_hints
     from hermes_nb.tools.installed import without_taken
-    from hermes_nb.tools.keep import checkpointed
-    from hermes_nb.tools.marking import marked
     from hermes_nb.tools.terminal import terminal
-    from hermes_nb.tools.wrap import asking, limited
+    from hermes_nb.tools.wrappers import asking, checkpointed, limited, marked, with_hints
 
     spill = place.home / "outputs"
     tools = place.own + files(place.root, also_readable=(spill,)) + terminal(place.root)
@@ -127,8 +124,7 @@ def known_tools(
     session's id, and `origin` what a write is recorded under.
     """
     from hermes_nb.memory.condense import Condenser
-    from hermes_nb.tools.skill_tools import skills
-    from hermes_nb.tools.stores import memory_tools, session_tools
+    from hermes_nb.tools.stores import memory_tools, session_tools, skills
 
     settings = knowledge.settings
     tools = Toolset()

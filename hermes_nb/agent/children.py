@@ -46,7 +46,7 @@ from hermes_nb.safety.scan import ScanResult, neutralised, scan
 from hermes_nb.safety.untrusted import without_marks, wrap
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.wrap import in_turn
+from hermes_nb.tools.wrappers import in_turn
 
 SUMMARY = 24_000
 """Characters of one child's report."""

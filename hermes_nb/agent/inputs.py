@@ -13,7 +13,7 @@ from typing import Any
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import head_tail
-from hermes_nb.tools.textfile import decode, kind_of, open_regular
+from hermes_nb.tools.workspace import decode, kind_of, open_regular
 
 MOST = 10_000
 """Inputs of one map."""

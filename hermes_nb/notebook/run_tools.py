@@ -41,8 +41,7 @@ from hermes_nb.notebook.variables import (
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.textfile import open_regular
-from hermes_nb.tools.workspace import Workspace
+from hermes_nb.tools.workspace import Workspace, open_regular
 
 CODE_TIMEOUT = 60.0
 """Seconds that `run_python` gives code by default."""

@@ -1,4 +1,4 @@
-"""The toolset `files`: read, write, patch, search and list files of the working directory.
+"""The toolset `files`: read, write, patch and list files of the working directory.
 
 Reads are streams with a budget, so a file of any size or kind is safe to ask for. Writes are
 atomic. Notebooks are read here but never written: an open one belongs to its front end.
@@ -12,19 +12,170 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
-from hermes_nb.core.errors import ToolError
+from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.patching import patched
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.visible import visible
-from hermes_nb.tools.listing import listing
-from hermes_nb.tools.reading import Lines, numbered
+from hermes_nb.tools.ignore import Entry, Rules, entries, rules_for, rules_in
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.search import search
-from hermes_nb.tools.textfile import SAMPLE, Encoding, decode, encoding_of, kind_of, open_regular
-from hermes_nb.tools.workspace import Workspace, size_text
+from hermes_nb.tools.workspace import (
+    SAMPLE,
+    Encoding,
+    Workspace,
+    decode,
+    encoding_of,
+    kind_of,
+    open_regular,
+    size_text,
+)
+
+ENTRIES_SHOWN = 500
+
+
+def listing(directory: Path, *, depth: int, hidden: bool, ignored: bool) -> str:
+    """Return the content of a directory as text, at most `ENTRIES_SHOWN` lines and a note.
+
+    `.git` is named but never opened, and links are shown with their target but not followed.
+    """
+    tree = _Tree(hidden=hidden, ignored=ignored)
+    tree.add(directory.as_posix(), rules_for(directory), depth, "")
+    lines = tree.lines or ["(empty)"]
+    if note := tree.note():
+        lines = [*lines, note]
+    return "\n".join(lines)
+
+
+class _Tree:
+    """Collects lines and counts what it leaves out."""
+
+    def __init__(self, *, hidden: bool, ignored: bool) -> None:
+        self.lines: list[str] = []
+        self._hidden = hidden
+        self._ignored = ignored
+        self._left_out = {"more": 0, "hidden": 0, "ignored": 0}
+
+    def add(self, directory: str, rules: Rules, depth: int, indent: str) -> None:
+        """Add a directory's entries, and what is in them down to `depth` levels."""
+        chosen = [entry for entry in entries(directory, rules) if self._wanted(entry)]
+        for entry in sorted(chosen, key=lambda entry: (not entry.is_directory, entry.name)):
+            if len(self.lines) >= ENTRIES_SHOWN:
+                self._left_out["more"] += 1
+                continue
+            self.lines.append(indent + _line(entry))
+            if entry.is_directory and depth > 1 and entry.name != ".git":
+                self.add(entry.path, rules_in(entry.path, rules), depth - 1, indent + "  ")
+
+    def note(self) -> str:
+        """Return a line on what is not shown, or nothing."""
+        parts = [f"{count:,} {what}" for what, count in self._left_out.items() if count]
+        return f"[not shown: {', '.join(parts)}]" if parts else ""
+
+    def _wanted(self, entry: Entry) -> bool:
+        if entry.hidden and not self._hidden:
+            self._left_out["hidden"] += 1
+            return False
+        if entry.ignored and not self._ignored:
+            self._left_out["ignored"] += 1
+            return False
+        return True
+
+
+def _line(entry: Entry) -> str:
+    name = visible(entry.name)
+    if entry.is_link:
+        try:
+            return f"{name} -> {visible(os.readlink(entry.path))}"  # noqa: PTH115 - a string
+        except OSError:
+            return f"{name} -> ?"
+    if entry.is_directory:
+        return f"{name}/"
+    try:
+        return f"{name}  {size_text(os.lstat(entry.path).st_size)}"
+    except OSError:
+        return name
+
+
+READ_LIMIT = 40_000
+"""Characters of one page; below the cap on tool output, so that what is shown is contiguous."""
+LINE_LIMIT = 2_000
+COUNT_LIMIT = 64_000_000
+"""Bytes up to which the lines behind a page are counted to say how many there are."""
+_CHUNK = 65_536
+
+
+class Lines:
+    """The lines of a stream, each cut to `LINE_LIMIT`, in bounded memory.
+
+    Raises `TurnInterrupted` between pieces once `stop` is set: a file may be larger than anybody's
+    patience.
+    """
+
+    def __init__(self, text: TextIO, stop: threading.Event) -> None:
+        self._text = text
+        self._stop = stop
+
+    def next(self) -> str | None:
+        """Return the next line without its end, or None at the end of the stream."""
+        line = self._read(LINE_LIMIT + 2)
+        if not line:
+            return None
+        dropped = 0
+        rest = line
+        while rest and not rest.endswith("\n"):
+            rest = self._read(_CHUNK)
+            dropped += len(rest.rstrip("\r\n"))
+        line = line.rstrip("\r\n")
+        if len(line) <= LINE_LIMIT and not dropped:
+            return line
+        dropped += len(line) - LINE_LIMIT
+        return f"{line[:LINE_LIMIT]}[... {dropped:,} more characters]"
+
+    def skip(self, count: int) -> int:
+        """Pass over `count` lines and return how many there were."""
+        return next((n for n in range(count) if self.next() is None), count)
+
+    def _read(self, size: int) -> str:
+        if self._stop.is_set():
+            message = "reading was stopped"
+            raise TurnInterrupted(message)
+        return self._text.readline(size)
+
+
+def numbered(lines: Lines, offset: int, limit: int, size: int) -> str:
+    """Return up to `limit` lines from line `offset` (from 1) of a file of `size` bytes."""
+    skipped = lines.skip(offset - 1)
+    shown: list[str] = []
+    left = READ_LIMIT
+    while len(shown) < limit and left > 0:
+        line = lines.next()
+        if line is None:
+            past = "" if shown else _nothing(offset, skipped, size)
+            return "\n".join(shown) or past
+        shown.append(f"{offset + len(shown)}\t{line}")
+        left -= len(shown[-1]) + 1
+    return "\n".join([*shown, *_rest(lines, offset, offset + len(shown) - 1, size)])
+
+
+def _nothing(offset: int, lines: int, size: int) -> str:
+    if size == 0:
+        return "[the file is empty]"
+    return f"[line {offset:,} is past the end: the file has {lines:,} lines]"
+
+
+def _rest(lines: Lines, first: int, last: int, size: int) -> list[str]:
+    """Return a note if anything follows the last line shown."""
+    if lines.next() is None:
+        return []
+    going_on = f"go on with offset={last + 1}"
+    if size > COUNT_LIMIT:
+        return [f"[cut after line {last:,}; the file has {size_text(size)}; {going_on}]"]
+    total = last + 1 + lines.skip(COUNT_LIMIT)
+    return [f"[lines {first:,} to {last:,} of {total:,}; {going_on}]"]
+
 
 PATCH_LIMIT = 16_000_000
 """Bytes of the largest file that is patched, which happens in memory."""

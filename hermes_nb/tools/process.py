@@ -3,13 +3,15 @@
 The child leads a session of its own, so that whatever it forks can be killed with it. What a child
 leaves running when it ends is killed too. A program that makes itself a session of its own
 (`setsid`) stays when a command ends by itself, as it would in a terminal; a stop reaches it by the
-mark in its environment (`kill_marked`).
+mark in its environment (`kill_marked`). `Capture` keeps the ends of its output, `plain` is what a
+terminal would show of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import threading
@@ -278,3 +280,75 @@ def _signal(group: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+WHOLE = 1_000_000
+"""Bytes up to which an output is kept whole."""
+HEAD, TAIL = 30_000, 18_000
+"""Bytes kept of a longer one; below the cap on tool output, with room for what is said about it."""
+
+
+class Capture:
+    """Takes bytes as they come; `text` is all of them, or their head and tail around a marker."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next piece."""
+        self.size += len(chunk)
+        room = WHOLE - len(self._head)
+        self._head += chunk[:room]
+        if rest := chunk[max(room, 0) :]:
+            self._tail += rest[-2 * TAIL :]
+            if len(self._tail) > 2 * TAIL:  # trimmed now and then, not for every piece
+                del self._tail[:-TAIL]
+
+    def text(self) -> str:
+        """Return what was kept; bytes that are no UTF-8 come out as replacement characters."""
+        if not self._tail:
+            return self._head.decode("utf-8", "replace")
+        tail = (self._head + self._tail)[-TAIL:]
+        dropped = self.size - HEAD - len(tail)
+        marker = f"\n[... {dropped:,} bytes dropped; send the output to a file to keep it ...]\n"
+        head = self._head[:HEAD].decode("utf-8", "replace")
+        return head + marker + tail.decode("utf-8", "replace")
+
+    def last_line(self) -> str:
+        """Return the last line that has something in it, as far as the newest bytes show it."""
+        newest = bytes((self._tail or self._head)[-500:]).decode("utf-8", "replace")
+        lines = newest.replace("\r", "\n").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+
+_SEQUENCE = re.compile(
+    r"""
+      (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]         # CSI: colours, cursor
+    | \x1b\] [^\x07\x1b]* (?: \x07 | \x1b\\ )         # OSC: titles, links
+    | \x1b[PX^_] [^\x1b]* \x1b\\                      # DCS, SOS, PM, APC
+    | \x1b [ -/]* [0-~]                               # everything else with two characters
+    | \x1b
+    """,
+    re.VERBOSE,
+)
+_CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_OVERSTRUCK = re.compile(r"[^\n\b]\x08")
+
+
+def plain(text: str) -> str:
+    """Return `text` as a terminal would leave it, lines and tabs kept."""
+    if "\x1b" in text or "\x9b" in text:
+        text = _SEQUENCE.sub("", text)
+    text = _OVERSTRUCK.sub("", text).replace("\b", "")
+    text = text.replace("\r\n", "\n")
+    if "\r" in text:
+        text = "\n".join(_last_state(line) for line in text.split("\n"))
+    return _CONTROL.sub("", text)
+
+
+def _last_state(line: str) -> str:
+    """Return what a line that returned to its beginning shows in the end."""
+    states = [state for state in line.split("\r") if state.strip()]
+    return states[-1] if states else ""

@@ -1,27 +1,353 @@
-"""`@tool`: a typed function with a docstring becomes a tool the model may call.
+"""From Python annotations to JSON Schema, and from JSON values back to what the function expects.
+
+Schemas are sent with every request, so they say no more than they must: no titles, no `$defs`, and
+`X | None = None` shows as `X`, because leaving the argument out says the same.
+
+Checks a call's arguments against a tool's schema, and says in one line what was expected.
+
+Two validators, both built once a tool: fastjsonschema says quickly that arguments are right, and
+jsonschema, whose import takes up to 2 s, finds everything that is wrong with those that are not.
+`True` is not an integer, and 5.0 is one.
+
+`@tool`: a typed function with a docstring becomes a tool the model may call.
 
 The signature gives the schema, the docstring's first paragraph the description, its `Args:`
 section the arguments' descriptions. A first parameter annotated `ToolContext` is handed in and is
 not part of the schema. An async function gives an async `run`, a plain one a plain `run`.
+
+The tools that a context engine offers, made safe to call.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import difflib
 import inspect
+import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
+from hermes_nb.core.protocols import ContextEngine
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, Run, Tool, ToolContext
-from hermes_nb.tools.annotations import Shape, shape_of, without_none
-from hermes_nb.tools.arguments import Checker
+from hermes_nb.core.tools import Risk, Run, Tool, ToolContext, Toolset
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
+
+Schema = dict[str, Any]
+Annotation = Any
+"""Whatever may stand behind a colon in a signature; typing has no name for it before 3.15."""
+Convert = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """What an annotation means: its schema, and how a valid JSON value becomes a Python one."""
+
+    schema: Schema
+    convert: Convert = lambda value: value
+
+
+_SCALARS: dict[Any, Shape] = {
+    str: Shape({"type": "string"}),
+    int: Shape({"type": "integer"}, int),  # 5.0 is a valid JSON integer
+    float: Shape({"type": "number"}),
+    bool: Shape({"type": "boolean"}),
+    type(None): Shape({"type": "null"}),
+}
+
+
+def shape_of(annotation: Annotation) -> Shape:
+    """Return the shape of `annotation`; raise TypeError on what JSON cannot say.
+
+    `Annotated[T, "text"]` adds a description, `Annotated[T, {"minimum": 1}]` schema keywords.
+    """
+    if annotation is Any:
+        return Shape({})
+    if make := _GENERICS.get(_origin(annotation) or annotation):
+        return make(get_args(annotation))
+    if annotation in _SCALARS:  # only now: an Annotated with a dict in it has no hash
+        return _SCALARS[annotation]
+    if typing.is_typeddict(annotation):
+        return _object(annotation, _required_keys(annotation), dict)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        required = {f.name for f in dataclasses.fields(annotation) if _is_required(f)}
+        return _object(annotation, required, annotation)
+    message = f"{annotation!r} has no JSON Schema; use str, int, float, bool, list, dict, Literal"
+    raise TypeError(message)
+
+
+def without_none(annotation: Annotation) -> Annotation:
+    """Return `X` for `X | None`, and anything else as it is."""
+    if _origin(annotation) not in (Union, types.UnionType):
+        return annotation
+    rest = tuple(part for part in get_args(annotation) if part is not type(None))
+    return Union[rest] if rest else annotation  # noqa: UP007 - built from a tuple
+
+
+def _origin(annotation: Annotation) -> Any:  # noqa: ANN401 - typeshed would say ParamSpec
+    return get_origin(annotation)
+
+
+def _annotated(arguments: tuple[Any, ...]) -> Shape:
+    shape = shape_of(arguments[0])
+    schema = dict(shape.schema)
+    for extra in arguments[1:]:
+        if isinstance(extra, str):
+            schema["description"] = extra
+        elif isinstance(extra, Mapping):
+            schema.update(extra)
+    return Shape(schema, shape.convert)
+
+
+def _literal(values: tuple[Any, ...]) -> Shape:
+    schema: Schema = {"enum": list(values)}
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and (kind := kinds.pop()) in _SCALARS:
+        schema = {**_SCALARS[kind].schema, **schema}
+    return Shape(schema)
+
+
+def _union(options: tuple[Any, ...]) -> Shape:
+    schemas = [shape_of(option).schema for option in options]
+    if all(schema.keys() == {"type"} for schema in schemas):  # the short form
+        return Shape({"type": [schema["type"] for schema in schemas]})
+    return Shape({"anyOf": schemas})
+
+
+def _array(arguments: tuple[Any, ...]) -> Shape:
+    if not arguments:
+        return Shape({"type": "array"})
+    item = shape_of(arguments[0])
+    schema = {"type": "array", "items": item.schema}
+    return Shape(schema, lambda values: [item.convert(value) for value in values])
+
+
+def _mapping(arguments: tuple[Any, ...]) -> Shape:
+    schema: Schema = {"type": "object"}
+    if len(arguments) < 2 or arguments[1] is Any:  # noqa: PLR2004 - dict[key, value]
+        return Shape(schema)
+    if arguments[0] is not str:
+        message = f"JSON object keys are strings, not {arguments[0]!r}"
+        raise TypeError(message)
+    value = shape_of(arguments[1])
+    schema["additionalProperties"] = value.schema
+    return Shape(schema, lambda items: {key: value.convert(each) for key, each in items.items()})
+
+
+def _object(kind: Annotation, required: typing.Iterable[str], build: Callable[..., Any]) -> Shape:
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {name: shape_of(_unwrapped(hint)) for name, hint in hints.items()}
+    schema: Schema = {
+        "type": "object",
+        "properties": {name: field.schema for name, field in fields.items()},
+        "required": [name for name in fields if name in set(required)],
+        "additionalProperties": False,
+    }
+
+    def convert(value: Mapping[str, Any]) -> object:
+        return build(**{name: fields[name].convert(each) for name, each in value.items()})
+
+    return Shape(schema, convert)
+
+
+def _unwrapped(hint: Annotation) -> Annotation:
+    """Return `X` for the `Required[X]` and `NotRequired[X]` of a TypedDict."""
+    if _origin(hint) in (typing.Required, typing.NotRequired):
+        return get_args(hint)[0]
+    return hint
+
+
+def _required_keys(kind: Annotation) -> set[str]:
+    """Return a TypedDict's required keys; it misses `NotRequired` where annotations are strings."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {key for key in kind.__required_keys__ if _origin(hints[key]) is not typing.NotRequired}
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+_GENERICS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
+    Annotated: _annotated,
+    Literal: _literal,
+    Union: _union,
+    types.UnionType: _union,
+    list: _array,
+    dict: _mapping,
+    Mapping: _mapping,
+}
+
+
+_PROBLEMS_SHOWN = 3
+_NAMES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+
+
+class Checker:
+    """Says what is wrong with arguments, or nothing; safe to call from several threads."""
+
+    def __init__(
+        self, name: str, schema: Mapping[str, Any], nullable: frozenset[str] = frozenset()
+    ) -> None:
+        self._schema = dict(schema)
+        self._signature = signature_text(name, schema)
+        self._nullable = nullable
+        self._validator: Validator | None = None
+        self._accepts: Callable[[Mapping[str, Any]], bool] | None = None
+
+    def __call__(self, arguments: Mapping[str, Any]) -> str:
+        """Return one line on the problems and the tool's signature, or ""."""
+        given = {
+            key: value
+            for key, value in arguments.items()
+            if value is not None or key not in self._nullable
+        }
+        if self._accepts is None:
+            self._accepts = _acceptor(self._schema)
+        if self._accepts(given):
+            return ""
+        errors = sorted(self._build().iter_errors(given), key=_position)
+        if not errors:
+            return ""
+        problems = [problem for error in errors for problem in _problems(error)]
+        told = "; ".join(problems[:_PROBLEMS_SHOWN])
+        if more := len(problems) - _PROBLEMS_SHOWN:
+            told += f"; {more} more" if more > 0 else ""
+        return f"{told}. Expected {self._signature}"
+
+    def _build(self) -> Validator:
+        if self._validator is None:
+            from jsonschema import Draft202012Validator
+
+            self._validator = Draft202012Validator(self._schema)
+        return self._validator
+
+
+def _acceptor(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+    """Return a quick test that never accepts what is wrong; an odd schema accepts none."""
+    import fastjsonschema
+
+    try:
+        validate = fastjsonschema.compile(schema, use_default=False)
+    except fastjsonschema.JsonSchemaDefinitionException:
+        return lambda _: False
+
+    def accepts(arguments: Mapping[str, Any]) -> bool:
+        try:
+            validate(dict(arguments))
+        except fastjsonschema.JsonSchemaValueException:
+            return False
+        return True
+
+    return accepts
+
+
+def signature_text(name: str, schema: Mapping[str, Any]) -> str:
+    """Return a schema as a call: `read_file(path: string, offset: integer = 1, tags?: list)`."""
+    required = schema.get("required", ())
+    parts = []
+    for key, each in schema.get("properties", {}).items():
+        mark = "" if key in required or "default" in each else "?"
+        default = f" = {json.dumps(each['default'], default=str)}" if "default" in each else ""
+        parts.append(f"{key}{mark}: {_type_text(each)}{default}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _type_text(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(json.dumps(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return " | ".join(_type_text(option) for option in schema["anyOf"])
+    kind = schema.get("type", "any")
+    if kind == "array" and "items" in schema:
+        return f"list of {_type_text(schema['items'])}"
+    if kind == "object" and "properties" in schema:
+        inner = signature_text("", schema)
+        return "{" + inner[1:-1] + "}"
+    return kind if isinstance(kind, str) else " | ".join(kind)
+
+
+def _position(error: ValidationError) -> tuple[int, str]:
+    """Order errors: what is wrong with the whole before what is wrong inside, then by place."""
+    return len(error.absolute_path), _place(error)
+
+
+def _place(error: ValidationError) -> str:
+    place = ""
+    for step in error.absolute_path:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
+    return place
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    place = _place(error)
+    prefix = f"{place}." if place else ""
+    schema = error.schema if isinstance(error.schema, Mapping) else {}
+    if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+        known = list(schema.get("properties", ()))
+        for key in error.instance:
+            if key not in known:
+                yield _unknown(f"{prefix}{key}", str(key), known)
+    elif error.validator == "required":
+        missing = str(error.message).split("' is a required")[0].strip("'\"")
+        yield f"missing `{prefix}{missing}`"
+    else:
+        value = one_line(repr(error.instance), 60)
+        kind = type(error.instance).__name__
+        yield f"`{place}` must be {_expected(error, schema)}, got {value} ({kind})"
+
+
+def _unknown(place: str, key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f" (did you mean `{close[0]}`?)" if close else ""
+    return f"unknown argument `{one_line(place, 60)}`{hint}"
+
+
+def _expected(error: ValidationError, schema: Mapping[str, Any]) -> str:
+    limit: Any = error.validator_value
+    match error.validator:
+        case "type":
+            kinds = [limit] if isinstance(limit, str) else limit
+            return " or ".join(_NAMES.get(kind, kind) for kind in kinds)
+        case "enum":
+            return "one of " + ", ".join(json.dumps(value) for value in limit)
+        case "minimum":
+            return f"at least {limit}"
+        case "maximum":
+            return f"at most {limit}"
+        case _:
+            return _type_text(schema)
+
 
 _ARGUMENT = re.compile(r"(\w+)(?: *\([^)]*\))?: *(.*)")
 _SECTION = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*$")
@@ -192,3 +518,17 @@ def _argument_notes(lines: Iterable[str]) -> dict[str, str]:
         elif current:
             notes[current] = f"{notes[current]} {text}".strip()
     return notes
+
+
+def context_tools(engine: ContextEngine) -> Toolset:
+    """Return an engine's tools as the toolset `context`, their arguments checked by schema.
+
+    An engine sits below the layer that validates, and a third party's may not validate at all.
+    """
+
+    def checked(tool: Tool) -> Tool:
+        return replace(
+            tool, toolset="context", check=Checker(tool.name, tool.parameters, frozenset())
+        )
+
+    return engine.tools().map(checked)

@@ -1,11 +1,14 @@
-"""The toolsets `memory` and `sessions`: what the agent keeps on purpose, and what was once said."""
+"""The toolsets `memory`, `sessions` and `skills`: what is kept on purpose, and what was once said.
+
+Thin on purpose: what may be loaded or written is for the stores to decide.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, Unpack
 
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Origin as TextOrigin
@@ -20,6 +23,12 @@ from hermes_nb.memory.curation.outcome import Outcome
 from hermes_nb.memory.quoting import browsed, scrolled, told
 from hermes_nb.memory.recall import Passage, Recall, Sort
 from hermes_nb.safety.visible import visible
+from hermes_nb.skills.catalogue import GENERAL, Skill
+from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
+from hermes_nb.skills.editing import Details
+from hermes_nb.skills.editing import Outcome as SkillOutcome
+from hermes_nb.skills.ledger import Origin as SkillOrigin
+from hermes_nb.skills.library import Library, View
 from hermes_nb.tools.schema import tool
 
 Where = Callable[[ToolContext], Origin]
@@ -237,3 +246,188 @@ def _memory_gist(arguments: Mapping[str, Any]) -> str:
 
 def _search_gist(arguments: Mapping[str, Any]) -> str:
     return visible(str(arguments.get("query") or arguments.get("session_id") or "recent sessions"))
+
+
+Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
+LISTED = 100
+"""Skills of one answer; what is over is counted."""
+DESCRIPTION = 160
+
+
+class Managing(Protocol):
+    """What makes changes: the library itself, or what stands in for it."""
+
+    def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
+        """Change a skill."""
+        ...
+
+
+def skills(
+    library: Library,
+    *,
+    session: Callable[[], str] = lambda: "",
+    changes: Managing | None = None,
+) -> Toolset:
+    """Return the tools for a library; `session()` is what changes are attributed to.
+
+    `changes` makes them, by default the library.
+    """
+    manage = _skill_manage(library, changes or library, session)
+    return Toolset([_skills_list(library), _skill_view(library), manage])
+
+
+def _skills_list(library: Library) -> Tool:
+    def gist(arguments: Mapping[str, Any]) -> str:
+        return visible(str(arguments.get("query") or arguments.get("category") or "all"))
+
+    @tool(toolset="skills", describe=gist)
+    def skills_list(category: str = "", query: str = "") -> str:
+        """Find skills, procedures written down for reuse, by category or words."""
+        found = library.list(category, query)
+        if not found:
+            return _nothing(library, category, query)
+        shown = found[:LISTED]
+        lines = _by_category(shown) if not query else [_line(skill) for skill in shown]
+        if more := len(found) - len(shown):
+            lines.append(f"[{more:,} more; narrow it by query or category]")
+        return "\n".join(lines)
+
+    return skills_list
+
+
+def _skill_view(library: Library) -> Tool:
+    def gist(arguments: Mapping[str, Any]) -> str:
+        parts = (str(arguments.get(key) or "") for key in ("name", "file_path"))
+        return visible(" ".join(part for part in parts if part))
+
+    @tool(toolset="skills", describe=gist)
+    def skill_view(name: str, file_path: str = "") -> str:  # noqa: D417
+        """Load a skill's instructions, or one of its files; follow them if they fit the task.
+
+        Args:
+            file_path: e.g. references/api.md; SKILL.md is shown with its frontmatter, to patch that
+        """
+        view = library.view(name, file_path or None)
+        if file_path:
+            return f"{_heading(view)}\n\n{view.text or view.about}"
+        library.used(view.skill.name)
+        return f"{_heading(view)}\n[{_about(view.skill)}]\n\n{_body(view.text)}"
+
+    return skill_view
+
+
+def _skill_manage(library: Library, changes: Managing, session: Callable[[], str]) -> Tool:
+    def gist(arguments: Mapping[str, Any]) -> str:
+        parts = (str(arguments.get(key) or "") for key in ("action", "name", "file_path"))
+        return visible(" ".join(part for part in parts if part))
+
+    def risk(arguments: Mapping[str, Any]) -> Risk:
+        # What every later session may follow is no mere edit; a patch of it is small and undoable.
+        weighty = arguments.get("action") in ("create", "edit", "delete")
+        return Risk.EXECUTE if weighty else Risk.REMEMBER
+
+    @tool(toolset="skills", risk=Risk.WRITE, risk_of=risk, exclusive=True, describe=gist)
+    def skill_manage(  # noqa: D417, PLR0913 - a schema says nothing that is plain
+        context: ToolContext,
+        *,
+        action: Act,
+        name: str = "",
+        content: str | None = None,
+        category: str = "",
+        file_path: str = "",
+        file_content: str | None = None,
+        old_string: str | None = None,
+        new_string: str | None = None,
+        replace_all: bool = False,
+    ) -> str:
+        """Write down a procedure that worked, or improve a skill: prefer patch to create.
+
+        Args:
+            content: whole SKILL.md for create and edit: frontmatter with name (a-z, 0-9, -) and
+                description (when to use it), then Markdown
+            file_path: below references/, templates/, scripts/, assets/; patch defaults to SKILL.md
+            old_string: exact text to patch, unique unless replace_all
+        """
+        outcome = changes.manage(
+            action,
+            name,
+            content=content,
+            category=category,
+            file_path=file_path,
+            file_content=file_content,
+            old_string=old_string,
+            new_string=new_string,
+            replace_all=replace_all,
+            origin=SkillOrigin(session=session(), turn=context.turn),
+        )
+        if not outcome.applied:
+            raise ToolError(outcome.message)
+        return f"{outcome.message}\n{outcome.diff}".rstrip()
+
+    return replace(skill_manage, preview=_skill_preview(library), wording=skill_wording)
+
+
+def skill_wording(arguments: Mapping[str, object]) -> str:
+    """Return every text that a change would keep."""
+    given = (arguments.get(key) for key in ("content", "new_string", "file_content"))
+    return "\n\n".join(text for text in given if isinstance(text, str) and text)
+
+
+def _skill_preview(library: Library) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
+    """Return what shows a change before it is approved: the new skill, or the diff."""
+
+    async def preview(arguments: Mapping[str, Any]) -> str:
+        given = {key: value for key, value in arguments.items() if value is not None}
+        action, name = str(given.pop("action")), str(given.pop("name", ""))
+        details = Details(**given)  # type: ignore[typeddict-item]
+        return await asyncio.to_thread(library.preview, action, name, **details)
+
+    return preview
+
+
+def _about(skill: Skill) -> str:
+    return visible(one_line(skill.description, DESCRIPTION_LIMIT))
+
+
+def _body(text: str) -> str:
+    """Return a document without its frontmatter, of which the model has all it needs."""
+    try:
+        return split(text).body.strip("\n")
+    except SkillError:  # what stood there may have been masked
+        return text
+
+
+def _heading(view: View) -> str:
+    """Return what stands above a skill's text: where it is, what else it has, what to mind."""
+    skill = view.skill
+    lines = [f"[skill {skill.name}, {view.file}; folder {visible(str(view.directory))}]"]
+    others = [file for file in view.files if file != view.file]
+    if others and view.file == "SKILL.md":
+        lines.append(f"[files: {', '.join(map(visible, others))}]")
+    lines += [f"[mind: {visible(mark)}]" for mark in view.marks]
+    return "\n".join(lines)
+
+
+def _by_category(found: list[Skill]) -> list[str]:
+    lines: list[str] = []
+    last = None
+    for skill in found:
+        if skill.category != last:
+            lines.append(f"{visible(skill.category) or GENERAL}:")
+            last = skill.category
+        lines.append(_line(skill))
+    return lines
+
+
+def _line(skill: Skill) -> str:
+    return f"- {skill.name}: {visible(one_line(skill.description, DESCRIPTION))}"
+
+
+def _nothing(library: Library, category: str, query: str) -> str:
+    """Return what to say when nothing fits: what there is instead."""
+    there = library.categories()
+    if not there:
+        return "there are no skills yet; skill_manage creates one"
+    what = f"{query!r}" if query else f"the category {category!r}"
+    names = ", ".join(f"{name} ({count})" for name, count in sorted(there.items()))
+    return f"no skill fits {what}; categories: {names}"

@@ -1,26 +1,390 @@
-"""The toolset `terminal`: shell commands in the working directory.
+"""The toolset `terminal`: shell commands in the working directory, each as the guard has said.
 
 A command gets an allowlisted environment and no input, and runs until it ends, times out or is
-stopped; nothing that it started in its group outlives it. In which way it runs, the guard has said.
+stopped; nothing that it started in its group outlives it. It runs by its plan, within a profile of
+the sandbox, or outside of it. One that runs unasked can only read. When it fails because it wanted
+more, nothing has happened, and the same command is offered again with a question. After one that
+could write, what a program or an agent would run or obey later is as it was before, until the user
+has seen the change and agreed.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
+import re
+import shutil
+import signal
 import stat
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Any
 
+from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.messages import Origin
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.safety.environment import child_environment
+from hermes_nb.safety.grammar import Need, Place, Plan, Stage, judge
 from hermes_nb.safety.guard import Way
-from hermes_nb.safety.sandbox import NoSandboxError, Profile
+from hermes_nb.safety.protected import secret_name
+from hermes_nb.safety.sandbox import (
+    HOME_SHOWN,
+    Launch,
+    NoSandboxError,
+    Profile,
+    Taken,
+    give_back,
+    hidden,
+    level,
+    prepare,
+    take_back,
+    watch_later,
+)
 from hermes_nb.safety.visible import visible
-from hermes_nb.tools.command_run import CommandRun
+from hermes_nb.tools.process import MARK, Capture, Ended, Program, kill_marked, plain, run_pipeline
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.workspace import Workspace
+from hermes_nb.tools.workspace import Workspace, size_text
+
+FLOOD = 4_000_000_000
+"""Bytes of output after which a command is ended: nobody reads them, they only cost time."""
+MORE_PROCESSES = 4_096
+"""Processes and threads that a command may add to those of the machine, for what it forks."""
+_PROGRESS_EVERY = 0.4
+_NAMED = 3
+"""Protected files that a result names."""
+_NETWORK = re.compile(
+    r"[Nn]ame resolution|Could not resolve|Name or service not known|Network is unreachable"
+    r"|Connection refused|ECONNREFUSED|ENETUNREACH|EAI_AGAIN|getaddrinfo|Failed to connect"
+    r"|Couldn't connect|Could not connect|connection to server|Max retries exceeded"
+)
+_WRITING = re.compile(
+    r"Read-only file system|EROFS|Permission denied|PermissionError|EACCES|Operation not permitted"
+    r"|EPERM|[Cc]annot create|unable to create|not writable|readonly database|No space left"
+)
+_NO_PROGRAM = 127
+"""How a shell exits that does not find a program."""
+_MISSING = re.compile(
+    r"No such file|not found|cannot access|cannot open|does not exist|[Cc]ould not find"
+)
+_ABSOLUTE = re.compile(r"(/[^\s'\":]{1,200}?)(?=[.,;:)]?(?:[\s'\":]|$))")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_SEES_ITSELF = frozenset({"ps", "pgrep", "free", "df", "ss", "nvidia-smi", "uptime", "w", "who"})
+"""Programs of plans that show the machine; in a sandbox they would see only themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRun:
+    """A command, the workspace, and where and for how many seconds it may run."""
+
+    command: str
+    root: Path
+    cwd: Path
+    timeout: int
+
+    async def run(self, way: Way, context: ToolContext) -> ToolOutput:
+        """Run it as the guard said, and return what the model reads.
+
+        Raises NoSandboxError where it would have to be confined and cannot be, OSError and
+        ValueError where it cannot be started.
+        """
+        if way.plan:
+            confined = Profile.OUTSIDE not in way.profile
+            try:
+                text, ended = await self._planned(way.plan, context, confined=confined)
+            except NoSandboxError:
+                text, ended = await self._planned(self._bare_plan(), context, confined=False)
+            elsewhere = any(stage.elsewhere for line in way.plan for stage in line.stages)
+            origin: Origin = "outside" if elsewhere else "workspace"
+            return ToolOutput(self._told(text, ended, []), origin=origin)
+        text, ended, taken = await self._in_shell(way, context)
+        if way.profile is Profile.READ and (more := self._wanted(text, ended)):
+            answer = await self._offered(replace(way, profile=more), context)
+            if answer is not None:
+                way = answer
+                text, ended, taken = await self._in_shell(way, context)
+        facts = self._where(way.profile)
+        if taken:
+            facts.append(await self._settled(taken, context))
+        elsewhere = Profile.NETWORK in way.profile or (
+            Profile.OUTSIDE in way.profile and bool(way.needs & {Need.NETWORK, Need.CREDENTIALS})
+        )
+        origin = "outside" if elsewhere else "workspace"
+        return ToolOutput(self._told(text, ended, facts), origin=origin)
+
+    def _bare_plan(self) -> Plan:
+        """Return the plan as it is where no sandbox hides anything; raise NoSandboxError."""
+        place = Place(workspace=self.root, directory=self.cwd, home=Path.home())
+        verdict = judge(self.command, place)
+        if verdict.decision != "allow":
+            raise NoSandboxError(verdict.reason)
+        return verdict.plan
+
+    async def _planned(
+        self, plan: Plan, context: ToolContext, *, confined: bool
+    ) -> tuple[str, Ended]:
+        """Run the programs of a plan, without a shell."""
+        capture, started, code = Capture(), time.monotonic(), 0
+        ended = Ended(code=0, seconds=0.0)
+        for line in plan:
+            if (line.after == "&&" and code) or (line.after == "||" and not code):
+                continue
+            launches: list[Launch] = []
+            try:
+                programs: list[Program] = []
+                for stage in line.stages:
+                    launch = await in_thread(
+                        partial(self._stage, stage, line.directory, confined=confined)
+                    )
+                    launches.append(launch)
+                    programs.append(
+                        Program(
+                            command=launch.command,
+                            env=launch.environment,
+                            stdin=stage.stdin,
+                            out=stage.out,
+                            err=stage.err,
+                            descriptors=launch.descriptors,
+                            kill=launch.kill,
+                        )
+                    )
+                left = self.timeout - (time.monotonic() - started)
+                ended = await run_pipeline(
+                    programs,
+                    cwd=line.directory,
+                    timeout=left,
+                    sink=_sink(capture, context),
+                    stop=context.stop,
+                )
+            finally:
+                for launch in launches:
+                    launch.close()
+            code = ended.code
+            if ended.timed_out or ended.cut_off:
+                break
+        return plain(capture.text()), replace(ended, seconds=time.monotonic() - started)
+
+    def _stage(self, stage: Stage, directory: Path, *, confined: bool) -> Launch:
+        """Return how one program of a plan is started: confined where that is possible."""
+        name = os.path.basename(stage.words[0])  # noqa: PTH119 - a program's name is no path of ours
+        if not confined or level().name == "none" or name in _SEES_ITSELF:
+            environment = {**child_environment(), "PWD": str(directory), **stage.environment}
+            return Launch(list(stage.words), environment)
+        return prepare(
+            stage.words,
+            Profile.READ,
+            workspace=self.root,
+            directory=directory,
+            home=Path.home(),
+            visible=stage.paths,
+            extra=stage.environment,
+        )
+
+    async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
+        """Run it by a shell; what runs later is put back as it was, and returned."""
+        capture, watched = Capture(), None
+        launch = await in_thread(lambda: self._launch(way.profile))
+        taken: list[Taken] = []
+        try:
+            if way.watched and way.profile is not Profile.READ:
+                watched = await in_thread(
+                    partial(watch_later, self.root, way.profile, launch=launch)
+                )
+            mark = token_hex()
+            outside = Profile.OUTSIDE in way.profile
+            program = Program(
+                command=launch.command,
+                env={**launch.environment, MARK: mark} if outside else launch.environment,
+                descriptors=launch.descriptors,
+                kill=partial(kill_marked, mark) if outside else launch.kill,
+            )
+            ended = await run_pipeline(
+                [program],
+                cwd=self.cwd,
+                timeout=self.timeout,
+                sink=_sink(capture, context),
+                stop=context.stop,
+            )
+        finally:
+            launch.close()
+            if watched is not None:
+                taken = take_back(watched)
+        return plain(capture.text()), ended, taken
+
+    def _launch(self, profile: Profile) -> Launch:
+        if Profile.OUTSIDE in profile:
+            environment = {**child_environment(), "PWD": str(self.cwd)}
+            return Launch(_bounded(_shell(), self.command), environment)
+        return prepare(
+            [_shell(), "-c", self.command],
+            profile,
+            workspace=self.root,
+            directory=self.cwd,
+            home=Path.home(),
+        )
+
+    def _wanted(self, text: str, ended: Ended) -> Profile | None:
+        """Return the profile that a command seems to have failed without, None for none."""
+        if not ended.code or ended.timed_out or ended.cut_off:
+            return None
+        masked = hidden(self.root, Path.home())
+        if any(f"'{name}'" in text or f" {name}:" in text for name in masked):
+            return Profile.OUTSIDE
+        if _NETWORK.search(text):
+            carried = level().name == "bubblewrap"
+            return Profile.WORKSPACE | Profile.NETWORK if carried else Profile.OUTSIDE
+        for line in filter(_MISSING.search, text.splitlines()):
+            for path in map(_at_home, _ABSOLUTE.findall(line)):
+                if path and not path.is_relative_to(self.root):
+                    first = path.relative_to(Path.home()).parts[0]
+                    shown = not first.startswith(".") or first in HOME_SHOWN
+                    secret = not shown or secret_name(path.parts)
+                    return Profile.OUTSIDE if secret else Profile.HOME
+        named = (
+            re.search(r"line \d+: (\S+): No such file", text) if ended.code == _NO_PROGRAM else None
+        )
+        if named and (self.cwd / named[1]).exists():
+            return Profile.OUTSIDE
+        module = _NO_MODULE.search(text)
+        if module and PathFinder.find_spec(module[1]):  # the kernel has it, from a folder at home
+            return Profile.HOME
+        return Profile.WORKSPACE if _WRITING.search(text) else None
+
+    async def _offered(self, way: Way, context: ToolContext) -> Way | None:
+        """Ask whether it may run again with more; return the way, None for a no."""
+        if context.ask is None:
+            return None
+        confined = Profile.OUTSIDE not in way.profile
+        question = Question(
+            why=f"it failed where it could only read. It would run again {way.profile.words}",
+            shown=visible(self.command, lines=True),
+            shape="again",
+            lasting=(
+                "this very command, while the files that it names stay as they are, until this "
+                "kernel ends"
+            ),
+            outside=confined,
+        )
+        answer = await context.ask(question)
+        if answer == "deny":
+            return None
+        if answer == "outside" or not confined:
+            needs = way.needs | {Need.CREDENTIALS}  # it may have read them, and used the network
+            return replace(way, profile=Profile.OUTSIDE, needs=needs, watched=False)
+        if answer == "always":
+            context.remember(way)
+        return way
+
+    async def _settled(self, taken: Sequence[Taken], context: ToolContext) -> str:
+        """Ask about changes of what runs later; return what became of them."""
+        names = ", ".join(visible(self._short(each.path)) for each in taken)
+        question = Question(
+            why="the command has changed what is run or obeyed later; a yes keeps that",
+            yes="Keep",
+            shown="\n".join(visible(each.diff(), lines=True) for each in taken),
+        )
+        if context.ask is not None and await context.ask(question) != "deny":
+            await in_thread(lambda: give_back(taken))
+            return f"the user kept the changes of {names}"
+        return f"changes of {names} were taken back"
+
+    def _short(self, path: Path) -> str:
+        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+
+    def _where(self, profile: Profile) -> list[str]:
+        """Return where it ran, as far as that is not where the user's own commands run."""
+        if Profile.OUTSIDE in profile:
+            return []
+        masked = hidden(self.root, Path.home())
+        named = [visible(path) for path in masked[:_NAMED]]
+        more = f" and {len(masked) - _NAMED} more" if len(masked) > _NAMED else ""
+        kept = f" without {', '.join(named)}{more}" if masked else ""
+        return [f"in a sandbox: {_brief(profile)}{kept}"]
+
+    def _told(self, output: str, ended: Ended, more: Sequence[str]) -> str:
+        """Return the output and, on a last line, how the command ended."""
+        facts = [_exit_text(ended, self.timeout), f"{ended.seconds:.1f} s"]
+        if ended.cut_off:
+            facts.insert(0, f"ended after {size_text(FLOOD)} of output")
+        if ended.left_behind and not ended.timed_out:
+            facts.append("what it left running was ended")
+        facts += more
+        body = output.rstrip("\n")
+        return f"{body}\n[{', '.join(facts)}]" if body else f"[{', '.join(facts)}]"
+
+
+def _at_home(named: str) -> Path | None:
+    """Return the path of the home that a confined command named, whose home is its own /tmp."""
+    path, home = Path(named), Path.home()
+    if path.is_relative_to("/tmp") and os.path.exists(home / path.relative_to("/tmp")):  # noqa: PTH110, S108
+        path = home / path.relative_to("/tmp")  # noqa: S108 - the sandbox's own
+    return path if path != home and path.is_relative_to(home) else None
+
+
+def _brief(profile: Profile) -> str:
+    """Return in a few words what a profile lets a command do."""
+    names = ("workspace", "git", "environment", "network", "home")
+    found = [name for name in names if Profile[name.upper()] in profile]
+    return ", ".join(found) if profile is not Profile.READ else "read-only"
+
+
+def _shell() -> str:
+    shell = shutil.which("bash") or shutil.which("sh")
+    if shell is None:
+        message = "there is neither bash nor sh on this machine; use Python instead"
+        raise ToolError(message)
+    return shell
+
+
+def _bounded(shell: str, command: str) -> list[str]:
+    """Return the shell with a command, and with an end to what it may fork (Linux).
+
+    The system counts all processes and threads of the user, so that those of the whole machine are
+    the least that has to be allowed; it holds nothing against root.
+    """
+    try:
+        count = Path("/proc/loadavg").read_text(encoding="utf-8").split()[3].partition("/")[2]
+        most = int(count) + MORE_PROCESSES
+    except (OSError, ValueError, IndexError):
+        return [shell, "-c", command]
+    # By another shell: once the command runs it may have forked already.
+    return [shell, "-c", 'ulimit -u "$0" 2>/dev/null; exec "$1" -c "$2"', str(most), shell, command]
+
+
+def _sink(capture: Capture, context: ToolContext) -> Callable[[bytes], bool]:
+    """Return what takes the output: it keeps it, and shows the last line a few times a second."""
+    shown = -math.inf
+
+    def sink(chunk: bytes) -> bool:
+        nonlocal shown
+        capture.add(chunk)
+        now = time.monotonic()
+        if now - shown >= _PROGRESS_EVERY:
+            shown = now
+            if line := one_line(plain(capture.last_line()), 120):
+                context.progress(line)
+        return capture.size < FLOOD
+
+    return sink
+
+
+def _exit_text(ended: Ended, timeout: int) -> str:
+    if ended.timed_out:
+        return f"timed out after {timeout} s and was ended"
+    if ended.code >= 0:
+        return f"exit {ended.code}"
+    try:
+        name = signal.Signals(-ended.code).name
+    except ValueError:
+        name = f"signal {-ended.code}"
+    return f"exit {128 - ended.code} ({name})"
 
 
 def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -> Toolset:

@@ -7,7 +7,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import TEMPORARY
 from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
-from hermes_nb.tools.skill_tools import skills
+from hermes_nb.tools.stores import skills
 
 from tests.faults.stores import fill
 from tests.tools.support import run

@@ -27,7 +27,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("command", FLOODS.values(), ids=FLOODS)
 def test_54_output_without_end(story, monkeypatch, command):
-    monkeypatch.setattr("hermes_nb.tools.command_run.FLOOD", 50_000_000)
+    monkeypatch.setattr("hermes_nb.tools.terminal.FLOOD", 50_000_000)
     story.ask(says("Hello."))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     turn = story.ask(terminal(command.replace("\\\\", "\\")), says("That was a lot."))

@@ -12,9 +12,8 @@ from hermes_nb.core.messages import Image
 from hermes_nb.core.tools import ToolOutput, Toolset
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.tools.hinted import with_hints
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.wrap import limited
+from hermes_nb.tools.wrappers import limited, with_hints
 
 from tests.conftest import take_turn
 from tests.patience import SOON

@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hermes_nb.tools.screen import plain
+from hermes_nb.tools.process import plain
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from hermes_nb.core.errors import ToolError, TurnInterrupted
-from hermes_nb.tools import results, search
+from hermes_nb.tools import search
 from hermes_nb.tools.workspace import Workspace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -299,15 +299,15 @@ def test_the_own_search_is_what_runs_without_ripgrep(tmp_path, monkeypatch):
 
 
 def test_a_sink_has_enough_after_the_count_limit():
-    kept = results.Results(1, str)
+    kept = search.Results(1, str)
     line = b'{"type":"match","data":{"lines":{"text":"x"},"line_number":1,"submatches":[]}}\n'
     end = b'{"type":"end","data":{"path":{"text":"a"},"binary_offset":null}}\n'
-    assert not kept.feed(line * results.COUNT_LIMIT + end)
-    assert kept.omitted == results.COUNT_LIMIT - 1
+    assert not kept.feed(line * search.COUNT_LIMIT + end)
+    assert kept.omitted == search.COUNT_LIMIT - 1
 
 
 def test_a_line_in_many_pieces_is_joined_once():
-    found = results.Results(10, str)
+    found = search.Results(10, str)
     text = "x" * 20_000_000
     line = {"path": {"text": "a"}, "lines": {"text": text}, "line_number": 1, "submatches": []}
     data = json.dumps({"type": "match", "data": line}).encode()
@@ -352,7 +352,7 @@ def test_half_a_character_is_no_pattern(find):
 
 
 def test_much_context_around_many_matches_costs_what_is_shown():
-    found = results.Results(1_000, str, context=20)
+    found = search.Results(1_000, str, context=20)
     began = time.process_time()
     for n in range(1, 41_001):
         kind = "match" if n % 41 == 0 else "context"

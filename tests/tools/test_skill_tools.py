@@ -11,8 +11,8 @@ from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.models.scripted import call
 from hermes_nb.safety.guard import Guard
 from hermes_nb.skills.library import Library
-from hermes_nb.tools.skill_tools import skills
-from hermes_nb.tools.wrap import asking
+from hermes_nb.tools.stores import skills
+from hermes_nb.tools.wrappers import asking
 
 from tests.conftest import take_turn
 from tests.skills.support import put, text

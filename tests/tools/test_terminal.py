@@ -13,7 +13,7 @@ import pytest
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.tools import Risk
-from hermes_nb.tools.capture import HEAD, TAIL, WHOLE, Capture
+from hermes_nb.tools.process import HEAD, TAIL, WHOLE, Capture
 from hermes_nb.tools.terminal import terminal
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,7 +208,7 @@ def test_a_gigabyte_neither_grows_memory_nor_takes_for_ever(shell):
 
 
 def test_a_flood_is_ended(shell, monkeypatch):
-    monkeypatch.setattr("hermes_nb.tools.command_run.FLOOD", 50_000_000)
+    monkeypatch.setattr("hermes_nb.tools.terminal.FLOOD", 50_000_000)
     shown = shell("yes", timeout=60)
     assert "ended after 50.0 MB of output" in shown
 
@@ -229,7 +229,7 @@ def test_forks_without_end_meet_a_limit(open_path):
 import os
 from pathlib import Path
 from tests.tools.support import told as run
-from hermes_nb.tools import command_run, terminal
+from hermes_nb.tools import terminal as command_run, terminal
 tool = terminal.terminal(Path({str(open_path)!r})).get("terminal")
 run(tool, command="true")  # imports what nobody may not read
 command_run.MORE_PROCESSES = 100 - int(Path("/proc/loadavg").read_text().split()[3].split("/")[1])

@@ -15,9 +15,9 @@ from hermes_nb.core.messages import Image
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk, ToolOutput, Toolset
 from hermes_nb.safety.guard import Guard
-from hermes_nb.tools import wrap
+from hermes_nb.tools import wrappers
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.wrap import asking, limited
+from hermes_nb.tools.wrappers import asking, limited
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,7 +104,7 @@ def test_one_output_never_takes_the_file_of_another(tmp_path, monkeypatch):
         assert Path(path).read_text(encoding="utf-8") == text
     kept = {path.read_text(encoding="utf-8")[0] for path in (tmp_path / "spill").iterdir()}
     assert kept == {"a", "b"}
-    monkeypatch.setattr(wrap, "KEPT", 3)
+    monkeypatch.setattr(wrappers, "KEPT", 3)
     for n in range(6):
         run(limited(SET, spill=tmp_path / "spill").get("say"), text=f"{n}" * 60_000)
     kept = {path.read_text(encoding="utf-8")[0] for path in (tmp_path / "spill").iterdir()}

@@ -43,8 +43,7 @@ from hermes_nb.notebook.document.ipynb import (
     source_of,
 )
 from hermes_nb.notebook.previews import json_ready
-from hermes_nb.tools.textfile import open_regular
-from hermes_nb.tools.workspace import Workspace
+from hermes_nb.tools.workspace import Workspace, open_regular
 
 LOCK_SECONDS = 10.0
 """How long an edit waits for another process's."""

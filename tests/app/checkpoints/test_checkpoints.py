@@ -28,9 +28,9 @@ from hermes_nb.agent.undo import CellsRestored
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.tools import Risk, Toolset
 from hermes_nb.tools.files import files
-from hermes_nb.tools.keep import checkpointed
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.terminal import terminal
+from hermes_nb.tools.wrappers import checkpointed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

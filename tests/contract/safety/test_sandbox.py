@@ -29,8 +29,8 @@ from hermes_nb.safety.sandbox import (
     take_back,
     watch_later,
 )
-from hermes_nb.tools import command_run
-from hermes_nb.tools.command_run import CommandRun
+from hermes_nb.tools import terminal
+from hermes_nb.tools.terminal import CommandRun
 
 from tests.faults.processes import descriptors
 
@@ -397,7 +397,7 @@ def test_a_command_that_is_stopped_before_it_starts_leaves_nothing_open(work, mo
         await asyncio.wait([task])
         assert task.cancelled()
 
-    monkeypatch.setattr(command_run, "prepare", slowly)
+    monkeypatch.setattr(terminal, "prepare", slowly)
     before = descriptors()
     asyncio.run(stopped())
     threads[0].join()

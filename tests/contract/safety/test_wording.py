@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.skills.library import Library
-from hermes_nb.tools.skill_tools import skills
-from hermes_nb.tools.stores import memory_tools
+from hermes_nb.tools.stores import memory_tools, skills
 
 
 def test_memory_says_every_text_that_it_would_keep(home):

@@ -19,7 +19,7 @@ from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, FallbackDocument, source_hash
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.safety.guard import Guard
-from hermes_nb.tools.wrap import asking
+from hermes_nb.tools.wrappers import asking
 
 from tests.conftest import every_call_has_one_result, take_turn
 from tests.notebook.document.test_file import STREAM, code, notebook, text, valid, written

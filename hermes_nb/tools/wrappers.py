@@ -1,7 +1,8 @@
-"""What cuts across tools, as functions from toolset to toolset.
+"""What cuts across tools, as functions from toolset to toolset; each is async like what it wraps.
 
-`limited` bounds what a tool may say, `asking` puts the guard in front of what it may do. A wrapped
-plain function stays one unless it has to wait for the user.
+`limited` bounds what a tool may say, `marked` says whose text it is, `with_hints` adds what leads
+there, `asking` puts the guard in front of what a tool may do, `checkpointed` saves what it changes:
+inside of `asking`, since only a call that was allowed is saved.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import hashlib
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from hermes_nb.core.calls import as_output, in_thread, invoke
+from hermes_nb.core.calls import NO_OUTPUT, as_output, in_thread, invoke
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
-from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
+from hermes_nb.core.messages import Origin, ToolCall
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, Keeper
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.tools import (
     Arguments,
@@ -35,7 +37,10 @@ from hermes_nb.core.tools import (
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
+from hermes_nb.safety.scan import scan
+from hermes_nb.safety.untrusted import wrap
 from hermes_nb.safety.visible import visible
+from hermes_nb.tools.workspace import Workspace
 
 CAP = 50_000
 TURN_CAP = 200_000
@@ -284,3 +289,228 @@ def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
         return replace(tool, run=run) if tool.risk is Risk.WRITE else tool
 
     return toolset.map(hold)
+
+
+ORIGINS = {
+    "kernel": "what code in the kernel shows",
+    "notebook": "cells and their outputs",
+    "terminal": "what a command prints",
+    "mcp": "what a server answers",
+}
+"""Where the results of a toolset's tools come from, as far as they read or run something."""
+OUTSIDE = frozenset({"mcp"})
+"""Toolsets whose results come from other machines."""
+OURS = frozenset({"memory", "skills"})
+"""Toolsets whose results are what the user and the agent have kept."""
+SHORT = 24
+"""Characters that cannot carry an instruction: numbers, a name, `done`."""
+
+
+def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
+    """Give each result its origin; with `mark`, put untrusted ones between marks."""
+
+    def change(tool: Tool) -> Tool:
+        def look(context: ToolContext, output: ToolOutput) -> ToolOutput:
+            text, source = output.text, _origin(tool, context.call.arguments)
+            output = replace(output, origin=_whose(tool, source, output.origin))
+            if not mark or (len(text) <= SHORT and "\n" not in text):
+                return output
+            scanned = scan(text, name=tool.name)
+            if scanned.verdict != "clean":
+                source = source or f"a result of {tool.name}"
+            return (
+                replace(output, text=wrap(text, source=source, scanned=scanned))
+                if source
+                else output
+            )
+
+        return replace(tool, run=passing(tool.run, look, apart=ToolDenied))
+
+    return toolset.map(change)
+
+
+def _whose(tool: Tool, source: str, given: Origin) -> Origin:
+    """Return the origin of a result; what the tool itself says to be from outside stays so."""
+    if given == "outside" or tool.toolset in OUTSIDE or (tool.origin is not None and source):
+        return "outside"
+    return "ours" if tool.toolset in OURS else given
+
+
+def _origin(tool: Tool, arguments: Arguments) -> str:
+    """Return where a result comes from if it is not to be trusted, else ""."""
+    if tool.origin is not None:
+        return tool.origin(arguments)
+    if tool.risk in (Risk.WRITE, Risk.REMEMBER):
+        return ""
+    return ORIGINS.get(tool.toolset, "")
+
+
+def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
+    """Let the keeper save the files that a call names before it changes them.
+
+    That is possible for tools that write and whose `paths` say where. What runs code may change
+    anything, so the keeper notes that it was used. Files outside of the tool's root, or of `root`
+    where it has none, are not saved, which is noted too.
+    """
+
+    def keep(tool: Tool) -> Tool:
+        if tool.risk is Risk.EXECUTE:
+            return replace(tool, run=_noting(tool, keeper))
+        if tool.risk is Risk.WRITE and tool.paths:
+            return replace(tool, run=_saving(tool, keeper, tool.root or root))
+        return tool
+
+    return toolset.map(keep)
+
+
+def _noting(tool: Tool, keeper: Keeper) -> Run:
+    text = f"{tool.name} was used; what its code did is not undone"
+
+    async def run_async(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+        await in_thread(lambda: keeper.note(context.turn, text))
+        return await tool.run(context, arguments)
+
+    def run_plain(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+        keeper.note(context.turn, text)
+        return tool.run(context, arguments)
+
+    return run_async if inspect.iscoroutinefunction(tool.run) else run_plain
+
+
+def _saving(tool: Tool, keeper: Keeper, root: Path) -> Run:
+    space = Workspace(root=root)
+
+    async def saved(context: ToolContext, paths: list[Path], result: Awaitable[Any]) -> Any:  # noqa: ANN401
+        try:
+            return await result
+        finally:
+            await in_thread(lambda: keeper.after(context.turn, paths))
+
+    async def run_async(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+        paths, outside = _paths(tool, space, arguments)
+        await in_thread(lambda: keeper.before(context.turn, paths))
+        result = await saved(context, paths, tool.run(context, arguments))
+        await in_thread(lambda: _note_outside(keeper, context, outside))
+        return result
+
+    def run_plain(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+        paths, outside = _paths(tool, space, arguments)
+        keeper.before(context.turn, paths)
+        result = None
+        try:
+            result = tool.run(context, arguments)
+        finally:
+            if not inspect.isawaitable(result):
+                keeper.after(context.turn, paths)
+        _note_outside(keeper, context, outside)
+        return saved(context, paths, result) if inspect.isawaitable(result) else result
+
+    return run_async if inspect.iscoroutinefunction(tool.run) else run_plain
+
+
+def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
+    """Return the files that a call names, and the names that lead out of the workspace.
+
+    Those the tool mostly refuses by itself; it is asked all the same, since it may know better.
+    """
+    inside: list[Path] = []
+    outside: list[str] = []
+    for name in tool.paths:
+        given = arguments.get(name)
+        for path in given if isinstance(given, list | tuple) else [given]:
+            if not isinstance(path, str):
+                continue
+            try:
+                inside.append(space.resolve(path, write=True))
+            except ToolError:
+                outside.append(path)
+    return inside, outside
+
+
+def _note_outside(keeper: Keeper, context: ToolContext, outside: list[str]) -> None:
+    for path in outside:
+        keeper.note(context.turn, f"{path!r} is outside of the workspace and was not saved")
+
+
+Hint = Callable[[ToolContext, Arguments], str]
+
+
+class Hinting(Protocol):
+    """What has something to say about calls: the running session's `HintTracker`."""
+
+    def after(
+        self, tool_name: str, arguments: Arguments, *, earlier: Sequence[Arguments] = ()
+    ) -> str:
+        """Return the hint that a call leads to, "" for none."""
+        ...
+
+
+def with_hints(toolset: Toolset, tracker: Hinting) -> Toolset:
+    """Append to each result, error results too, what the tracker has to say about the call.
+
+    Of calls that run side by side the first in call order gets a hint that several lead to,
+    whichever ends first. What was denied or stopped gets none.
+    """
+
+    def hint(context: ToolContext, arguments: Arguments) -> str:
+        return tracker.after(context.call.name, arguments, earlier=_earlier(context, toolset))
+
+    return toolset.map(lambda tool: replace(tool, run=_followed(tool, hint)))
+
+
+def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
+    """Return the arguments of the calls beside this one that come first and will have a result."""
+    found: list[Arguments] = []
+    for call in context.beside:
+        if call is context.call:
+            return found
+        if _runs(call, toolset.get(call.name)):
+            found.append(call.arguments)
+    return []
+
+
+def _runs(call: ToolCall, tool: Tool | None) -> bool:
+    return tool is not None and not call.problem and not tool.check(call.arguments)
+
+
+def _followed(tool: Tool, hint: Hint) -> Run:
+    async def awaited(
+        context: ToolContext, arguments: Arguments, result: Awaitable[object]
+    ) -> object:
+        # Off the loop: the file system may be slow.
+        try:
+            value = await result
+        except ToolDenied:
+            raise
+        except ToolError as error:
+            raise _told(error, await in_thread(lambda: hint(context, arguments))) from error
+        return _output(value, await in_thread(lambda: hint(context, arguments)))
+
+    async def run_async(context: ToolContext, arguments: Arguments) -> object:
+        return await awaited(context, arguments, tool.run(context, arguments))
+
+    def run_plain(context: ToolContext, arguments: Arguments) -> object:
+        try:
+            result = tool.run(context, arguments)
+        except ToolDenied:
+            raise
+        except ToolError as error:
+            raise _told(error, hint(context, arguments)) from error
+        if inspect.isawaitable(result):
+            return awaited(context, arguments, result)
+        return _output(result, hint(context, arguments))
+
+    return run_async if inspect.iscoroutinefunction(tool.run) else run_plain
+
+
+def _output(result: object, text: str) -> object:
+    if not text:
+        return result
+    output = as_output(result)
+    return replace(output, text=f"{output.text or NO_OUTPUT}{text}")
+
+
+def _told(error: ToolError, text: str) -> ToolError:
+    told = type(error)(f"{error}{text}")
+    told.origin = error.origin
+    return told
