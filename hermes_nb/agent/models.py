@@ -165,7 +165,7 @@ def _is_really_embedded(model: ChatModel) -> bool:
 
 def _chat(end: Endpoint, settings: Settings) -> ChatModel:
     from hermes_nb.models.chat.client import OpenAIChat
-    from hermes_nb.models.profiles import OPENAI, Priced, profile_for
+    from hermes_nb.models.profiles import OPENAI, profile_for
     from hermes_nb.models.servers import models_at
 
     address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
@@ -187,7 +187,7 @@ def _chat(end: Endpoint, settings: Settings) -> ChatModel:
     profile = profile_for(name, address)
     if settings.vision is not None:
         profile = replace(profile, vision=settings.vision)
-    chat = OpenAIChat(
+    return OpenAIChat(
         name,
         base_url=end.base_url or None,
         api_key=end.api_key or None,
@@ -197,7 +197,6 @@ def _chat(end: Endpoint, settings: Settings) -> ChatModel:
         options=options_for(name, settings.model_options),
         redacted=settings.redact_requests,
     )
-    return Priced(chat, base_url=address, ttl=settings.cache_ttl)
 
 
 def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:

@@ -20,19 +20,44 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta
 from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import ChatModel, Request
-from hermes_nb.models.canonical import Canon, Canonical, Link, Normaliser, counted
-from hermes_nb.models.cassette_file import CassetteError, Piece, Recording, Tape, own_version
-from hermes_nb.models.volatile import Places
+
+if TYPE_CHECKING:  # settings name a mode in every process, few have a cassette
+    from hermes_nb.models.canonical import Canon, Canonical, Normaliser
+    from hermes_nb.models.cassette_file import CassetteError, CassetteFile, Tape
+    from hermes_nb.models.recording import Piece, Recording
+
+__all__ = ["Cassette", "CassetteError", "CassetteMiss", "Mode", "Tape"]
 
 Mode = Literal["record", "replay", "auto", "off"]
 """Ask always and record; ask never; ask for what is not recorded; neither."""
 MODES: tuple[Mode, ...] = get_args(Mode)
+NAMELESS = "replay"
+"""What a replay without recordings is called."""
+AROUND = 40
+"""Characters shown on each side of the first difference."""
+NAMED_TOOLS = 4
+AGAIN = (
+    "record it anew: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the top"
+)
+SUFFIX = ".hermes.jsonl"
+"""What a cassette beside a notebook is called, behind the notebook's own name."""
+
+_Shown = tuple[str, str]
+"""What counts of a message, and all of it."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - promised here, and imported when it is asked for
+    if name in ("CassetteError", "Tape"):
+        from hermes_nb.models import cassette_file
+
+        return getattr(cassette_file, name)
+    raise AttributeError(name)
 
 
 def mode_named(text: str) -> Mode:
@@ -42,151 +67,6 @@ def mode_named(text: str) -> Mode:
             return mode
     message = f"{text!r} is no cassette mode; use one of {', '.join(MODES)}"
     raise ConfigError(message)
-
-
-AROUND = 40
-"""Characters shown on each side of the first difference."""
-NAMED_TOOLS = 4
-AGAIN = (
-    "record it anew: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the top"
-)
-
-_Shown = tuple[str, str]
-"""What counts of a message, and all of it."""
-
-
-class CassetteMiss(ModelError):  # noqa: N818 - what happened, not a fault
-    """A request was to be replayed and no recording fits it; no model was asked.
-
-    `way_out` says what to do about it, by default how to record anew.
-    """
-
-    def __init__(self, canonical: Canonical, tape: Tape, way_out: str = AGAIN) -> None:
-        recordings = tape.recordings
-        lines = [f"no recording in {tape.path.name} fits this request:"]
-        if not recordings:
-            lines[0] = f"there are no recordings in {tape.path}."
-        else:
-            nearest, difference = _nearest(canonical, recordings, tape)
-            lines += [difference, *_other_version(nearest)]
-        if problems := tape.problems:
-            lines.append(f"{len(problems)} damaged lines were left out: {problems[0]}.")
-        super().__init__("\n".join([*lines, way_out]), kind=FailureKind.BAD_REQUEST)
-
-
-def _nearest(
-    canonical: Canonical, recordings: Sequence[Recording], tape: Tape
-) -> tuple[Recording, str]:
-    """Return the recording that most messages are the same in, and how it differs."""
-    shown: dict[str, _Shown] = {}  # most recordings share most of their messages
-
-    def texts(links: Sequence[Link]) -> list[_Shown]:
-        for link in links:
-            if link.digest not in shown:
-                shown[link.digest] = _shown(link.said)
-        return [shown[link.digest] for link in links]
-
-    now = [_shown(link.said) for link in canonical.links]
-    best: tuple[tuple[int, ...], Recording, list[_Shown]] | None = None
-    for recording in recordings:
-        then = texts(tape.conversation(recording))
-        same = sum(a[0] == b[0] for a, b in zip(then, now, strict=False))
-        fits = int(recording.fits(canonical))
-        score = (same, -abs(len(then) - len(now)), fits, _alike(then, now))
-        if best is None or score > best[0]:
-            best = score, recording, then
-    assert best is not None  # noqa: S101 - there are recordings
-    _, nearest, then = best
-    return nearest, _difference(then, now, nearest, canonical)
-
-
-def _difference(
-    then: list[_Shown], now: list[_Shown], nearest: Recording, canonical: Canonical
-) -> str:
-    if not then:
-        return "what the recordings answered is not in the file, so what changed cannot be told."
-    for at, (a, b) in enumerate(zip(then, now, strict=False)):
-        if a[0] != b[0]:
-            role = canonical.links[at].said.get("role", "")
-            return f"message {at + 1} ({role}) {_apart(a[1], b[1])}"
-    if len(then) != len(now):
-        longer, which = (now, "now") if len(now) > len(then) else (then, "recorded")
-        more = _quoted(longer[min(len(then), len(now))][1], 0)
-        return f"{len(then)} messages were recorded, now there are {len(now)}; {which} also: {more}"
-    if gone := nearest.gone(canonical):
-        return f"the recording calls tools that are gone: {_listed(gone)}."
-    if not nearest.fits(canonical):
-        return f"tool_choice was {nearest.choice!r}, now it is {canonical.choice!r}"
-    return "its messages read the same, but name other things than they did"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED_TOOLS} more" if len(names) > NAMED_TOOLS else ""
-    return ", ".join(names[:NAMED_TOOLS]) + more
-
-
-def _other_version(nearest: Recording) -> list[str]:
-    if nearest.version in ("", own_version()):
-        return []
-    return [f"It was recorded by hermes_nb {nearest.version}, this is {own_version()}."]
-
-
-def _apart(then: str, now: str) -> str:
-    """Return both texts around the place where they part."""
-    at = parting(then, now)
-    return f"is another one;\n  recorded: {_quoted(then, at)}\n  now: {_quoted(now, at)}"
-
-
-def _quoted(text: str, at: int) -> str:
-    """Return a text around a place, on one line, its line ends and the like spelled out."""
-    start, end = max(0, at - AROUND), at + AROUND
-    piece = json.dumps(text[start:end], ensure_ascii=False)[1:-1]
-    return f"“{'…' if start else ''}{piece}{'…' if end < len(text) else ''}”"
-
-
-def parting(a: str, b: str) -> int:
-    """Return how many characters two texts begin with alike."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:  # slices compare as fast as memory does, characters in a loop do not
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _alike(then: Sequence[_Shown], now: Sequence[_Shown]) -> int:
-    """Return how many characters the first two messages that differ begin with alike."""
-    for a, b in zip(then, now, strict=False):
-        if a[0] != b[0]:
-            return parting(a[0], b[0])
-    return 0
-
-
-def _shown(said: Mapping[str, object]) -> _Shown:
-    """Return a canonical message as it is compared, and as it is quoted."""
-    counts = _spelt(counted(said) or {})
-    return counts, counts if said.get("role") == "system" else _spelt(said)
-
-
-def _spelt(said: Mapping[str, object]) -> str:
-    parts = said.get("parts")
-    pieces = [_part(part) for part in parts] if isinstance(parts, list) else []
-    rest = {name: value for name, value in said.items() if name not in ("role", "parts")}
-    if rest:
-        pieces.append(json.dumps(rest, ensure_ascii=False, sort_keys=True))
-    return "\n".join(pieces) if pieces else f"({said.get('role', '')} message without text)"
-
-
-def _part(part: object) -> str:
-    return part if isinstance(part, str) else json.dumps(part, ensure_ascii=False, sort_keys=True)
-
-
-__all__ = ["Cassette", "CassetteError", "CassetteMiss", "Mode", "Tape"]
-
-NAMELESS = "replay"
-"""What a replay without recordings is called."""
 
 
 class Cassette:
@@ -201,21 +81,22 @@ class Cassette:
     def __init__(
         self,
         model: ChatModel | Callable[[], ChatModel] | None,
-        path: str | Path | Tape,
+        path: str | Path | CassetteFile,
         mode: Mode = "auto",
         *,
         name: str = "",
         normalise: Sequence[Normaliser] = (),
         canon: Canon | None = None,
-        missed: Callable[[CassetteMiss], None] = lambda _: None,
     ) -> None:
-        self.tape = path if isinstance(path, Tape) else Tape(Path(path))
+        from hermes_nb.models.canonical import Canon
+        from hermes_nb.models.cassette_file import CassetteFile
+
+        self.tape = path if isinstance(path, CassetteFile) else CassetteFile(Path(path))
         self.mode = mode_named(mode)
         self._model = None if callable(model) else model
         self._make = model if callable(model) else None
         self._wanted = name
         self._canon = canon or Canon(normalisers=normalise)
-        self._missed = missed
 
     @property
     def name(self) -> str:
@@ -243,21 +124,20 @@ class Cassette:
         be recorded, and what the model raises.
         """
         if self.mode == "off":
-            async with aclosing(self._asked().stream(request)) as items:
-                async for item in items:
-                    yield item
-            return
-        canonical = self._canon(request)
-        recording = None if self.mode == "record" else self.tape.next(canonical)
-        if recording is None:
-            async with aclosing(self._record(request, canonical)) as items:
-                async for item in items:
-                    yield item
-            return
-        pieces, reply = recording.played(canonical.named)
-        for piece in pieces:
-            yield piece
-        yield reply
+            source = self._asked().stream(request)
+        else:
+            canonical = self._canon(request)
+            recording = None if self.mode == "record" else self.tape.next(canonical)
+            if recording is not None:
+                pieces, reply = recording.played(canonical.named)
+                for piece in pieces:
+                    yield piece
+                yield reply
+                return
+            source = self._record(request, canonical)
+        async with aclosing(source) as items:
+            async for item in items:
+                yield item
 
     async def aclose(self) -> None:
         """Close the model, if there is one."""
@@ -268,6 +148,8 @@ class Cassette:
         self, request: Request, canonical: Canonical
     ) -> AsyncGenerator[Delta | Reply, None]:
         """Ask the model and write down what it says, before anyone acts on it."""
+        from hermes_nb.models.recording import Recording
+
         if self.mode == "replay":
             raise self._miss(canonical)
         model = self._asked(canonical)
@@ -283,40 +165,32 @@ class Cassette:
                 elif isinstance(item, RequestRetried):
                     pieces.clear()  # they are void
                 elif isinstance(item, Reply):
-                    recording = Recording.of(
-                        canonical,
-                        item,
-                        pieces,
-                        model=model.name,
-                        window=model.window,
+                    made = Recording.of(
+                        canonical, item, pieces, model=model.name, window=model.window
                     )
-                    self.tape.add(recording, canonical)
+                    self.tape.add(made, canonical)
                 yield item
 
     def _asked(self, canonical: Canonical | None = None) -> ChatModel:
         """Return the model, made on first use; raise where there is none, with what is missing."""
+        missed = canonical if self.mode == "auto" else None
         if self._model is None and self._make is not None:
             try:
                 self._model = self._make()
             except ConfigError as error:
-                if canonical is None or self.mode != "auto":
+                if missed is None:
                     raise
-                raise self._miss(canonical, f"And nothing can be recorded: {error}") from error
+                raise self._miss(missed, f"And nothing can be recorded: {error}") from error
         if self._model is not None:
             return self._model
-        if canonical is not None and self.mode == "auto":
-            raise self._miss(canonical, "And there is no model to record it with.")
+        if missed is not None:
+            raise self._miss(missed, "And there is no model to record it with.")
         message = f"there is no model to {self.mode}; choose one, or set HERMES_NB_CASSETTE=replay"
         raise ConfigError(message)
 
     def _miss(self, canonical: Canonical, *way_out: str) -> CassetteMiss:
-        miss = CassetteMiss(canonical, self.tape, *way_out)
-        self._missed(miss)
+        self.tape.last_miss = miss = CassetteMiss(canonical, self.tape, *way_out)
         return miss
-
-
-SUFFIX = ".hermes.jsonl"
-"""What a cassette beside a notebook is called, behind the notebook's own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +207,8 @@ class Deck:
 
     `mode` is what the settings say, asked until `switch` says otherwise; `shelf` says where the
     files are, when the tape is first needed; `personal` returns the layers of the running system
-    prompt that come from the user's own home. `home` is the Hermes home.
+    prompt that come from the user's own home. `home` is the Hermes home. Nothing is read or written
+    before a model that it wraps is asked.
     """
 
     def __init__(
@@ -345,11 +220,10 @@ class Deck:
         personal: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.normalisers: list[Normaliser] = []
-        self.last_miss: CassetteMiss | None = None
         self._mode = mode
         self._switched: Mode | None = None
         self._shelf = shelf
-        self._tape: Tape | None = None
+        self._tape: CassetteFile | None = None
         self._home = home
         self._personal = personal
         self._canon: Canon | None = None
@@ -365,17 +239,23 @@ class Deck:
         return self.mode != "off"
 
     @property
-    def tape(self) -> Tape:
+    def tape(self) -> CassetteFile:
         """The tape, chosen on first use."""
         if self._tape is None:
+            from hermes_nb.models.cassette_file import CassetteFile
+
             shelf = self._shelf()
-            self._tape = Tape(shelf.path, also=shelf.also, private=shelf.private)
+            self._tape = CassetteFile(shelf.path, also=shelf.also, private=shelf.private)
         return self._tape
+
+    @property
+    def last_miss(self) -> ModelError | None:
+        """The last request that no recording fitted, in this run."""
+        return self._tape.last_miss if self._tape else None
 
     def switch(self, mode: Mode) -> None:
         """Do this from now on, as a new run; models have to be wrapped anew."""
         self._switched = mode
-        self.last_miss = None
         self._tape = None
 
     def wrap(self, make: Callable[[], ChatModel], *, name: str = "") -> ChatModel:
@@ -387,7 +267,9 @@ class Deck:
         mode = self.mode
         if mode == "off":
             return make()
+        from hermes_nb.models.canonical import Canon
         from hermes_nb.models.profiles import EMBEDDED
+        from hermes_nb.models.volatile import Places
 
         model: ChatModel | Callable[[], ChatModel] | None = None
         if mode == "record":
@@ -397,19 +279,13 @@ class Deck:
                 model = make()
             except ConfigError:
                 model = make  # which says once more what is missing, if it is asked
-        canon = self._canon = self._canon or self._own_canon()
-        wanted = EMBEDDED if name == "embedded" else name
-        return Cassette(model, self.tape, mode, name=wanted, canon=canon, missed=self._note_miss)
-
-    def _own_canon(self) -> Canon:
-        return Canon(
+        self._canon = self._canon or Canon(
             places=lambda: Places.here(self._home()),
             personal=self._personal,
             normalisers=self.normalisers,
         )
-
-    def _note_miss(self, miss: CassetteMiss) -> None:
-        self.last_miss = miss
+        wanted = EMBEDDED if name == "embedded" else name
+        return Cassette(model, self.tape, mode, name=wanted, canon=self._canon)
 
 
 def shelf_for(
@@ -440,3 +316,107 @@ def _story(cwd: Path) -> str:
     name = script.stem if known and not script.stem.startswith("ipykernel") else cwd.name
     where = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:8]
     return f"{name or 'root'}-{where}"
+
+
+class CassetteMiss(ModelError):  # noqa: N818 - what happened, not a fault
+    """A request was to be replayed and no recording fits it; no model was asked.
+
+    `way_out` says what to do about it, by default how to record anew.
+    """
+
+    def __init__(self, canonical: Canonical, tape: CassetteFile, way_out: str = AGAIN) -> None:
+        from hermes_nb.models.recording import own_version
+
+        lines = [f"no recording in {tape.path.name} fits this request:"]
+        if tape.recordings:
+            nearest, difference = _nearest(canonical, tape)
+            lines.append(difference)
+            if nearest.version not in ("", own_version()):
+                told = f"It was recorded by hermes_nb {nearest.version}, this is {own_version()}."
+                lines.append(told)
+        else:
+            lines[0] = f"there are no recordings in {tape.path}."
+        if problems := tape.problems:
+            lines.append(f"{len(problems)} damaged lines were left out: {problems[0]}.")
+        super().__init__("\n".join([*lines, way_out]), kind=FailureKind.BAD_REQUEST)
+
+
+def _nearest(canonical: Canonical, tape: CassetteFile) -> tuple[Recording, str]:
+    """Return the recording that most messages are the same in, and how it differs."""
+    shown: dict[str, _Shown] = {}  # most recordings share most of their messages
+    now = [_shown(link.said) for link in canonical.links]
+    found: list[tuple[tuple[int, ...], Recording, list[_Shown]]] = []
+    for recording in tape.recordings:
+        links = tape.conversation(recording)
+        shown.update({x.digest: _shown(x.said) for x in links if x.digest not in shown})
+        then = [shown[link.digest] for link in links]
+        same = [a[0] == b[0] for a, b in zip(then, now, strict=False)]
+        apart = same.index(False) if False in same else None
+        alike = 0 if apart is None else parting(then[apart][0], now[apart][0])
+        fits = int(recording.fits(canonical))
+        found.append(((sum(same), -abs(len(then) - len(now)), fits, alike), recording, then))
+    _, nearest, then = max(found, key=lambda each: each[0])
+    return nearest, _difference(then, now, nearest, canonical)
+
+
+def _difference(
+    then: list[_Shown], now: list[_Shown], nearest: Recording, canonical: Canonical
+) -> str:
+    if not then:
+        return "what the recordings answered is not in the file, so what changed cannot be told."
+    for at, (a, b) in enumerate(zip(then, now, strict=False)):
+        if a[0] != b[0]:
+            place = parting(a[1], b[1])
+            return (
+                f"message {at + 1} ({canonical.links[at].said.get('role', '')}) is another one;\n"
+                f"  recorded: {_quoted(a[1], place)}\n  now: {_quoted(b[1], place)}"
+            )
+    if len(then) != len(now):
+        longer, which = (now, "now") if len(now) > len(then) else (then, "recorded")
+        more = _quoted(longer[min(len(then), len(now))][1], 0)
+        return f"{len(then)} messages were recorded, now there are {len(now)}; {which} also: {more}"
+    if gone := nearest.gone(canonical):
+        more = f" and {len(gone) - NAMED_TOOLS} more" if len(gone) > NAMED_TOOLS else ""
+        return f"the recording calls tools that are gone: {', '.join(gone[:NAMED_TOOLS])}{more}."
+    if not nearest.fits(canonical):
+        return f"tool_choice was {nearest.choice!r}, now it is {canonical.choice!r}"
+    return "its messages read the same, but name other things than they did"
+
+
+def _quoted(text: str, at: int) -> str:
+    """Return a text around a place, on one line, its line ends and the like spelled out."""
+    start, end = max(0, at - AROUND), at + AROUND
+    piece = json.dumps(text[start:end], ensure_ascii=False)[1:-1]
+    return f"“{'…' if start else ''}{piece}{'…' if end < len(text) else ''}”"
+
+
+def parting(a: str, b: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:  # slices compare as fast as memory does, characters in a loop do not
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _shown(said: Mapping[str, object]) -> _Shown:
+    """Return a canonical message as it is compared, and as it is quoted."""
+    from hermes_nb.models.canonical import counted
+
+    counts = _spelt(counted(said) or {})
+    return counts, counts if said.get("role") == "system" else _spelt(said)
+
+
+def _spelt(said: Mapping[str, object]) -> str:
+    parts = said.get("parts")
+    pieces = [
+        part if isinstance(part, str) else json.dumps(part, ensure_ascii=False, sort_keys=True)
+        for part in (parts if isinstance(parts, list) else ())
+    ]
+    rest = {name: value for name, value in said.items() if name not in ("role", "parts")}
+    if rest:
+        pieces.append(json.dumps(rest, ensure_ascii=False, sort_keys=True))
+    return "\n".join(pieces) if pieces else f"({said.get('role', '')} message without text)"

@@ -22,9 +22,10 @@ from hermes_nb.core.tools import Toolset
 from hermes_nb.models import volatile
 from hermes_nb.models.canonical import Canon, Link
 from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Deck, Shelf
-from hermes_nb.models.cassette_file import Recording, Tape, read, recut
+from hermes_nb.models.cassette_file import Tape
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.profiles import EMBEDDED
+from hermes_nb.models.recording import Recording, read, recut
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.models.volatile import RESULTS, Named, Places, masked
 from hermes_nb.safety.untrusted import wrap

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import pytest
 from hermes_nb.core.messages import Message, Reply, Usage
-from hermes_nb.core.protocols import Request
-from hermes_nb.models.profiles import OPENAI, Priced, price, rates
-from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.models.profiles import OPENAI, price, priced, rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,29 +42,23 @@ def test_any_counts_have_a_price_or_none(sent, cached, written, said):
     assert found is None or found > 0
 
 
-def ask(model):
-    async def last():
-        return [item async for item in model.stream(Request(messages=(Message.user("x"),)))][-1]
-
-    return asyncio.run(last())
-
-
 def reply(cost, model=""):
     usage = Usage(input=1_000, output=0, requests=1, cost=cost)
     return Reply(message=Message.assistant("y"), usage=usage, model=model)
 
 
+def cost(said, **options):
+    return priced(said, "gpt-4o", OPENAI, **options).usage.cost
+
+
 def test_what_the_provider_says_comes_first():
-    model = Priced(ScriptedModel([reply(0.5)], name="gpt-4o"), base_url=OPENAI)
-    assert ask(model).usage.cost == 0.5
+    assert cost(reply(0.5)) == 0.5
 
 
 def test_the_model_that_answered_is_the_one_that_is_paid():
     expected = rates("gpt-4o-mini", OPENAI)[0] / 1_000
-    model = Priced(ScriptedModel([reply(None, "gpt-4o-mini")], name="gpt-4o"), base_url=OPENAI)
-    assert ask(model).usage.cost == pytest.approx(expected)
-    odd = Priced(ScriptedModel([reply(None, "odd")], name="gpt-4o"), base_url=OPENAI)
-    assert ask(odd).usage.cost == pytest.approx(rates("gpt-4o", OPENAI)[0] / 1_000)
+    assert cost(reply(None, "gpt-4o-mini")) == pytest.approx(expected)
+    assert cost(reply(None, "odd")) == pytest.approx(rates("gpt-4o", OPENAI)[0] / 1_000)
 
 
 def test_nothing_is_fetched_to_know_a_price(monkeypatch):
@@ -87,6 +78,6 @@ def test_nothing_is_fetched_to_know_a_price(monkeypatch):
 def test_without_the_extra_costs_are_unknown(monkeypatch):
     from hermes_nb.models import profiles
 
-    monkeypatch.setattr(profiles, "_found", lambda: False)
+    monkeypatch.setattr(profiles, "prices_installed", lambda: False)
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    assert ask(Priced(ScriptedModel([reply(None)], name="gpt-4o"))).usage.cost is None
+    assert cost(reply(None)) is None

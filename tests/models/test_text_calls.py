@@ -12,10 +12,11 @@ from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import clean
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.call_reader import CallReader, PlainReader
 from hermes_nb.models.chat.stream import Assembly
 from hermes_nb.models.chat.wire import Conversation
 from hermes_nb.models.profiles import Profile
-from hermes_nb.models.text_calls import RESULT, CallReader, PlainReader, TextCalls, render
+from hermes_nb.models.text_calls import RESULT, TextCalls, render
 from hypothesis import given
 from hypothesis import strategies as st
 

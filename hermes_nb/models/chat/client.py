@@ -33,7 +33,15 @@ from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.errors import classify, malformed
 from hermes_nb.models.chat.stream import LIMIT, Assembly, StreamDecoder
 from hermes_nb.models.chat.wire import Conversation
-from hermes_nb.models.profiles import OPENAI, Profile, effort_fields, is_loopback, profile_for
+from hermes_nb.models.profiles import (
+    OPENAI,
+    Profile,
+    effort_fields,
+    is_loopback,
+    priced,
+    profile_for,
+    warm_prices,
+)
 from hermes_nb.models.text_calls import Strategy, Structured, TextCalls
 from hermes_nb.safety.redact import without_secrets
 
@@ -225,6 +233,7 @@ class OpenAIChat:
         self._endpoint = Endpoint(
             base_url, key or DUMMY_KEY, connect=connect, idle=idle, headers=headers
         )
+        self._here = is_loopback(urlsplit(base_url).hostname or "")
         self._strategy = strategy or _strategy_for(self.profile)
         self._may_switch = strategy is None
         self._window = window or self.profile.window
@@ -251,13 +260,15 @@ class OpenAIChat:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """Yield deltas as they arrive and, last, the reply."""
+        if not self._here:
+            warm_prices()  # while the answer is on its way
         while True:
             begun = False
             try:
                 async with aclosing(self._once(request)) as items:
                     async for item in items:
                         begun = True
-                        yield item
+                        yield self._priced(item) if isinstance(item, Reply) else item
             except ModelError as error:
                 if error.window:
                     self._window = error.window
@@ -340,6 +351,11 @@ class OpenAIChat:
             message = "the server's stream could not be read: nothing of an answer was left of it"
             raise malformed(message)
         yield reply
+
+    def _priced(self, reply: Reply) -> Reply:
+        if self._here:
+            return reply
+        return priced(reply, self._name, self._endpoint.base_url, ttl=self._cache_ttl)
 
     def _require_key(self) -> None:
         if not (self._endpoint.api_key.isascii() and self._endpoint.api_key.isprintable()):

@@ -19,8 +19,9 @@ from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.text import clean, clean_text
 from hermes_nb.core.thinking import Piece, Thinking
 from hermes_nb.models.arguments import CallFragments
+from hermes_nb.models.call_reader import PlainReader, Reader, Reading
 from hermes_nb.models.chat.errors import from_body, malformed
-from hermes_nb.models.text_calls import RAW, PlainReader, Reader, Reading
+from hermes_nb.models.text_calls import RAW
 
 LONGEST_LINE = 32 * 2**20
 """Bytes; a longer line or document is refused."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.text import REPLACEMENT, clean_text
-from hermes_nb.models.text_calls import Reading
+from hermes_nb.models.call_reader import Reading
 
 REPLY = "reply"
 _KEY = re.compile(r'\s*\{\s*"([A-Za-z0-9_-]*)"\s*:\s*')

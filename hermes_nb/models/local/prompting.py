@@ -19,8 +19,8 @@ from hermes_nb.core.messages import Memo, Message
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.call_reader import Reader
 from hermes_nb.models.local.object_reader import REPLY, ObjectReader
-from hermes_nb.models.text_calls import Reader
 
 _EMPTY = re.compile(r"(?:np\.float64\()?nan\)?|Empty DataFrame\n.*|Series\(\[\], .*", re.DOTALL)
 _SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")

@@ -35,7 +35,8 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
-    from hermes_nb.models.cassette_file import Recording, Tape
+    from hermes_nb.models.cassette_file import Tape
+    from hermes_nb.models.recording import Recording
 
 
 LISTED_MODELS = 60

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.models.call_reader import PlainReader
 from hermes_nb.models.chat.stream import Assembly
-from hermes_nb.models.text_calls import PlainReader
 from hypothesis import given
 from hypothesis import strategies as st
 

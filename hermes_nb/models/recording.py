@@ -1,0 +1,306 @@
+"""One recorded reply, and how it lies in a line of a cassette.
+
+A line holds one JSON object, keys sorted. A recording has a `key`; a message of a conversation has
+an `at` (its digest) and the digest before it, so that a conversation lies in the file once, however
+many requests it took. Nothing in a line depends on when or where it was written.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.messages import Message, Reply, Text, ToolCall, Usage
+from hermes_nb.core.text import canonical_json, clean, clean_text
+from hermes_nb.models.canonical import FORM, Canonical, Link, digest_of, redacted
+from hermes_nb.models.volatile import Named
+from hermes_nb.safety.redact import redact
+
+Piece = TextDelta | ReasoningDelta
+Change = Callable[[str], str]
+_KINDS: tuple[type[Piece], ...] = (TextDelta, ReasoningDelta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A reply to the request of that `key`; `head` is its conversation, `tools` what was offered.
+
+    `model`, `window` (in tokens) and `version` (of hermes_nb) are facts: they are no part of the
+    key. `pieces` are the deltas as they came. `nth` counts the same requests of one run from 1,
+    `form` is that of the key. `edited` says that the line is not as it was written.
+    """
+
+    key: str
+    head: str
+    tools: frozenset[str]
+    choice: str
+    model: str
+    window: int | None
+    version: str
+    reply: Reply
+    pieces: tuple[Piece, ...]
+    nth: int = 1
+    form: int = FORM
+    edited: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        canonical: Canonical,
+        reply: Reply,
+        pieces: Sequence[Piece],
+        *,
+        model: str,
+        window: int | None,
+    ) -> Recording:
+        """Return what is to be written of a reply: without secrets, this run's things as tokens."""
+
+        def packed(text: str) -> str:
+            return canonical.named.pack(redact(clean_text(text)))
+
+        return cls(
+            key=canonical.key,
+            head=canonical.head,
+            tools=canonical.tools,
+            choice=canonical.choice,
+            model=model,
+            window=window,
+            version=own_version(),
+            reply=replace(reply, message=_changed(reply.message, packed, secrets=True)),
+            pieces=recut(pieces, packed),
+        )
+
+    def played(self, named: Named) -> tuple[tuple[Piece, ...], Reply]:
+        """Return the deltas and the reply for a run that names things so."""
+        message = _changed(self.reply.message, named.unpack)
+        return recut(self.pieces, named.unpack), replace(self.reply, message=message)
+
+    def fits(self, now: Canonical) -> bool:
+        """Say whether the calls of the reply can be made as they could then."""
+        return not self.gone(now) and not (now.choice == "none" and self.reply.message.calls)
+
+    def gone(self, now: Canonical) -> list[str]:
+        """Return the tools that the reply calls and that are offered no more."""
+        called = {call.name for call in self.reply.message.calls}
+        return sorted(called & self.tools - now.tools)
+
+    def nearness(self, now: Canonical) -> tuple[bool, bool, int]:
+        """Return how alike the rest of the request is, where the same was said: more is nearer."""
+        return self.head == now.head, self.choice == now.choice, -len(self.tools ^ now.tools)
+
+    def line(self) -> bytes:
+        """Return the recording as a line, without its end."""
+        usage = {name: count for name, count in asdict(self.reply.usage).items() if count}
+        deltas = [
+            p.text if isinstance(p, TextDelta) else {"reasoning": p.text} for p in self.pieces
+        ]
+        data = {
+            "form": self.form,
+            "key": self.key,
+            "head": self.head,
+            "tools": sorted(self.tools),
+            **({} if self.choice == "auto" else {"choice": self.choice}),
+            **({} if self.nth == 1 else {"nth": self.nth}),
+            "model": self.model,
+            "window": self.window,
+            "hermes_nb": self.version,
+            "deltas": deltas,
+            "reply": {
+                "message": self.reply.message.to_dict(),
+                "usage": usage,
+                "finish": self.reply.finish,
+                "model": self.reply.model,
+            },
+        }
+        return _line({**data, "sum": _sum(data)})
+
+
+def _sum(data: Mapping[str, object]) -> str:
+    """Return what tells whether somebody edited a recording."""
+    return digest_of(clean({name: data[name] for name in data if name != "sum"}))[:16]
+
+
+def accepted(line: bytes) -> bytes:
+    """Return a recording's line as it would be, had it been recorded so."""
+    data = json.loads(line)
+    return _line({**data, "sum": _sum(data)})
+
+
+def link_line(link: Link) -> bytes:
+    """Return a message of a conversation as a line, without its end."""
+    return _line({"at": link.digest, "before": link.before, "said": link.said})
+
+
+def _line(data: Mapping[str, Any]) -> bytes:
+    return canonical_json(clean(data)).encode()
+
+
+def read(line: bytes) -> Recording | Link:
+    """Return what a line holds; raise ValueError, with what is wrong, for anything else."""
+    try:
+        data = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        message = "it is no UTF-8"
+        raise ValueError(message) from error
+    except RecursionError as error:
+        message = "it is nested too deeply"
+        raise ValueError(message) from error
+    if not isinstance(data, dict):
+        message = "it is no JSON object"
+        raise ValueError(message)  # noqa: TRY004 - all that is wrong with a line is one error
+    try:
+        if "key" in data:
+            return _recording(data)
+        at, before = _typed(data, "at", str), _typed(data, "before", str)
+        return Link(at, before, _typed(data, "said", Mapping))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        message = f"it is no recording ({type(error).__name__}: {error})"
+        raise ValueError(message) from error
+
+
+def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
+    """Return deltas whose joined text went through `change`, cut where they were cut.
+
+    Each kind of delta is one text, since what is changed may lie across a cut. A text that stays
+    the same keeps its cuts; one that grows has the rest in its last delta.
+    """
+    left = {kind: change("".join(p.text for p in pieces if type(p) is kind)) for kind in _KINDS}
+    last = {type(piece): at for at, piece in enumerate(pieces)}
+    out: list[Piece] = []
+    for at, piece in enumerate(pieces):
+        kind = type(piece)
+        size = len(left[kind]) if last[kind] == at else len(piece.text)
+        text, left[kind] = left[kind][:size], left[kind][size:]
+        if text or not piece.text:
+            out.append(kind(text))
+    return tuple(out)
+
+
+@functools.cache
+def own_version() -> str:
+    """Return the installed version of hermes_nb, "" where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("hermes_nb")
+    except PackageNotFoundError:
+        return ""
+
+
+def _changed(message: Message, change: Change, *, secrets: bool = False) -> Message:
+    """Return a message whose every text went through `change`."""
+    return replace(
+        message,
+        parts=tuple(
+            replace(p, text=change(p.text)) if isinstance(p, Text) else p for p in message.parts
+        ),
+        calls=tuple(_changed_call(call, change, secrets=secrets) for call in message.calls),
+        reasoning=change(message.reasoning),
+        echo=redacted(clean(message.echo)) if secrets else message.echo,
+    )
+
+
+def _changed_call(call: ToolCall, change: Change, *, secrets: bool) -> ToolCall:
+    """Return a call whose texts went through `change`; its JSON stays what the arguments are."""
+    before = clean(call.arguments)
+    arguments = _deep(redacted(before) if secrets else before, change)
+    text = change(call.text)
+    if call.text and not call.problem and (arguments != before or text != call.text):
+        text = json.dumps(arguments, ensure_ascii=False)
+    return replace(call, name=change(call.name), arguments=arguments, text=text)
+
+
+def _deep(value: Any, change: Change) -> Any:  # noqa: ANN401 - any JSON value
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {change(key): _deep(item, change) for key, item in value.items()}
+        case list():
+            return [_deep(item, change) for item in value]
+        case _:
+            return value
+
+
+def _recording(data: Mapping[str, Any]) -> Recording:
+    reply = _typed(data, "reply", Mapping)
+    message = Message.from_dict(_typed(reply, "message", Mapping))
+    _check(message)
+    message = replace(message, calls=tuple(map(_as_written, message.calls)))
+    window, nth, form = data.get("window"), data.get("nth", 1), data.get("form", 1)
+    return Recording(
+        key=_typed(data, "key", str),
+        head=_typed(data, "head", str),
+        tools=frozenset(map(str, data["tools"])),
+        choice=str(data.get("choice", "auto")),
+        model=str(data.get("model", "")),
+        window=window if isinstance(window, int) and window > 0 else None,
+        version=str(data.get("hermes_nb", "")),
+        reply=Reply(
+            message=message,
+            usage=_usage(reply.get("usage", {})),
+            finish=str(reply.get("finish", "stop")),
+            model=str(reply.get("model", "")),
+        ),
+        pieces=tuple(map(_piece, data.get("deltas", ()))),
+        nth=nth if isinstance(nth, int) else 1,
+        form=form if isinstance(form, int) else 1,
+        edited=form != 1 and data.get("sum") != _sum(data),
+    )
+
+
+def _as_written(call: ToolCall) -> ToolCall:
+    """Return a call whose arguments stand in the order of its text, which a line's keys have not.
+
+    A cell shows them in that order.
+    """
+    try:
+        written = json.loads(call.text or "null")
+    except (ValueError, RecursionError):
+        return call
+    return replace(call, arguments=written) if written == call.arguments else call
+
+
+def _piece(data: object) -> Piece:
+    if isinstance(data, str):
+        return TextDelta(data)
+    if isinstance(data, Mapping):
+        return ReasoningDelta(_typed(data, "reasoning", str))
+    message = f"a delta is {data!r:.40}"
+    raise TypeError(message)
+
+
+def _usage(data: Mapping[str, Any]) -> Usage:
+    known = {each.name for each in fields(Usage)}
+    for name, value in data.items():
+        good = isinstance(value, int | float if name == "cost" else int)
+        if name not in known or not good or isinstance(value, bool) or not 0 <= value < math.inf:
+            message = f"usage.{name} is {value!r:.40}"
+            raise TypeError(message)
+    return Usage(**data)
+
+
+def _check(message: Message) -> None:
+    """Raise TypeError unless the message is one that a model can have given."""
+    texts = [p.text for p in message.parts if isinstance(p, Text)]
+    problem = "its message is no text of an assistant"
+    if message.role == "assistant" and len(texts) == len(message.parts):
+        texts += [message.reasoning, *(t for c in message.calls for t in (c.id, c.name, c.text))]
+        objects = [message.echo, *(call.arguments for call in message.calls)]
+        if all(isinstance(t, str) for t in texts) and all(isinstance(o, Mapping) for o in objects):
+            return
+        problem = "its message has texts that are none"
+    raise TypeError(problem)
+
+
+def _typed(data: Mapping[str, Any], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
+    value = data[name]
+    if not isinstance(value, kind):
+        message = f"{name} is {value!r:.40}"
+        raise TypeError(message)
+    return value
