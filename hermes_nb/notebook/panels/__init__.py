@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from hermes_nb.core.errors import ConfigError
@@ -10,6 +12,8 @@ from hermes_nb.notebook.commands import sessions
 from hermes_nb.notebook.display.view import has_kernel
 from hermes_nb.notebook.kernel_agent import Resident
 
+GROUP = "hermes_nb.panels"
+"""Entry points of other packages' tabs."""
 TEXTS = {
     "memory": known.memory,
     "skills": known.skills,
@@ -22,9 +26,8 @@ TEXTS = {
 async def open_panel(resident: Resident, words: str) -> str:
     """Open the panel, at the side where a page answers, else below; as text in a terminal."""
     tab = words.strip().lower()
-    if tab and tab not in TEXTS:
-        message = f"the panel has no tab {words!r}; its tabs are {', '.join(TEXTS)}"
-        raise ConfigError(message)
+    if tab and tab not in TEXTS and not entry_points(group=GROUP):
+        raise _no_tab(tab, TEXTS)
     if not has_kernel(resident.shell) or find_spec("ipywidgets") is None:
         return _texts(resident, tab)
     from hermes_nb.notebook.panels.panel import Panel  # ipywidgets, not before somebody wants it
@@ -34,6 +37,9 @@ async def open_panel(resident: Resident, words: str) -> str:
         if not old.alive:
             old.close()
     shown = next((each for each in there if each.alive), None) or Panel(resident)
+    titles = [each.title.lower() for each in shown.tabs]
+    if tab and tab not in titles:
+        raise _no_tab(tab, titles)
     shown.select(tab)
     shown.refresh()
     if await shown.show():
@@ -44,7 +50,14 @@ async def open_panel(resident: Resident, words: str) -> str:
     return ""
 
 
+def _no_tab(tab: str, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"the panel has no tab {tab!r}; its tabs are {', '.join(known)}")
+
+
 def _texts(resident: Resident, tab: str) -> str:
+    if tab and tab not in TEXTS:
+        message = f"{tab!r} is no tab that is shown outside of notebooks: {', '.join(TEXTS)}"
+        raise ConfigError(message)
     blocks = []
     for name, command in TEXTS.items():
         if tab in ("", name):

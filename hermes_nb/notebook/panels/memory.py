@@ -1,13 +1,25 @@
-"""The Memory tab: what Hermes keeps in mind, where each entry came from, and how to change it."""
+"""The Memory tab: what Hermes keeps in mind, where each entry came from, and how to change it.
+
+What waits for the user's approval is a section of this tab and of the Skills tab.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
+from ipywidgets import Textarea
+
+from hermes_nb.agent.approvals import Decided
 from hermes_nb.agent.prompt_sources import Knowledge
-from hermes_nb.agent.proposals import MemoryWrite, Proposal
+from hermes_nb.agent.proposals import Kind, MemoryWrite, Proposal
+from hermes_nb.agent.session import REVIEW
 from hermes_nb.core.calls import in_thread
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     BackgroundEvent,
     Event,
@@ -17,56 +29,100 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.memory.curated import FILES, Outcome
-from hermes_nb.memory.curation.history import Change, Record
+from hermes_nb.memory.curation.history import Change, Record, undone
+from hermes_nb.memory.curation.notefile import Unusable
+from hermes_nb.memory.curation.operations import Operation
+from hermes_nb.memory.curation.shown import Fill
 from hermes_nb.notebook.commands.knowledge import BY_HAND
 from hermes_nb.notebook.display.wording import ago
-from hermes_nb.notebook.panels.acting import Refused
-from hermes_nb.notebook.panels.charts import meter
-from hermes_nb.notebook.panels.parts import Act, Line, Listing, push, write
-from hermes_nb.notebook.panels.recollection import (
-    Entry,
-    Recollection,
-    provenance,
-    recollect,
-    where,
+from hermes_nb.notebook.panels.style import (
+    WHOLE,
+    caution,
+    coded,
+    dim,
+    document,
+    heading,
+    meter,
+    paragraphs,
+    shown,
 )
-from hermes_nb.notebook.panels.style import caution, coded, dim, heading, paragraphs, shown
-from hermes_nb.notebook.panels.tab import Place
-from hermes_nb.notebook.panels.waiting import Queue, Waiting, single
+from hermes_nb.notebook.panels.widgets import Act, Line, Listing, Place, Refused, Tab, write
 from hermes_nb.safety.redact import redact
+from hermes_nb.safety.scan import scan
 
 NAMES = {"memory": "Notes", "user": "You"}
 PLANTED = "The model does not see this entry: it looks planted. Forget it if you did not write it."
 VERBS = {"add": "added", "replace": "changed", "remove": "removed"}
+DIED = "The process that was saving it died: it may be there already."
+RECENT = 5
+"""Changes that are listed with an undo of their own."""
 
 
-class MemoryTab:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry of a memory file; `record` is the write that made it, `reviewed` if a review did.
+
+    `number` tells entries apart that are the same. `planted` is one that prompts leave out. One
+    with an empty text is yet to be written, one with a `proposal` waits for approval under that
+    number.
+    """
+
+    target: str
+    text: str = ""
+    number: int = 0
+    record: Record | None = None
+    reviewed: str = ""
+    planted: bool = False
+    proposal: int = 0
+
+    @property
+    def key(self) -> str:
+        """What the entry is found again by."""
+        return f"{self.target}/{self.number}/{self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recollection:
+    """Both memories as they are now; `problem` says what could not be read."""
+
+    entries: Mapping[str, tuple[Entry, ...]]
+    usage: Mapping[str, Fill]
+    recent: tuple[Record, ...] = ()
+    problem: str = ""
+
+    def holds(self, entry: Entry) -> bool:
+        """Say whether an entry still stands as it was, whatever else became known of it."""
+        return not entry.proposal and any(
+            each.key == entry.key for each in self.entries[entry.target]
+        )
+
+
+class MemoryTab(Tab):
     """Entries with edit, forget and undo."""
 
     title = "Memory"
+    events = (TurnStarted, ReviewStarted, ReviewFinished)
 
     def __init__(self, place: Place) -> None:
-        self._place = place
+        super().__init__(place)
         self._known: Knowledge = place.resident.knowledge
         self._now: Recollection | None = None
         self._queue = Queue()
-        self._waiting = Waiting(place, "memory", moved=self.redraw, edit=self._reword)
+        self._waiting = Waiting(place, "memory", edit=self._reword)
         self._editing: Entry | None = None
         kit = place.kit
-        self._text = kit.area("The entry's text")
+        self._text = kit.field("The entry's text", Textarea, rows=4)
         self._hint = kit.markup("", "hermes-small", "hermes-dim")
-        save = Act(label="Save", tip="save the entry", do=place.doing(self._save))
-        cancel = Act(label="Cancel", tip="leave the entry as it is", do=lambda: self._edit(None))
-        self._editor = kit.box(
-            self._text,
-            kit.box(push(kit, save, "hermes-primary").widget, push(kit, cancel).widget, line=True),
-            self._hint,
-        )
+        save = kit.push(Act(label="Save", tip="save the entry", do=self._save), "hermes-primary")
+        leave = partial(self._edit, None)
+        cancel = kit.push(Act(label="Cancel", tip="leave the entry as it is", do=leave, here=True))
+        buttons = kit.box(save.widget, cancel.widget, line=True)
+        self._editor = kit.box(self._text, buttons, self._hint)
         self._learned = kit.markup()
-        self._sections = {target: _Section(place, self, target) for target in FILES}
+        self._sections = {target: _Section(self, target) for target in FILES}
         self._recent_head = kit.markup()
-        self._recent = Listing[Record](kit, self._change, moved=self.redraw)
-        self.widget = kit.box(
+        self._recent = Listing[Record](kit, self._change)
+        self.widget.children = (
             self._learned,
             self._waiting.widget,
             *(section.widget for section in self._sections.values()),
@@ -87,26 +143,32 @@ class MemoryTab:
         """Say whether an event is about memory."""
         if isinstance(event, ToolFinished):
             return event.call.name == "memory"
-        return isinstance(event, TurnStarted | ReviewStarted | ReviewFinished)
+        return super().concerned(event)
 
     def line(self, entry: Entry) -> Line:
         """Return an entry as it is listed."""
         secret = redact(entry.text) != entry.text
+        forget = {"action": "remove", "old_text": entry.text}
         acts = [
             Act(
                 label="edit",
                 tip="edit this entry",
-                do=lambda: self._edit(entry),
+                do=partial(self._edit, entry),
                 off="it holds what looks like a secret; edit the file by hand" if secret else "",
+                here=True,
             ),
-            Act(label="forget", tip="remove this entry", do=self._doing(_removed(entry), entry)),
+            Act(
+                label="forget",
+                tip="remove this entry",
+                do=partial(self._changed, entry.target, forget),
+            ),
         ]
         if entry.record is not None and entry.reviewed:
-            acts.append(self._undo(entry.record, "undo", "take back what the review wrote"))
+            acts.append(self._undo(entry.record, "take back what the review wrote"))
         return Line(
             key=entry.key,
             text=paragraphs(entry.text) + (caution(PLANTED) if entry.planted else ""),
-            foot=provenance(entry),
+            foot=_provenance(entry),
             acts=tuple(acts),
         )
 
@@ -116,7 +178,7 @@ class MemoryTab:
 
     def _reword(self, proposal: Proposal) -> None:
         """Open the editor with what waits for approval."""
-        step, write_ = single(proposal), proposal.write
+        step, write_ = _single(proposal), proposal.write
         if step is not None and isinstance(write_, MemoryWrite):
             self._edit(Entry(target=write_.target, text=step.content, proposal=proposal.number))
 
@@ -125,22 +187,17 @@ class MemoryTab:
         more = f" and {len(record.changes) - 1} more" if len(record.changes) > 1 else ""
         text = coded(change.after or change.before, 100)
         did = f"{dim(VERBS.get(change.action, 'wrote'))} {text}{more}"
-        act = self._undo(record, "undo", "take this change back")
-        return Line(key=record.id, text=did, foot=where(record), acts=(act,))
+        act = self._undo(record, "take this change back")
+        return Line(key=record.id, text=did, foot=_where(record), acts=(act,))
 
-    def _undo(self, record: Record, label: str, tip: str) -> Act:
-        async def undo() -> str:
-            return await self._written(lambda: self._known.memory.undo(record.id, origin=BY_HAND))
+    def _undo(self, record: Record, tip: str) -> Act:
+        undo = partial(self._known.memory.undo, record.id, origin=BY_HAND)
+        return Act(label="undo", tip=tip, do=partial(self._written, undo))
 
-        return Act(label=label, tip=tip, do=self._place.doing(undo))
-
-    def _doing(self, step: Mapping[str, str], entry: Entry) -> Callable[[], None]:
-        async def work() -> str:
-            return await self._written(
-                lambda: self._known.memory.apply(entry.target, [step], origin=BY_HAND)
-            )
-
-        return self._place.doing(work)
+    async def _changed(self, target: str, step: Mapping[str, str]) -> str:
+        return await self._written(
+            partial(self._known.memory.apply, target, [step], origin=BY_HAND)
+        )
 
     async def _save(self) -> str:
         entry, text = self._editing, self._text.value
@@ -148,16 +205,13 @@ class MemoryTab:
             message = "nothing is being edited"
             raise Refused(message)
         if entry.proposal:
-            approvals = self._place.resident.workshop.approvals
-            said = await self._waiting.decided(lambda: approvals.approve(entry.proposal, text=text))
-            self._editing = None
-            return said
-        step = {"action": "replace", "old_text": entry.text, "content": text}
-        if not entry.text or not self._is_there(entry):
+            approvals = self.place.resident.workshop.approvals
+            said = await _decided(partial(approvals.approve, entry.proposal, text=text))
+        else:
             step = {"action": "add", "content": text}
-        said = await self._written(
-            lambda: self._known.memory.apply(entry.target, [step], origin=BY_HAND)
-        )
+            if entry.text and self._is_there(entry):
+                step = {"action": "replace", "old_text": entry.text, "content": text}
+            said = await self._changed(entry.target, step)
         self._editing = None
         return said
 
@@ -177,20 +231,13 @@ class MemoryTab:
         return f"{told}. New sessions know it, this one after %hermes reload."
 
     def _edit(self, entry: Entry | None) -> None:
-        def on_loop() -> None:
-            self._editing = entry
-            if entry is not None:
-                write(self._text, entry.text)
-            self._draw()
-
-        self._place.actions.call(on_loop)
+        self._editing = entry
+        if entry is not None:
+            write(self._text, entry.text)
+        self._draw()
 
     def _is_there(self, entry: Entry) -> bool:
         return self._now is not None and self._now.holds(entry)
-
-    def redraw(self) -> None:
-        """Show again what was read last; from any thread."""
-        self._place.actions.call(self._draw)
 
     def _draw(self) -> None:
         now, editing = self._now, self._editing
@@ -206,7 +253,7 @@ class MemoryTab:
         for target, section in self._sections.items():
             mine = editing if editing is not None and editing.target == target else None
             section.show(now, mine, self._editor)
-        happened = self._place.resident.happenings
+        happened = self.place.resident.happenings
         review = happened.reviewed
         told = ""
         if happened.reviewing is not None:
@@ -223,19 +270,16 @@ class MemoryTab:
 class _Section:
     """One of the two memories."""
 
-    def __init__(self, place: Place, tab: MemoryTab, target: str) -> None:
-        kit = place.kit
+    def __init__(self, tab: MemoryTab, target: str) -> None:
+        kit = tab.place.kit
         self._target = target
         self._head = kit.markup()
         self._new = kit.box()
-        add = Act(
-            label="add",
-            tip=f"add an entry to {FILES[target]}",
-            do=lambda: tab.edit_new(target),
-        )
-        self._add = push(kit, add, "hermes-link").widget
-        self._entries = Listing[Entry](kit, tab.line, moved=tab.redraw, empty="Nothing yet.")
-        self.widget = kit.box(self._head, self._new, self._entries.widget, self._add)
+        tip = f"add an entry to {FILES[target]}"
+        add = Act(label="add", tip=tip, do=partial(tab.edit_new, target), here=True)
+        self._entries = Listing[Entry](kit, tab.line, empty="Nothing yet.")
+        pushed = kit.push(add, "hermes-link").widget
+        self.widget = kit.box(self._head, self._new, self._entries.widget, pushed)
 
     def show(self, now: Recollection, editing: Entry | None, editor: Any) -> None:  # noqa: ANN401
         """Show the entries, and the editor where one of them is being edited."""
@@ -249,5 +293,156 @@ class _Section:
         self._entries.show(entries)
 
 
-def _removed(entry: Entry) -> dict[str, str]:
-    return {"action": "remove", "old_text": entry.text}
+def recollect(known: Knowledge) -> Recollection:
+    """Read both memories and their history."""
+    problem = ""
+    try:
+        records = known.memory.history()
+    except (OSError, Unusable) as error:
+        records, problem = [], f"where entries came from cannot be read: {error}"
+    gone = undone(list(reversed(records)))
+    standing = [record for record in records if record.id not in gone]
+    review = next((r.origin for r in standing if r.origin.source.startswith(REVIEW)), None)
+    entries: dict[str, list[Entry]] = {target: [] for target in FILES}
+    for target, found in entries.items():
+        made: dict[str, Record] = {}  # the latest write behind each text
+        for record in standing:
+            for change in record.changes if record.target == target else ():
+                made.setdefault(change.after, record)
+        seen: Counter[str] = Counter()
+        for text in known.memory.entries(target):
+            by, maker = "", made.get(text)
+            if maker is not None and maker.origin.source.startswith(REVIEW):
+                by = "the last review" if maker.origin == review else "a review"
+            found.append(
+                Entry(
+                    target=target,
+                    text=text,
+                    number=seen[text],
+                    record=maker,
+                    reviewed=by,
+                    planted=_looks_planted(text),
+                )
+            )
+            seen[text] += 1
+    return Recollection(
+        entries={target: tuple(found) for target, found in entries.items()},
+        usage={target: known.memory.usage(target) for target in FILES},
+        recent=tuple(record for record in standing if not record.undoes)[:RECENT],
+        problem=problem,
+    )
+
+
+@lru_cache(maxsize=256)
+def _looks_planted(text: str) -> bool:
+    """Say whether a prompt leaves the entry out, as `memory.shown` does; a scan takes a while."""
+    return scan(text, name="memory", strict=True).verdict != "clean"
+
+
+def _provenance(entry: Entry) -> str:
+    """Return where an entry came from, as HTML."""
+    if entry.record is None:
+        return "from elsewhere"
+    if entry.reviewed:
+        _, _, words = entry.record.origin.source.partition(", ")
+        learned = ", ".join(filter(None, (entry.reviewed, shown(words, 80))))
+        return f"learned by {learned} · {ago(entry.record.at)}"
+    return _where(entry.record)
+
+
+def _where(record: Record) -> str:
+    """Return who wrote and when, as HTML."""
+    origin = record.origin
+    if origin.source == "user":
+        by = "by hand"
+    elif origin.source.startswith(REVIEW):
+        by = f"by a {origin.source}"
+    else:
+        turn = f"turn {origin.turn}" if origin.turn else origin.source
+        by = f"{Path(origin.notebook).name} · {turn}" if origin.notebook else turn
+    return f"{shown(by, 80)} · {ago(record.at)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """What waits, each with what it would do as things are; `problem` is why nobody can tell."""
+
+    held: tuple[tuple[Proposal, str], ...] = ()
+    problem: str = ""
+
+
+class Waiting:
+    """A section with the things of one kind that wait; `edit`, if any, opens one in an editor."""
+
+    def __init__(
+        self, place: Place, kind: Kind, *, edit: Callable[[Proposal], None] | None = None
+    ) -> None:
+        self._resident, self._kind, self._edit = place.resident, kind, edit
+        self._head = place.kit.markup()
+        self._list = Listing[tuple[Proposal, str]](place.kit, self._line)
+        self.widget = place.kit.box()
+
+    def read(self) -> Queue:
+        """Return what waits; it may block."""
+        approvals = self._resident.workshop.approvals
+        try:
+            waiting = approvals.waiting(self._kind)
+        except ConfigError as error:
+            return Queue(problem=str(error))
+        return Queue(held=tuple((each, approvals.shown(each)) for each in waiting))
+
+    def show(self, queue: Queue) -> None:
+        """Show it, or nothing where nothing waits."""
+        head = heading("Wait for your approval", str(len(queue.held))) if queue.held else ""
+        write(self._head, caution(shown(queue.problem)) if queue.problem else head)
+        self._list.show(queue.held)
+        parts = (self._head, self._list.widget) if queue.held else (self._head,)
+        write(self.widget, parts if queue.held or queue.problem else (), "children")
+
+    def _line(self, item: tuple[Proposal, str]) -> Line:
+        proposal, would = item
+        marks = caution(DIED) if proposal.begun else ""
+        if proposal.problem:
+            marks += caution(shown(f"It could not be saved: {proposal.problem}", 300))
+        return Line(
+            key=proposal.id,
+            text=f"{coded(proposal.gist)}{marks}{document(would)}",
+            foot=f"by a {shown(proposal.origin.source, 80)} · {ago(proposal.at)}",
+            acts=self._acts(proposal, would),
+        )
+
+    def _acts(self, proposal: Proposal, would: str) -> tuple[Act, ...]:
+        approvals, number = self._resident.workshop.approvals, proposal.number
+        unseen = f"it is too long to be shown here; %hermes {self._kind} pending {number} shows it"
+        approve = Act(
+            label="approve",
+            tip="save it; that can be undone",
+            do=partial(_decided, partial(approvals.approve, number)),
+            off=unseen if len(would) > WHOLE else "",
+        )
+        reject = Act(
+            label="reject",
+            tip="drop it, and do not propose it again",
+            do=partial(_decided, partial(approvals.reject, number)),
+        )
+        step = _single(proposal)
+        if self._edit is None or step is None or redact(step.content) != step.content:
+            return approve, reject
+        tip, do = "save it in other words", partial(self._edit, proposal)
+        return approve, Act(label="edit", tip=tip, do=do, here=True), reject
+
+
+async def _decided(decide: Callable[[], Decided]) -> str:
+    """Return what became of a decision; raise Refused with the reason why nothing did."""
+    outcome: Decided = await in_thread(decide)
+    if not outcome.done:
+        raise Refused(outcome.message)
+    return outcome.message[:1].upper() + outcome.message[1:] + "."
+
+
+def _single(proposal: Proposal) -> Operation | None:
+    """Return the step of a proposal that is one new or changed entry of memory, else None."""
+    write_ = proposal.write
+    if isinstance(write_, MemoryWrite) and len(write_.steps) == 1 and write_.steps[0].content:
+        return write_.steps[0]
+    return None

@@ -1,4 +1,6 @@
-"""The panel: four tabs that follow what goes on, and a line that says what a click did.
+"""The panel: tabs that follow what goes on, and a line that says what a click did.
+
+Four are ours; other packages bring theirs under the entry point group `hermes_nb.panels`.
 
 Only the tab in sight is kept up to date, at most every `INTERVAL` seconds, and only when something
 happened that it shows. What it shows is read in a thread. Closing it in the page ends nothing; a
@@ -10,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import html
 import time
+from importlib.metadata import entry_points
 from pathlib import PurePosixPath
 from typing import Any
+
+import ipywidgets as widgets
 
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import HermesError, ToolError
@@ -20,14 +25,15 @@ from hermes_nb.core.text import one_line
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.page_reload import teller
-from hermes_nb.notebook.panels.acting import Actions, told
+from hermes_nb.notebook.panels import GROUP
 from hermes_nb.notebook.panels.context import ContextTab
 from hermes_nb.notebook.panels.memory import MemoryTab
-from hermes_nb.notebook.panels.parts import Kit, write
-from hermes_nb.notebook.panels.session import SessionTab
+from hermes_nb.notebook.panels.sessions import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
-from hermes_nb.notebook.panels.tab import Place, Tab
+from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
+from hermes_nb.safety.markup import escape
+from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 INTERVAL = 0.5
@@ -48,18 +54,18 @@ class Panel:
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._loop = asyncio.get_running_loop()
-        self._kit = kit = Kit(teller(getattr(resident.shell, "kernel", None)))
         self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
-        place = Place(resident=resident, kit=kit, actions=self._actions, refresh=self.refresh)
-        self.tabs: tuple[Tab, ...] = (
-            MemoryTab(place),
-            SkillsTab(place),
-            ContextTab(place),
-            SessionTab(place),
-        )
+        self._kit = kit = Kit(self._actions, teller(getattr(resident.shell, "kernel", None)))
+        place = Place(resident=resident, kit=kit, refresh=self.refresh)
+        self.tabs = _tabs(place)
         self._said = kit.markup()
         self._asked = kit.markup()
-        self._tabs = kit.tab([tab.widget for tab in self.tabs], [tab.title for tab in self.tabs])
+        self._tabs = kit.make(
+            widgets.Tab,
+            children=tuple(tab.widget for tab in self.tabs),
+            titles=tuple(tab.title for tab in self.tabs),
+            selected_index=0,
+        )
         self._tabs.observe(self._turned, names="selected_index")
         style = kit.markup(STYLE, "hermes-style")
         self.widget: Any = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
@@ -169,7 +175,8 @@ class Panel:
         A page makes a view for each widget there is, also for those of tabs that nobody looks at.
         """
         for tab in self.tabs:
-            if tab is not self.tab and tab.title not in self._folded:
+            foldable = hasattr(tab.widget, "children") and tab.title not in self._folded
+            if tab is not self.tab and foldable:
                 self._folded[tab.title] = tab.widget.children
                 write(tab.widget, (), "children")
         for listing in self._kit.listings:
@@ -237,3 +244,20 @@ class Panel:
                 self._beside = True
 
         self._actions.start(again)
+
+
+def _tabs(place: Place) -> tuple[Tab, ...]:
+    """Return the tabs, those of other packages last; one that cannot be made is left out."""
+    tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        why = "it is no Tab, or has no title of its own"
+        try:
+            made = point.load()(place)
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            made, why = None, one_line(redact(f"{type(error).__name__}: {error}"), 200)
+        titles = [tab.title.lower() for tab in tabs]
+        if isinstance(made, Tab) and made.title and made.title.lower() not in titles:
+            tabs.append(made)
+        else:
+            place.resident.note(f"The tab {escape(repr(point.name))} is off: {escape(why)}.")
+    return tuple(tabs)

@@ -1,110 +1,39 @@
-"""How the panel looks: one stylesheet of theme variables, and text made fit for its HTML."""
+"""How the panel looks: its stylesheet, text made fit for HTML, and small pictures as inline SVG.
+
+Every function of the pictures is pure and takes any numbers: what is negative or endless is drawn
+as nothing. Colours of layers are the only ones that are ours; all others are the theme's.
+"""
 
 from __future__ import annotations
 
 import html
+import math
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.messages import Usage
+from hermes_nb.core.text import amount, head_tail, one_line
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
+STYLE = f"<style>{Path(__file__).with_name('panel.css').read_text(encoding='utf-8')}</style>"
 WHOLE = 20_000
 """Characters of a file that are shown; of a longer one the head and the tail."""
+WIDTH = 312
+"""Units that every picture is wide; it is stretched to the panel's width."""
+COLOURS = (
+    *("#5c6bc0", "#26a69a", "#ffa726", "#42a5f5", "#8d6e63", "#ec407a"),
+    *("#9ccc65", "#ab47bc", "#26c6da", "#d4a017", "#78909c", "#ef5350"),
+)
+"""Of the layers, in their order; neighbours differ in hue and lightness on white and on black."""
+BARS = 24
+"""Turns that the chart shows, the latest ones."""
+CHART_HEIGHT = 60
+_GAP = 1.0
+_MOST_BAR = 22.0
 _CODE = re.compile(r"`([^`\n]{1,200})`")
-
-STYLE = """<style>
-.hermes-panel{min-width:224px;width:100%;overflow-x:hidden;color:var(--jp-ui-font-color1);
-font-size:var(--jp-ui-font-size1,13px);line-height:1.45;background:var(--jp-layout-color1)}
-.hermes-panel .widget-html,.hermes-panel .jupyter-widgets{margin:0}
-.hermes-panel .widget-box{overflow:visible}
-.hermes-panel .widget-html-content{font-size:inherit;line-height:inherit;color:inherit;
-align-self:auto;flex:1 1 auto;min-width:0}
-.hermes-panel .widget-html{line-height:inherit;height:auto;min-width:0}
-.hermes-panel .hermes-style{display:none}
-.hermes-panel .lm-TabBar-content{border-bottom:1px solid var(--jp-border-color1);
-align-items:stretch;justify-content:flex-start}
-.hermes-panel .lm-TabBar-tabLabel{overflow:visible;font-size:12px}
-.hermes-panel .jupyter-widgets.jupyter-widget-tab>.lm-TabBar .lm-TabBar-tab{border:0;flex:0 0 auto;
-min-width:0;background:none;padding:0 8px;margin:0;line-height:30px;color:var(--jp-ui-font-color2);
-transform:none;cursor:pointer;max-height:none;min-height:0}
-.hermes-panel .jupyter-widgets.jupyter-widget-tab>.lm-TabBar .lm-TabBar-tab.lm-mod-current{
-min-height:0;max-height:none;color:var(--jp-ui-font-color1);font-weight:600;transform:none;
-box-shadow:inset 0 -2px 0 var(--jp-brand-color1)}
-.hermes-panel .jupyter-widgets.jupyter-widget-tab>.lm-TabBar .lm-TabBar-tab.lm-mod-current:before{
-display:none}
-.hermes-panel .jupyter-widgets.jupyter-widget-tab>
-.widget-tab-contents.jupyter-widget-TabPanel-tabContents{border:0;padding:0 2px;margin-top:6px;
-background:none;overflow:visible}
-.hermes-panel b{font-weight:600}
-.hermes-panel code{font-family:var(--jp-code-font-family);font-size:.94em;background:none;
-color:inherit;padding:0}
-.hermes-panel small,.hermes-panel .hermes-small{font-size:11px}
-.hermes-panel .hermes-dim,.hermes-panel small{color:var(--jp-ui-font-color2)}
-.hermes-panel .hermes-two{display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline;
-justify-content:space-between}
-.hermes-panel .hermes-two>:first-child{min-width:0;overflow-wrap:anywhere}
-.hermes-panel .hermes-big{font-size:18px;font-weight:600}
-.hermes-panel .hermes-tag{font-size:10px;border:1px solid var(--jp-border-color1);
-border-radius:8px;padding:0 6px;color:var(--jp-ui-font-color2);white-space:nowrap}
-.hermes-panel .hermes-head{margin-top:10px}
-.hermes-panel .hermes-group{margin:10px 0 2px;font-size:11px;color:var(--jp-ui-font-color2)}
-.hermes-panel .hermes-said{border-left:3px solid var(--jp-brand-color1);
-padding:2px 8px;margin:6px 4px;background:var(--jp-layout-color2);overflow-wrap:anywhere}
-.hermes-panel .hermes-said.hermes-bad{border-left-color:var(--jp-error-color1)}
-.hermes-panel .hermes-wait{border-left:3px solid var(--jp-warn-color1);padding:2px 8px;
-margin:0 0 8px;overflow-wrap:anywhere}
-.hermes-panel .hermes-row{border-top:1px solid var(--jp-border-color2);padding:5px 0 4px;
-overflow-wrap:anywhere}
-.hermes-panel .hermes-text{white-space:pre-wrap}
-.hermes-panel .hermes-foot{flex-wrap:wrap;align-items:baseline;gap:0 8px}
-.hermes-panel .hermes-foot .widget-html{flex:0 1 auto;width:auto}
-.hermes-panel .hermes-doc{font:12px/1.45 var(--jp-code-font-family);white-space:pre-wrap;
-overflow:auto;max-height:22em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0}
-.hermes-panel .hermes-legend{display:grid;grid-template-columns:10px 1fr auto;gap:2px 8px;
-font-size:11.5px;align-items:center}
-.hermes-panel .hermes-legend .hermes-dim{text-align:right}
-.hermes-panel .hermes-legend i{width:10px;height:10px;border-radius:2px}
-.hermes-panel .hermes-chart{display:block;margin:4px 0}
-.hermes-panel .hermes-rail{fill:var(--jp-layout-color2)}
-.hermes-panel .hermes-fill,.hermes-panel .hermes-fresh,.hermes-panel .hermes-cached{
-fill:var(--jp-brand-color1)}
-.hermes-panel .hermes-cached{opacity:.38}
-.hermes-panel .hermes-over{fill:var(--jp-error-color1)}
-.hermes-panel .hermes-mark{stroke:var(--jp-warn-color1);stroke-width:2}
-.hermes-panel .hermes-cost{fill:none;stroke:var(--jp-warn-color1);stroke-width:1.5;
-vector-effect:non-scaling-stroke}
-.hermes-panel .jupyter-button{width:auto;height:26px;line-height:24px;padding:0 12px;margin:0;
-font-size:12px;border:1px solid var(--jp-border-color1);border-radius:2px;box-shadow:none;
-background:var(--jp-layout-color1);color:var(--jp-ui-font-color1);flex:0 0 auto;max-width:100%}
-.hermes-panel .jupyter-button:hover:enabled{background:var(--jp-layout-color2);box-shadow:none}
-.hermes-panel .jupyter-button.hermes-primary{background:var(--jp-brand-color1);
-border-color:var(--jp-brand-color1);color:var(--jp-ui-inverse-font-color1)}
-.hermes-panel .jupyter-button.hermes-primary:hover:enabled{background:var(--jp-brand-color1);
-text-decoration:underline}
-.hermes-panel .jupyter-button.hermes-link{border:0;padding:0;height:auto;line-height:inherit;
-background:none;color:var(--jp-brand-color1);font-size:11px;text-align:left;white-space:normal;
-min-height:18px}
-.hermes-panel .jupyter-button.hermes-link:hover:enabled{text-decoration:underline;background:none}
-.hermes-panel .jupyter-button.hermes-name{color:var(--jp-ui-font-color1);font-size:12.5px;
-flex:1 1 auto;overflow-wrap:anywhere}
-.hermes-panel .jupyter-button:disabled{opacity:1;color:var(--jp-ui-font-color2);
-background:none;border-style:dashed;cursor:not-allowed}
-.hermes-panel .jupyter-button.hermes-link:disabled{text-decoration:line-through}
-.hermes-panel :is(button,input,textarea,select,[tabindex]):focus-visible{
-outline:2px solid var(--jp-brand-color1)!important;outline-offset:1px}
-.hermes-panel .widget-text,.hermes-panel .widget-textarea,.hermes-panel .widget-dropdown{
-width:auto;min-width:0;flex:1 1 120px;height:auto}
-.hermes-panel .widget-textarea{width:100%;flex:none}
-.hermes-panel :is(input,textarea,select){background:var(--jp-layout-color1)!important;
-color:var(--jp-ui-font-color1)!important;border:1px solid var(--jp-border-color1)!important;
-font-size:12px!important;min-width:0!important;box-sizing:border-box;
-font-family:inherit}
-.hermes-panel :is(input,select){height:26px!important;padding:0 6px!important}
-.hermes-panel input::placeholder{color:var(--jp-ui-font-color2);opacity:1}
-.hermes-panel .hermes-line{flex-wrap:wrap;gap:6px;align-items:center;margin:4px 0}
-</style>"""
-"""Everything is below `.hermes-panel`, so that no other output of the notebook is touched."""
 
 
 def shown(text: str, limit: int = 160) -> str:
@@ -158,3 +87,125 @@ def tag(text: str) -> str:
 def dim(text: str) -> str:
     """Return HTML in the colour of what matters less."""
     return f'<span class="hermes-dim">{text}</span>'
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A layer of the prompt and its tokens."""
+
+    name: str
+    tokens: int
+
+
+def colour(index: int) -> str:
+    """Return the colour of the layer at `index`."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def meter(used: float, limit: float, label: str) -> str:
+    """Return a bar that is full at `limit`; over it, in the colour of errors."""
+    width = _share(used, limit) * WIDTH
+    kind = " hermes-over" if _number(used) > _number(limit) else ""
+    return _picture(
+        6,
+        label,
+        f'<rect class="hermes-rail" width="{WIDTH}" height="6" rx="3"/>'
+        f'<rect class="hermes-fill{kind}" width="{width:.1f}" height="6" rx="3"/>',
+    )
+
+
+def gauge(parts: Sequence[Part], total: float, window: float, threshold: float, label: str) -> str:
+    """Return the window as a rail with the parts on it and a mark where compression begins.
+
+    The parts are stretched so that together they are `total` long: they are estimates, and it may
+    have been counted.
+    """
+    estimated = sum(_number(part.tokens) for part in parts)
+    filled = _share(total, window) * WIDTH
+    pieces = [f'<rect class="hermes-rail" y="8" width="{WIDTH}" height="10" rx="2"/>']
+    at = 0.0
+    for index, part in enumerate(parts):
+        width = _share(part.tokens, estimated) * filled
+        shown = max(width - _GAP, 0.0) if width > 2 * _GAP else width
+        title = f"<title>{html.escape(part.name)}: {amount(part.tokens)}</title>"
+        pieces.append(
+            f'<rect x="{at:.1f}" y="8" width="{shown:.1f}" height="10" fill="{colour(index)}">'
+            f"{title}</rect>"
+        )
+        at += width
+    if _number(threshold):
+        x = _share(threshold, window) * WIDTH
+        pieces.append(f'<line class="hermes-mark" x1="{x:.1f}" x2="{x:.1f}" y1="3" y2="23"/>')
+    return _picture(26, label, "".join(pieces))
+
+
+def legend(parts: Sequence[Part]) -> str:
+    """Return the parts with their colours and tokens."""
+    rows = [
+        f'<i style="background:{colour(index)}"></i><span>{html.escape(part.name)}</span>'
+        f'<span class="hermes-dim">{amount(part.tokens)}</span>'
+        for index, part in enumerate(parts)
+    ]
+    return f'<div class="hermes-legend">{"".join(rows)}</div>'
+
+
+def spending(turns: Sequence[Usage], first: int = 1) -> str:
+    """Return a bar a turn: cached tokens light, fresh ones dark, and what they cost as a line.
+
+    `first` is the number of the first turn given.
+    """
+    shown = turns[-BARS:]
+    first += len(turns) - len(shown)
+    most = max((_number(turn.input) for turn in shown), default=0.0)
+    step = min(WIDTH / max(len(shown), 1), _MOST_BAR + 4)
+    bars = "".join(
+        piece
+        for index, turn in enumerate(shown)
+        for piece in _bar(turn, index, first + index, step, most)
+    )
+    label = f"tokens sent in each of {len(shown)} turns, at most {amount(round(most))}"
+    return _picture(CHART_HEIGHT, label, bars + _cost_line(shown, step))
+
+
+def _bar(turn: Usage, index: int, number: int, step: float, most: float) -> Iterator[str]:
+    x, width = index * step, max(step - 4, step * 0.7)
+    whole = _share(turn.input, most) * (CHART_HEIGHT - 2)
+    cached = _share(turn.cached, turn.input) * whole
+    cost = f", ${turn.cost:.4f}" if turn.cost is not None else ""
+    told = f"turn {number}: {amount(turn.input)} sent, {amount(turn.cached)} cached{cost}"
+    yield f"<g><title>{html.escape(told)}</title>"
+    for kind, height, below in (("cached", cached, 0.0), ("fresh", whole - cached, cached)):
+        yield (
+            f'<rect class="hermes-{kind}" x="{x:.1f}" y="{CHART_HEIGHT - below - height:.1f}" '
+            f'width="{width:.1f}" height="{height:.1f}"/>'
+        )
+    yield "</g>"
+
+
+def _cost_line(turns: Sequence[Usage], step: float) -> str:
+    """Return what turns cost as a line of its own scale; nothing where that is unknown."""
+    costs = [_number(turn.cost or 0.0) for turn in turns]
+    most = max(costs, default=0.0)
+    if len(costs) < 2 or not most:  # noqa: PLR2004 - a line has two ends
+        return ""
+    heights = (CHART_HEIGHT - 3 - _share(cost, most) * (CHART_HEIGHT - 8) for cost in costs)
+    middle = step / 2 - 2
+    points = " ".join(f"{index * step + middle:.1f},{y:.1f}" for index, y in enumerate(heights))
+    return f'<polyline class="hermes-cost" points="{points}"/>'
+
+
+def _picture(height: int, label: str, content: str) -> str:
+    return (
+        f'<svg class="hermes-chart" width="100%" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'preserveAspectRatio="none" role="img" aria-label="{html.escape(label)}">{content}</svg>'
+    )
+
+
+def _number(value: float) -> float:
+    """Return a number that can be drawn."""
+    return float(value) if math.isfinite(value) and value > 0 else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    """Return a part's share, from 0 to 1."""
+    return min(_number(part) / _number(whole), 1.0) if _number(whole) else 0.0

@@ -26,7 +26,7 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.view import TerminalView, bundle
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels.panel import Panel
-from hermes_nb.notebook.panels.session import look
+from hermes_nb.notebook.panels.sessions import look
 from hermes_nb.safety.markup import safe_markdown
 from hermes_nb.testing import run_notebook
 from hypothesis import given
@@ -250,10 +250,10 @@ def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(resident, home
         panel = Panel(resident)
         panel.select("session")
         tab = panel.tab
-        found = await asyncio.to_thread(lambda: look(tab._place, "ibises"))
+        found = await asyncio.to_thread(lambda: look(tab.place, "ibises"))
         lines = [tab._line(each) for each in found.found if each.stored.source == "child"]
         assert lines and all(not line.acts and "a child agent" in line.foot for line in lines)
-        listed = await asyncio.to_thread(lambda: look(tab._place, ""))
+        listed = await asyncio.to_thread(lambda: look(tab.place, ""))
         assert len(listed.found) == 1
         panel.close()
 

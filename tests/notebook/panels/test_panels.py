@@ -28,10 +28,18 @@ from hermes_nb.notebook.event_hub import Happenings
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels
-from hermes_nb.notebook.panels.charts import Part, gauge, legend, meter, spending
 from hermes_nb.notebook.panels.panel import Panel
-from hermes_nb.notebook.panels.parts import FIRST, PAGE
-from hermes_nb.notebook.panels.style import document, paragraphs, shown
+from hermes_nb.notebook.panels.style import (
+    Part,
+    document,
+    gauge,
+    legend,
+    meter,
+    paragraphs,
+    shown,
+    spending,
+)
+from hermes_nb.notebook.panels.widgets import FIRST, PAGE
 from hypothesis import given
 from hypothesis import strategies as st
 

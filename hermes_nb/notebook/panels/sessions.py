@@ -5,16 +5,17 @@ What runs is a review, child agents or a map, each with a button that stops it.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from hermes_nb.agent.jobs import Job
 from hermes_nb.agent.session import CHILD, REVIEW
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
-    BackgroundEvent,
     ContextCompressed,
-    Event,
     ReviewFinished,
     ReviewStarted,
     TurnEnded,
@@ -23,17 +24,25 @@ from hermes_nb.core.events import (
 from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.core.text import amount, number_of
 from hermes_nb.notebook.display.wording import ago, moment
-from hermes_nb.notebook.panels.acting import QUERY, Pause
 from hermes_nb.notebook.panels.context import size
-from hermes_nb.notebook.panels.jobs import JobsPart
-from hermes_nb.notebook.panels.parts import Act, Line, Listing, Push, write
-from hermes_nb.notebook.panels.style import caution, dim, heading, shown, two
-from hermes_nb.notebook.panels.tab import Place
+from hermes_nb.notebook.panels.style import (
+    caution,
+    dim,
+    heading,
+    shown,
+    two,
+)
+from hermes_nb.notebook.panels.widgets import QUERY, Act, Line, Listing, Place, Tab, write
 
 LISTED = 500
 """Sessions that are listed, those written to last."""
 HITS = 40
 KEYLESS = "No provider is set up: %hermes key asks for a key."
+KINDS = {"child": "child agent", "map": "map"}
+INTERVAL = 0.5
+"""Seconds between two updates of what runs when something changed."""
+TICK = 1.0
+"""Seconds between two of them in any case, so that clocks run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +77,19 @@ class Sessions:
 def look(place: Place, query: str) -> Sessions:
     """Read the store."""
     resident = place.resident
-    session, happened = resident.session, resident.happenings
+    session, happened, store = resident.session, resident.happenings, resident.store
     notebook = resident.notebook
-    problem = ""
+    found, problem = [], ""
     try:
-        found = _said(place, query) if query.strip() else _listed(place, notebook)
+        if query.strip():
+            hits = store.search(query, limit=HITS)
+            known = {name: store.get(name) for name in {hit.session_id for hit in hits}}
+            found = [Found(id=h.session_id, stored=known[h.session_id], hit=h) for h in hits]
+        else:
+            listed = store.sessions(notebook=notebook or None, limit=LISTED)
+            found = [Found(id=each.id, stored=each) for each in listed if each.source != REVIEW]
     except StoreError as error:
-        found, problem = [], f"the sessions cannot be read: {error}"
+        problem = f"the sessions cannot be read: {error}"
     reviewing = ""
     if resident.reviews.busy:
         subject = happened.reviewing.subject if happened.reviewing else "both"
@@ -93,40 +108,26 @@ def look(place: Place, query: str) -> Sessions:
     )
 
 
-def _listed(place: Place, notebook: str) -> list[Found]:
-    stored = place.resident.store.sessions(notebook=notebook or None, limit=LISTED)
-    return [Found(id=each.id, stored=each) for each in stored if each.source != REVIEW]
-
-
-def _said(place: Place, query: str) -> list[Found]:
-    store = place.resident.store
-    hits = store.search(query, limit=HITS)
-    known = {name: store.get(name) for name in {hit.session_id for hit in hits}}
-    return [Found(id=hit.session_id, stored=known[hit.session_id], hit=hit) for hit in hits]
-
-
-class SessionTab:
+class SessionTab(Tab):
     """Sessions with search and resume, and the running review with its stop button."""
 
     title = "Session"
+    events = (TurnStarted, TurnEnded, ContextCompressed, ReviewStarted, ReviewFinished)
 
     def __init__(self, place: Place) -> None:
-        self._place = place
+        super().__init__(place)
         self._now = Sessions()
         kit = place.kit
         self._head = kit.markup()
-        self._new = Push(kit)
+        self._new, self._stop = kit.push(), kit.push()
         self._review = kit.markup()
-        self._stop = Push(kit)
         self._job = kit.box(line=True)
         self._jobs = JobsPart(place)
         self._query = kit.field("Search what was said in any session")
-        self._query.observe(Pause(place.actions, place.refresh), names="value")
+        self._query.observe(place.actions.typed(place.refresh), names="value")
         self._what = kit.markup()
-        self._list = Listing[Found](
-            kit, self._line, moved=self.redraw, empty="There is no session yet."
-        )
-        self.widget = kit.box(
+        self._list = Listing[Found](kit, self._line, empty="There is no session yet.")
+        self.widget.children = (
             self._head,
             kit.box(self._new.widget, line=True),
             self._job,
@@ -138,27 +139,13 @@ class SessionTab:
 
     def read(self) -> Sessions:
         """Return the sessions that fit."""
-        return look(self._place, self._query.value[:QUERY])
+        return look(self.place, self._query.value[:QUERY])
 
     def show(self, found: Sessions) -> None:
         """Show them."""
         if found.query != self._now.query:
             self._list.rewind()
-        self._now = found
-        self._draw()
-        self._jobs.redraw()
-
-    def concerned(self, event: Event | BackgroundEvent) -> bool:
-        """Say whether an event is about sessions or what runs."""
-        kinds = TurnStarted | TurnEnded | ContextCompressed | ReviewStarted | ReviewFinished
-        return isinstance(event, kinds)
-
-    def redraw(self) -> None:
-        """Show again what was read last; from any thread."""
-        self._place.actions.call(self._draw)
-
-    def _draw(self) -> None:
-        now = self._now
+        self._now = now = found
         count = f"{number_of(now.messages, 'message')} · about {amount(now.prompt)} tokens"
         told = two("<b>This session</b>", f"<small>{shown(now.current)}</small>") + dim(count)
         told = told if now.current else dim("No session yet: the next turn starts one.")
@@ -167,7 +154,7 @@ class SessionTab:
             Act(
                 label="New session",
                 tip="end this session; the next turn starts another",
-                do=self._place.doing(self._begin),
+                do=self._begin,
                 off=now.busy or ("" if now.current else "there is none to end"),
             )
         )
@@ -176,16 +163,16 @@ class SessionTab:
             Act(
                 label="Stop",
                 tip="stop looking back; what was saved until now stays",
-                do=self._place.doing(self._stop_review),
+                do=self._stop_review,
                 off="" if now.reviewing else "nothing is running",
             )
         )
-        job = (self._review, self._stop.widget) if now.reviewing else ()
-        write(self._job, job, "children")
+        write(self._job, (self._review, self._stop.widget) if now.reviewing else (), "children")
         name = "Found" if now.query else "This notebook" if now.here else "Latest sessions"
         problem = caution(shown(now.problem)) if now.problem else ""
         write(self._what, heading(name, f"{len(now.found):,}") + problem)
         self._list.show(now.found)
+        self._jobs.draw()
 
     def _line(self, found: Found) -> Line:
         stored, hit = found.stored, found.hit
@@ -200,31 +187,99 @@ class SessionTab:
             parts = [number_of(stored.messages, "message"), ago(stored.written)] if stored else []
             foot = " · ".join([*parts, *([where] if where and not self._now.here else [])])
         mine = found.id == self._now.current
-        act = Act(
+        child = stored is not None and stored.source == CHILD
+        resume = Act(
             label="resume",
             tip="go on with this session",
-            do=self._place.doing(lambda: self._resume(found.id)),
+            do=partial(self._resume, found.id),
             off=self._now.busy,
         )
-        key = f"{found.id}/{hit.position}" if hit else found.id
-        child = stored is not None and stored.source == CHILD
-        foot += " · this one" if mine else " · a child agent" if child else ""
-        return Line(key=key, text=text, foot=foot, acts=() if mine or child else (act,))
+        return Line(
+            key=f"{found.id}/{hit.position}" if hit else found.id,
+            text=text,
+            foot=foot + (" · this one" if mine else " · a child agent" if child else ""),
+            acts=() if mine or child else (resume,),
+        )
 
     async def _resume(self, session_id: str) -> str:
-        resident = self._place.resident
+        resident = self.place.resident
         await in_thread(lambda: resident.models.main)  # it may look for a local server
         session = resident.resume(session_id)
         said = number_of(len(session.messages), "message")
         return f"Resumed with {said}; the next turn goes on there."
 
     def _begin(self) -> str:
-        self._place.resident.new()
+        self.place.resident.new()
         return "The next turn starts a new session."
 
     async def _stop_review(self) -> str:
-        reviews = self._place.resident.reviews
+        reviews = self.place.resident.reviews
         if not reviews.busy:
             return "It is over already."
         await in_thread(reviews.stop)
         return "Stopped; what was saved until then stays."
+
+
+class JobsPart:
+    """What runs beside the conversation, a line and a stop button each; nothing when nothing does.
+
+    It updates itself, from any thread: to read that costs nothing.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._actions, self._jobs = place.actions, place.resident.jobs
+        self._head = place.kit.markup()
+        self._list = Listing[Job](place.kit, self._line)
+        self.widget = place.kit.box()
+        self._listed = (self._head, self._list.widget)
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon = False
+        self._end = self._jobs.listen(partial(self._actions.call, self._hurry))
+
+    def draw(self) -> None:
+        """Show what runs now."""
+        self._wait(None)
+        if self.widget.comm is None:  # its panel is closed
+            self._end()
+            return
+        running = list(self._jobs)
+        write(self.widget, self._listed if running else (), "children")
+        if running:
+            write(self._head, heading("Running", str(len(running))))
+            self._list.show(running)
+            self._wait(TICK)
+
+    def _hurry(self) -> None:
+        """Draw when the interval is over, however much happens until then."""
+        if not self._soon:
+            self._wait(INTERVAL)
+            self._soon = True
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._soon = None, False
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.draw)
+
+    def _line(self, job: Job) -> Line:
+        doing = dim(shown(job.doing, 90)) if job.doing else ""
+        act = Act(
+            label="stop",
+            tip=f"stop this {KINDS[job.kind]}; the rest goes on",
+            do=partial(self._stop, job.id),
+            off="it is being stopped" if job.stopping else "",
+        )
+        return Line(
+            key=job.id,
+            text=f"◌ {shown(job.title, 90)} {doing}",
+            foot=f"{KINDS[job.kind]} · {int(job.seconds)} s",
+            acts=(act,),
+        )
+
+    def _stop(self, job_id: str) -> str:
+        job = self._jobs.get(job_id)
+        if job is None:
+            return "It is over already."
+        job.stop()
+        return "Stopping; what was done until now is kept."
