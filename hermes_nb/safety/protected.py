@@ -15,11 +15,13 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import os
+import re
 import stat
 import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path, PurePath
 
 from hermes_nb.safety.names import NOT_IMPORTED, NOT_WALKED, known_names, secret, secret_file
@@ -27,6 +29,7 @@ from hermes_nb.safety.names import NOT_IMPORTED, NOT_WALKED, known_names, secret
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a directory's time tells of every change, on coarse file systems too."""
 _MOST_KEPT = 50_000
+_REQUIRED = re.compile(r"[\w.-]+")
 
 
 def why_protected(path: Path, root: Path, *, write: bool) -> str:
@@ -121,10 +124,16 @@ def _folders_of_modules() -> tuple[tuple[str, int], ...]:
 
 @functools.lru_cache(maxsize=4)
 def _installed(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Return the names that `import` finds in the standard library and in `folders`."""
+    """Return the names that `import` finds in the standard library and in `folders`.
+
+    And those that what is installed there imports where they are, as pandas does `bottleneck`.
+    """
     names = {"hermes_nb", *sys.stdlib_module_names}
     for folder, _ in folders:
         names |= {name.partition(".")[0] for name in os.listdir(folder) if "-" not in name}
+        for found in distributions(path=[folder]):
+            wanted = (_REQUIRED.match(each) for each in found.requires or ())
+            names |= {each[0].replace("-", "_").casefold() for each in wanted if each}
     return frozenset(names)
 
 

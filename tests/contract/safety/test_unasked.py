@@ -136,3 +136,23 @@ def test_what_a_command_shows_of_files_elsewhere_is_from_outside(told, work, com
     with hermes(work, [call("terminal", command="cat f.txt /etc/hosts", timeout=5)]) as agent:
         agent.ask("go")
         assert agent.messages[-2].origin == "workspace"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bottleneck.py", "numexpr/__init__.py", ".RData", ".Renviron", ".pylintrc", ".flake8"),
+        *("startup.m", ".irbrc", "QWEN.md", ".zed/tasks.json", ".opencode/agent/x.md"),
+    ],
+)
+def test_edits_write_nothing_unasked_that_starts_elsewhere(work, name):
+    with hermes(work, [call("write_file", path=name, content="x\n")], approve="edits") as agent:
+        agent.ask("go")
+    assert not (work / name).exists()
+
+
+@pytest.mark.parametrize("name", ["helpers.py", "src/plots.py", "pyproject.toml", "notes.md"])
+def test_edits_write_what_only_the_user_starts(work, name):
+    with hermes(work, [call("write_file", path=name, content="x\n")], approve="edits") as agent:
+        agent.ask("go")
+    assert (work / name).exists()
