@@ -80,6 +80,7 @@ def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
     out = ["/usr/bin/prlimit", *(f"--{name}={value}" for name, value in limits.items()), "--"]
     if nobody:
         out += ["/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        out.append("--securebits=+no_setuid_fixup")  # access(2), which git asks, goes by them too
         for kind in ("inh-caps", "ambient-caps", "bounding-set"):
             out.append(f"--{kind}=-all,+{_CAPABILITY}")
         out.append("--")

@@ -7,6 +7,7 @@ spares a read-only sandbox the commands that could only fail there.
 from __future__ import annotations
 
 import enum
+import os
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -120,7 +121,10 @@ def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
 def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, frozenset[Need]]]:
     """Yield that a word names a secret, or what is in the home and not in the workspace."""
     path = re.sub(r"^(~|\$HOME|\$\{HOME\})(?=/|$)", home, word.partition("=")[2] or word)
-    if secret_name(PurePosixPath(path).parts):
+    plain = "/" not in path and "." not in path  # what is looked for as often as it is a file
+    if secret_name(PurePosixPath(path).parts) and not (
+        plain and not os.path.lexists(join(workspace, path))
+    ):
         yield f"{word[:_LONGEST]!r} may hold secrets", frozenset({Need.CREDENTIALS})
     elif path.startswith(("/", "../")):
         full = normpath(join(workspace, path))

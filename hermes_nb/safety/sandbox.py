@@ -262,6 +262,8 @@ def _environment(plan: Plan) -> dict[str, str]:
     if not plan.writes:
         own |= {
             "PYTHONDONTWRITEBYTECODE": "1",
+            "RUFF_NO_CACHE": "true",
+            "MYPY_CACHE_DIR": os.devnull,
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_CONFIG_PARAMETERS": "'safe.directory=*'",
         }

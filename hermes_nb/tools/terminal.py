@@ -237,6 +237,8 @@ class CommandRun:
         masked = hidden(self.root, Path.home())
         if any(f"'{name}'" in text or f" {name}:" in text for name in masked):
             return Profile.OUTSIDE
+        lines = text.splitlines()
+        text = "\n".join(line for line in lines if not any(f"/{name}" in line for name in masked))
         if _NETWORK.search(text):
             carried = level().name == "bubblewrap"
             return Profile.WORKSPACE | Profile.NETWORK if carried else Profile.OUTSIDE

@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 from hermes_nb.models.scripted import call
+from hermes_nb.safety import sandbox
+from hermes_nb.safety.places import Level
 
 from tests.contract.safety.holes import AUTHOR, SECRET, git
 from tests.contract.safety.people import Person, hermes, results
@@ -156,3 +158,29 @@ def test_edits_write_what_only_the_user_starts(work, name):
     with hermes(work, [call("write_file", path=name, content="x\n")], approve="edits") as agent:
         agent.ask("go")
     assert (work / name).exists()
+
+
+@pytest.mark.parametrize("use", ["bubblewrap", "landlock"])
+def test_git_finds_a_repository_that_only_its_owner_may_enter(work, monkeypatch, use):
+    if sandbox._tried(use):
+        pytest.skip(f"{use} does not work here")
+    monkeypatch.setattr(sandbox, "level", lambda: Level(use))
+    for place in (work, work / ".git"):
+        place.chmod(0o700)
+    with hermes(work, [call("terminal", command="git log --oneline", timeout=5)]) as agent:
+        (told,) = results(agent.ask("go"))
+    assert "second" in told
+
+
+@pytest.mark.skipif(sandbox.level().name == "none", reason="there is no sandbox here")
+def test_a_hidden_secret_among_the_files_brings_no_question(work):
+    (work / "keys.csv").write_text("id,token\n1,a\n", encoding="utf-8")
+    person, commands = Person("deny"), ["find . -type f | xargs grep -c token"]
+    commands.append("for f in *.csv; do grep token $f; done")
+    calls = [call("terminal", command=command, timeout=5) for command in commands]
+    with hermes(work, calls, approve=person) as agent:
+        told = "\n".join(results(agent.ask("go")))
+    assert not person.asked
+    assert "keys.csv:1" in told
+    assert "id,token" in told
+    assert SECRET not in told
