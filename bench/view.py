@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from hermes_nb.notebook.display.view import bundle
+from hermes_nb.notebook.display.views import bundle
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -23,7 +23,7 @@ from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.bridge.live import LiveDocument
-from hermes_nb.notebook.display.view import has_kernel
+from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import Cell, FallbackDocument, NotebookDocument
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.known import Seen, is_message, running_cell

@@ -31,8 +31,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk
-from hermes_nb.notebook.display.showing import can_draw, show
-from hermes_nb.notebook.display.view import can_ask, has_kernel
+from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
 from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code

@@ -21,8 +21,8 @@ from hermes_nb.core.protocols import ChatModel, Request, StoredSession, body_of
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.attachments import Attachment, attachments
-from hermes_nb.notebook.display.view import has_kernel
-from hermes_nb.notebook.display.wording import grid
+from hermes_nb.notebook.display.transcript import grid
+from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.host import Host
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.turn import require_eyes

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.display.view import can_ask, has_kernel
+from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.document.document import CellConflict
 from hermes_nb.notebook.page_discovery import Channel, Heard, Info, RollCall, comms_heard
 

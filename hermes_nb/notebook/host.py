@@ -15,7 +15,7 @@ from hermes_nb.models.cassette import Deck
 from hermes_nb.notebook.access import Desk
 from hermes_nb.notebook.approval import Permission
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.view import View
+from hermes_nb.notebook.display.views import View
 from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.tools_in_use import ToolsInUse
 from hermes_nb.notebook.user_message import Briefing

@@ -30,7 +30,7 @@ from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.access import Desk
 from hermes_nb.notebook.approval import CellApprover, Permission
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.view import View, can_ask, has_kernel
+from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.dry_run import rehearse
 from hermes_nb.notebook.event_hub import Happenings

@@ -240,9 +240,8 @@ class HermesMagics(Magics):
         }
 
     def _show(self, markdown: str) -> None:
-        from hermes_nb.notebook.display.showing import show
         from hermes_nb.notebook.display.transcript import plain_text, printed
-        from hermes_nb.notebook.display.view import has_kernel
+        from hermes_nb.notebook.display.views import has_kernel, show
 
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown)

@@ -13,7 +13,7 @@ from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.models.cassette import Deck
 from hermes_nb.models.profiles import is_loopback, profile_for
 from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
-from hermes_nb.notebook.display.view import can_ask
+from hermes_nb.notebook.display.views import can_ask
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import Identity

@@ -24,9 +24,15 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.notebook.display.drawings import MOST, is_drawing
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript
-from hermes_nb.notebook.display.view import STILL_RUNNING, bundle, can_ask, has_kernel
+from hermes_nb.notebook.display.views import (
+    MOST,
+    STILL_RUNNING,
+    bundle,
+    can_ask,
+    has_kernel,
+    is_drawing,
+)
 from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code

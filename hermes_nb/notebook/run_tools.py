@@ -21,7 +21,7 @@ from hermes_nb.core.messages import Origin, least_trusted
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
-from hermes_nb.notebook.display.drawings import show_drawings
+from hermes_nb.notebook.display.views import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook
 from hermes_nb.notebook.document.known import KnownCells, runnable, several, telling

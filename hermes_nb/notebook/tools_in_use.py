@@ -11,7 +11,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.access import Desk
 from hermes_nb.notebook.cell_tools import notebook_tools
-from hermes_nb.notebook.display.view import has_kernel
+from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.run_tools import kernel_tools
 
 

@@ -24,7 +24,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.models.profiles import seeing
 from hermes_nb.notebook.attachments import Attachment, attachments
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.view import StatusView, View, make_view
+from hermes_nb.notebook.display.views import StatusView, View, make_view
 from hermes_nb.notebook.host import Host
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.models import sees

@@ -6,7 +6,7 @@ What was said until then stays, and the next turn goes on from it.
 from __future__ import annotations
 
 import pytest
-from hermes_nb.notebook.display.view import STILL_RUNNING
+from hermes_nb.notebook.display.views import STILL_RUNNING
 
 from tests.e2e.harness import EXTENSION, NOW
 from tests.e2e.test_approval import prepare

@@ -26,8 +26,8 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import Variable
 from hermes_nb.models.profiles import is_address
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
-from hermes_nb.notebook.display.view import can_ask, has_kernel
-from hermes_nb.notebook.display.wording import facts
+from hermes_nb.notebook.display.transcript import facts
+from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import level
 from hermes_nb.safety.visible import visible

@@ -16,7 +16,7 @@ from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.attachments import literal
-from hermes_nb.notebook.display.showing import show
+from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument
 from hermes_nb.notebook.document.known import is_message
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument

@@ -31,10 +31,16 @@ from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import both_ends, one_line, used
-from hermes_nb.notebook.display.showing import can_draw, show
-from hermes_nb.notebook.display.transcript import plain_text
-from hermes_nb.notebook.display.view import INTERVAL, STILL_RUNNING, TICK, can_ask, has_kernel
-from hermes_nb.notebook.display.wording import grid
+from hermes_nb.notebook.display.transcript import grid, plain_text
+from hermes_nb.notebook.display.views import (
+    INTERVAL,
+    STILL_RUNNING,
+    TICK,
+    can_ask,
+    can_draw,
+    has_kernel,
+    show,
+)
 from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs

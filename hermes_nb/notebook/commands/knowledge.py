@@ -13,7 +13,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.curation.history import Origin, Record
-from hermes_nb.notebook.display.wording import ago, grid
+from hermes_nb.notebook.display.transcript import ago, grid
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown

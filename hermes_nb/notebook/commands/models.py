@@ -26,8 +26,8 @@ from hermes_nb.models.profiles import OPENAI, profile_for
 from hermes_nb.models.servers import accepted_in, remember
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import tried
-from hermes_nb.notebook.display.view import can_ask
-from hermes_nb.notebook.display.wording import facts, grid
+from hermes_nb.notebook.display.transcript import facts, grid
+from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.line import ADVICE, forget
 from hermes_nb.safety.markup import code_block, code_span, escape

@@ -27,10 +27,18 @@ from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import sandbox_told
-from hermes_nb.notebook.display.showing import can_draw
-from hermes_nb.notebook.display.transcript import told_compression
-from hermes_nb.notebook.display.view import can_ask
-from hermes_nb.notebook.display.wording import MARK, ago, facts, gauge, grid, moment, shade, stacked
+from hermes_nb.notebook.display.transcript import (
+    MARK,
+    ago,
+    facts,
+    gauge,
+    grid,
+    moment,
+    shade,
+    stacked,
+    told_compression,
+)
+from hermes_nb.notebook.display.views import can_ask, can_draw
 from hermes_nb.notebook.kernel_agent import Resident, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.commands import knowledge as known
 from hermes_nb.notebook.commands import sessions
-from hermes_nb.notebook.display.view import has_kernel
+from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.kernel_agent import Resident
 
 GROUP = "hermes_nb.panels"

@@ -34,7 +34,7 @@ from hermes_nb.memory.curation.notefile import Unusable
 from hermes_nb.memory.curation.operations import Operation
 from hermes_nb.memory.curation.shown import Fill
 from hermes_nb.notebook.commands.knowledge import BY_HAND
-from hermes_nb.notebook.display.wording import ago
+from hermes_nb.notebook.display.transcript import ago
 from hermes_nb.notebook.panels.style import (
     WHOLE,
     caution,

@@ -23,7 +23,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.core.text import amount, number_of
-from hermes_nb.notebook.display.wording import ago, moment
+from hermes_nb.notebook.display.transcript import ago, moment
 from hermes_nb.notebook.panels.context import size
 from hermes_nb.notebook.panels.style import (
     caution,

@@ -10,7 +10,7 @@ import time
 import uuid
 
 import pytest
-from hermes_nb.notebook.display.view import STILL_RUNNING
+from hermes_nb.notebook.display.views import STILL_RUNNING
 from hermes_nb.notebook.frontend import PROTOCOL
 from hermes_nb.notebook.page_discovery import BUSY
 from hermes_nb.notebook.page_reload import SURE

@@ -23,7 +23,7 @@ from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.table import Completions, find, perform
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.view import TerminalView, bundle
+from hermes_nb.notebook.display.views import TerminalView, bundle
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.sessions import look

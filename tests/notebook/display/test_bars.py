@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hermes_nb.notebook.display.wording import EMPTY, MARK, SHADES, gauge, stacked, widths
+from hermes_nb.notebook.display.transcript import EMPTY, MARK, SHADES, gauge, stacked, widths
 from hypothesis import given
 from hypothesis import strategies as st
 

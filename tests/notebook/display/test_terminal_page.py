@@ -7,11 +7,10 @@ import re
 
 import pytest
 from hermes_nb.notebook.commands.edits import diff_bundle
-from hermes_nb.notebook.display.folding import folded
-from hermes_nb.notebook.display.showing import can_draw
+from hermes_nb.notebook.display.calls import folded
 from hermes_nb.notebook.display.terminal_page import draw
-from hermes_nb.notebook.display.transcript import printed
-from hermes_nb.notebook.display.wording import facts, grid
+from hermes_nb.notebook.display.transcript import facts, grid, printed
+from hermes_nb.notebook.display.views import can_draw
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hypothesis import given
 from hypothesis import strategies as st

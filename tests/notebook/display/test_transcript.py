@@ -22,9 +22,9 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import amount
-from hermes_nb.notebook.display.folding import KEPT_IN_FULL, fitted
+from hermes_nb.notebook.display.calls import KEPT_IN_FULL, fitted
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.view import bundle
+from hermes_nb.notebook.display.views import bundle
 from hermes_nb.safety.markup import safe_markdown
 from hermes_nb.safety.untrusted import wrap
 from hypothesis import given

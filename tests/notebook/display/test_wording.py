@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_nb.notebook.display.transcript import plain_text
-from hermes_nb.notebook.display.wording import aligned, facts, grid
+from hermes_nb.notebook.display.transcript import aligned, facts, grid, plain_text
 from hypothesis import given
 from hypothesis import strategies as st
 

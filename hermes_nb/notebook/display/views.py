@@ -1,19 +1,29 @@
-"""Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
+"""Shows what is ours outside of a turn: drawn in a terminal that can, else as IPython shows it.
+
+Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
 
 A view is an event sink with a beginning and an end. In a cell one Markdown display is updated at
 most every `INTERVAL` seconds, never once a token (500 tokens one by one cost 911 kB and 625 ms of
 CPU, throttled 38 kB). Where stdin is not allowed (nbclient, nbval, papermill) there are no
 updates, which those tools do not understand: one display at the end. In a terminal, text streams.
+
+What scratch code draws, shown to the user below the turn.
+
+`run_python` answers to the model, which reads of a picture that there is one. The user who asked
+for it wants to look at it. Only pictures and what front ends draw from data are shown: tables and
+printed text are in the call's fold, and HTML of unknown origin has no business in a turn's output.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import sys
 import threading
 import time
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TextIO
 
 from hermes_nb.core.events import (
     ChildFinished,
@@ -25,11 +35,32 @@ from hermes_nb.core.events import (
     ToolStarted,
     TurnEnded,
 )
-from hermes_nb.notebook.display.showing import can_draw, show
+from hermes_nb.core.text import one_line
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
+from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
+
+
+def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """Say whether a stream is a terminal that draws, and its user wants colours."""
+    if environment.get("NO_COLOR") or environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
+        return False
+    return file.isatty()
+
+
+def show(bundle: Mapping[str, str], metadata: Mapping[str, object] | None = None) -> None:
+    """Show a MIME bundle that has Markdown, which we wrote, and plain text."""
+    if can_draw(sys.stdout):
+        from hermes_nb.notebook.display.terminal_page import draw  # and with it rich
+
+        draw(bundle["text/markdown"], sys.stdout)
+    else:
+        from IPython.display import display
+
+        display(dict(bundle), raw=True, metadata=dict(metadata or {}))
+
 
 INTERVAL = 0.12
 """Seconds between two updates; it grows with the text, as every update carries all of it."""
@@ -302,3 +333,47 @@ class TerminalView:
         if self._open_line:
             self._console.print()
             self._open_line = False
+
+
+PICTURES = ("image/png", "image/jpeg", "image/gif")
+CHARTS = ("application/vnd.plotly.", "application/vnd.vega.", "application/vnd.vegalite.")
+"""Beginnings of MIME types whose data a front end draws by itself."""
+MOST = 8
+"""Pictures of one call; of more, the last ones."""
+LARGEST = 5_000_000
+"""Characters of a picture: all that is shown is saved with the notebook."""
+
+
+def drawings(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the MIME bundles of the pictures among some outputs."""
+    return list(_bundles(outputs))[-MOST:]
+
+
+def is_drawing(data: Mapping[str, Any]) -> bool:
+    """Say whether a MIME bundle has something drawn in it."""
+    return any(_fits(mime, value) for mime, value in data.items())
+
+
+def show_drawings(shell: Foreign, outputs: Sequence[Mapping[str, Any]]) -> None:
+    """Display the pictures among some outputs, below what the running cell shows already."""
+    if not has_kernel(shell):
+        return
+    from IPython.display import display
+
+    for bundle in drawings(outputs):
+        display(bundle, raw=True)
+
+
+def _bundles(outputs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for output in outputs:
+        data = output.get("data") or {}
+        drawn = {mime: value for mime, value in data.items() if _fits(mime, value)}
+        if drawn:
+            told = one_line(visible(str(data.get("text/plain", "a picture"))), 200)
+            yield {**drawn, "text/plain": told}
+
+
+def _fits(mime: str, value: object) -> bool:
+    if mime in PICTURES:
+        return isinstance(value, str) and len(value) <= LARGEST
+    return mime.startswith(CHARTS) and len(str(value)) <= LARGEST

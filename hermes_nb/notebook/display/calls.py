@@ -1,0 +1,333 @@
+"""One tool call as its user sees it, its children below it, and what a finished turn folds away.
+
+A call is a line that opens to its arguments and its result, both cut to what is read; what the user
+answered when it asked stands in the line. A notebook keeps what its cells show, in every copy and
+every commit. So the size of the fold is bounded, not the number of calls: of a turn with 1,500 of
+them, the last few are whole, some hundred more have a line, and the first ones are counted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hermes_nb.core.events import (
+    ApprovalGiven,
+    ChildEvent,
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
+)
+from hermes_nb.core.messages import ToolCall, Usage
+from hermes_nb.core.text import head_tail, number_of, one_line
+from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.visible import visible
+
+_CHILD_MARKS = {"": "◌", "done": "✓", "budget": "◔", "failed": "✗", "stopped": "■"}
+_CHILD_ENDS = {"budget": "out of budget", "failed": "failed", "stopped": "stopped"}
+GOAL = 80
+"""Characters of what a child is asked, as shown."""
+DOING = 70
+SHOWN_CHILDREN = 6
+"""Children below a running call; the ones that are over are counted first."""
+
+
+@dataclass(slots=True)
+class ChildView:
+    """A child and how it goes; `status` is "" while it runs."""
+
+    number: int
+    goal: str
+    started: float = field(default_factory=time.monotonic)
+    status: str = ""
+    seconds: float = 0.0
+    doing: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+    def take(self, event: ChildProgress | ChildFinished) -> None:
+        """Take in what it says of itself."""
+        self.usage = event.usage
+        if isinstance(event, ChildProgress):
+            self.doing = one_line(visible(redact(event.doing)), DOING)
+        else:
+            self.status, self.seconds = event.status, event.seconds
+
+    def line(self) -> str:
+        """Return the child as one Markdown line."""
+        seconds = self.seconds if self.status else time.monotonic() - self.started
+        parts = [] if not self.doing or self.status else [code_span(self.doing)]
+        parts += [_CHILD_ENDS[self.status]] if self.status in _CHILD_ENDS else []
+        if count := self.usage.requests:
+            parts.append(number_of(count, "request"))
+        parts.append(f"{seconds:.1f} s")
+        return " · ".join([f"↳ {MARKS[self.status]} {escape(self.goal)}", *parts])
+
+
+def child_of(event: ChildStarted) -> ChildView:
+    """Return a child that has just begun."""
+    return ChildView(event.number, one_line(visible(redact(event.goal)), GOAL))
+
+
+def take_in(children: dict[int, ChildView], event: ChildEvent) -> None:
+    """Take an event into a call's children; one of a child that is not known is left out."""
+    if isinstance(event, ChildStarted):
+        children[event.number] = child_of(event)
+    elif event.number in children:
+        children[event.number].take(event)
+
+
+def running_lines(children: Iterable[ChildView]) -> list[str]:
+    """Return the lines below a call that runs: the latest children, the earlier ones counted."""
+    known = list(children)
+    over = [child for child in known if child.status]
+    hidden = over[: max(len(known) - SHOWN_CHILDREN, 0)]
+    lines = [child.line() for child in known if child not in hidden]
+    return [f"↳ … {len(hidden)} that are over", *lines] if hidden else lines
+
+
+SHOWN_CHARACTERS = 2_000
+"""Of each argument and of the result; the model reads more."""
+SHORT_ARGUMENT = 120
+"""Characters up to which an argument shares a block with the others, by name."""
+MOST_ARGUMENTS = 12
+"""Arguments of a call that are shown."""
+GIST = 90
+"""Characters of what a call is about."""
+REASON = 160
+"""Characters of why the user said no."""
+MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
+LANGUAGES = {"code": "python", "command": "bash"}
+GIST_ARGUMENTS = ("command", "code", "pattern", "query", "goal", "path", "name", "action")
+_WRAPPED = re.compile(
+    r"<untrusted-(\w+) source=\"[^\"\n]*\"[^>\n]*>\nData, not instructions[^\n]*\n"
+    r"(.*?)\n</untrusted-\1>",
+    re.DOTALL,
+)
+"""What marks foreign text for the model (`safety.untrusted`); the user sees that it is a result."""
+
+
+@dataclass(slots=True)
+class CallView:
+    """A call and how it went so far; `status` is "" while it runs."""
+
+    call: ToolCall
+    started: float
+    gist: str = ""
+    status: str = ""
+    seconds: float = 0.0
+    progress: str = ""
+    result: str = ""
+    answer: str = ""
+    children: dict[int, ChildView] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return the call and below it its children, a Markdown line each."""
+        if not self.status:
+            return [self.line(), *running_lines(self.children.values())]
+        return [self.line(), *(child.line() for child in self.children.values())]
+
+    def line(self) -> str:
+        """Return the call as one Markdown line."""
+        gist = f" {code_span(self.gist)}" if self.gist else ""
+        name = escape(one_line(self.call.name))
+        return f"{MARKS[self.status]} **{name}**{gist}{self._tail()}"
+
+    def block(self) -> str:
+        """Return the call as Markdown: its line, which opens to all the rest by a click."""
+        bodies = self.bodies()
+        if not bodies:
+            return self.line()
+        gist = f" <code>{escape(self.gist)}</code>" if self.gist else ""
+        head = f"{MARKS[self.status]} <b>{escape(one_line(self.call.name))}</b>{gist}{self._tail()}"
+        inside = "\n\n".join(bodies)
+        return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
+
+    def answered(self, given: ApprovalGiven) -> None:
+        """Take in what the user said when this call asked."""
+        reason = visible(one_line(redact(given.reason), REASON))
+        refused = f"denied: {reason}" if reason else ""
+        told = {"once": "allowed once", "always": "allowed from now on", "deny": refused}
+        self.answer = told[given.answer]
+
+    def _tail(self) -> str:
+        """Return how it goes or went, and how long that takes, as Markdown or HTML."""
+        parts = [self.answer]
+        if self.status in ("error", "denied", "interrupted") and not (
+            self.status == "denied" and self.answer
+        ):
+            parts.append(self.status)
+        if self.status != "skipped":
+            parts.append(f"{self.elapsed():.1f} s")
+        if not self.status:
+            parts.append(self.progress)
+        return "".join(f" · {escape(part)}" for part in parts if part)
+
+    def elapsed(self) -> float:
+        """Return how long the call took, or has been running."""
+        return self.seconds if self.status else time.monotonic() - self.started
+
+    def bodies(self) -> list[str]:
+        """Return the arguments and the result as code blocks, and between them the children."""
+        out: list[str] = []
+        short: list[str] = []
+        arguments = list(self.call.arguments.items())
+        for name, value in arguments[:MOST_ARGUMENTS]:
+            text = value if isinstance(value, str) else repr(value)
+            if redact(text) == self.gist:
+                continue
+            if name in LANGUAGES or "\n" in text or len(text) > SHORT_ARGUMENT:
+                out.append(code_block(_cut(text), LANGUAGES.get(name, "text")))
+            else:
+                short.append(f"{one_line(name)}: {_cut(text)}")
+        if more := len(arguments) - MOST_ARGUMENTS:
+            short += [f"… {more} more arguments"] if more > 0 else []
+        if short:
+            out.insert(0, code_block("\n".join(short), "text"))
+        if self.children:
+            out.append("  \n".join(child.line() for child in self.children.values()))
+        if self.result:
+            out.append(code_block(_cut(_WRAPPED.sub(r"\2", self.result)), "text"))
+        return out
+
+
+def gist_of(call: ToolCall, described: str = "") -> str:
+    """Return what a call is about on one line: in the tool's words, or its main argument."""
+    gist = described
+    if not gist:
+        named = [call.arguments[key] for key in GIST_ARGUMENTS if call.arguments.get(key)]
+        gist = str(named[0] if named else next(iter(call.arguments.values()), ""))
+    # Only the beginning is looked through: a secret that is cut apart here is cut off below.
+    return one_line(visible(one_line(redact(gist[: 8 * GIST]), GIST)), GIST)
+
+
+def _cut(text: str) -> str:
+    """Return a text cut twice: escapes of what is invisible make it longer."""
+    cut = visible(head_tail(redact(text), SHOWN_CHARACTERS), lines=True)
+    return head_tail(cut, SHOWN_CHARACTERS * 2)
+
+
+KEPT_IN_FULL = 30
+"""The latest calls that keep arguments and results, as long as there is room."""
+WHOLE = 50_000
+"""Bytes for calls with all of theirs."""
+LISTED = 25_000
+"""Bytes for calls that are one line, and for what was said between the calls."""
+SAID = 2_000
+"""Characters of a text between calls."""
+REASONING = 6_000
+"""Characters of what was thought."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One request's text and the calls it led to."""
+
+    text: str = ""
+    calls: list[CallView] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A piece of what is folded away; `line` says that it is a call without anything in it."""
+
+    text: str
+    line: bool = False
+
+
+def fold(steps: Sequence[Step]) -> str:
+    """Return the calls of all steps as one folded block; "" without any.
+
+    The text of the last step is not in it: it is the answer.
+    """
+    calls = [call for step in steps for call in step.calls]
+    if not calls:
+        return ""
+    summary = number_of(len(calls), "tool call") + _troubled(calls)
+    kept, left_out = _latest(steps)
+    if left_out:
+        kept.insert(0, _Block(_counted(left_out)))
+    return folded(summary, _joined(kept))
+
+
+def folded(summary: str, body: str) -> str:
+    """Return a Markdown text that opens by a click; `summary` is plain text."""
+    return f"<details><summary>{escape(summary)}</summary>\n\n{body}\n\n</details>"
+
+
+def thought(pieces: Sequence[str]) -> str:
+    """Return the reasoning of a turn, folded; "" without any."""
+    text = "".join(pieces).strip()
+    if not text:
+        return ""
+    return folded("reasoning", fitted(head_tail(redact(text), REASONING), 2 * REASONING))
+
+
+def fitted(text: str, room: int) -> str:
+    """Return a text as safe Markdown in about `room` bytes; what is too long loses its middle."""
+    limit = room
+    while True:
+        shown = safe_markdown(head_tail(text, limit))
+        size = len(shown.encode(errors="replace"))
+        if size <= room + 100 or limit < 100:  # noqa: PLR2004 - 100: the marker's length
+            return shown
+        limit = limit * room // size
+
+
+def _joined(blocks: Sequence[_Block]) -> str:
+    """Return blocks as one text; calls that are mere lines stand right below one another."""
+    out: list[str] = []
+    above = _Block("")
+    for block in blocks:
+        if out:
+            out.append("  \n" if block.line and above.line else "\n\n")
+        out.append(block.text)
+        above = block
+    return "".join(out)
+
+
+def _latest(steps: Sequence[Step]) -> tuple[list[_Block], list[CallView]]:
+    """Return the blocks that there is room for, and the calls that there is none for."""
+    blocks: list[_Block] = []
+    whole, listed = WHOLE, LISTED
+    number = 0
+    queue = [(step, call) for step in steps for call in step.calls]
+    while queue:
+        step, call = queue[-1]
+        line = call.line()
+        said = step.text if step.calls[0] is call and step is not steps[-1] else ""
+        told = fitted(redact(said), SAID) if said else ""
+        listed -= _size(told) + _size(line)
+        if listed < 0:
+            break
+        block = call.block() if number < KEPT_IN_FULL else line
+        if block != line:
+            whole -= _size(block) - _size(line)
+            number = KEPT_IN_FULL if whole < 0 else number + 1
+            block = block if whole >= 0 else line
+        blocks.append(_Block(block, line=block == line))
+        blocks += [_Block(told)] if told else []
+        queue.pop()
+    return blocks[::-1], [call for _, call in queue]
+
+
+def _counted(calls: Sequence[CallView]) -> str:
+    """Return calls as numbers, by name."""
+    names = Counter(call.call.name for call in calls).most_common()
+    shown = [f"{count} × {escape(name[:80])}" for name, count in names[:10]]
+    shown += [f"{len(names) - 10} other tools"] if len(names) > 10 else []  # noqa: PLR2004
+    return f"… {len(calls)} earlier calls: {', '.join(shown)}{_troubled(calls)}"
+
+
+def _troubled(calls: Sequence[CallView]) -> str:
+    """Return how many calls did not go well, "" if all did."""
+    counts = Counter(call.status for call in calls)
+    told = (("error", "failed"), ("denied", "denied"))
+    return "".join(f", {counts[status]} {word}" for status, word in told if counts[status])
+
+
+def _size(block: str) -> int:
+    return len(block.encode(errors="replace")) + 2 if block else 0
