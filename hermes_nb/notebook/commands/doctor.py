@@ -80,7 +80,7 @@ def look(checks: Mapping[str, Check]) -> list[Finding]:
     return found
 
 
-async def doctor(resident: Resident, words: str) -> str:
+async def doctor(agent: Resident, words: str) -> str:
     """Check what a turn needs in this kernel and say what to do about what is missing.
 
     Servers that are named are asked for their models, unless `--offline` is given.
@@ -88,38 +88,38 @@ async def doctor(resident: Resident, words: str) -> str:
     if words.strip() not in ("", OFFLINE):
         message = f"`%hermes doctor` takes no words but {OFFLINE}, which sends nothing anywhere"
         raise ConfigError(message)
-    asks = not words and resident.deck.mode != "replay" and not resident.models.given
+    asks = not words and agent.deck.mode != "replay" and not agent.models.given
     checks: dict[str, Check] = {
         "versions": versions,
-        "model": lambda: _kernels_model(resident),
-        "key": lambda: key(resident.settings()),
-        "answer": lambda: endpoints(resident.settings()) if asks else [],
+        "model": lambda: _kernels_model(agent),
+        "key": lambda: key(agent.settings()),
+        "answer": lambda: endpoints(agent.settings()) if asks else [],
         "weights": weights,
-        "home": lambda: home(resident.settings()),
-        "sessions": lambda: sessions(resident.settings()),
+        "home": lambda: home(agent.settings()),
+        "sessions": lambda: sessions(agent.settings()),
     }
     found: list[Finding] = await in_thread(lambda: look(checks))
-    page = await _front_end(resident)
+    page = await _front_end(agent)
     found += look({"front end": lambda: page, "sandbox": sandbox})
     return facts([(finding.name, finding.marked) for finding in found])
 
 
-def _kernels_model(resident: Resident) -> Finding:
-    if resident.deck.mode == "replay":
-        told = f"replay of {resident.deck.tape.path}: no model is asked or looked for"
+def _kernels_model(agent: Resident) -> Finding:
+    if agent.deck.mode == "replay":
+        told = f"replay of {agent.deck.tape.path}: no model is asked or looked for"
         return Finding("ok", told)
-    return model(resident.settings(), resident.variables)
+    return model(agent.settings(), agent.variables)
 
 
-async def _front_end(resident: Resident) -> Finding:
-    page = await resident.desk.frontend.probe()
+async def _front_end(agent: Resident) -> Finding:
+    page = await agent.desk.frontend.probe()
     if page is not None:
         told = f"{page.app} shows {page.path}; cells can be read and edited"
         return Finding("ok", told)
-    if resident.desk.frontend.problem:
-        return Finding("problem", resident.desk.frontend.problem)
-    told = "a Jupyter kernel" if has_kernel(resident.shell) else "a terminal"
-    if can_ask(resident.shell):
+    if agent.desk.frontend.problem:
+        return Finding("problem", agent.desk.frontend.problem)
+    told = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
+    if can_ask(agent.shell):
         told += "; risky calls ask below the cell"
     else:
         told += " where nobody can be asked: risky calls need `approve all`"

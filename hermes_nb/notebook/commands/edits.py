@@ -68,13 +68,13 @@ class Undoing(Protocol):
         ...
 
 
-async def undo(resident: Undoing, words: str) -> str:
+async def undo(agent: Undoing, words: str) -> str:
     """Undo a turn's files and cells and return what was done, as Markdown."""
     turn, force = _arguments(words, flags=("--force",))
 
     async def document_of(key: str) -> NotebookDocument:
-        document = await resident.document()
-        if key not in (resident.notebook, document.way):
+        document = await agent.document()
+        if key not in (agent.notebook, document.way):
             message = (
                 f"it is another notebook; run `%hermes undo` in {Path(key).name} for its cells"
             )
@@ -82,18 +82,18 @@ async def undo(resident: Undoing, words: str) -> str:
         # What an undo changes is not the turn's doing, and must not be saved as if it were.
         return document.inner if isinstance(document, KeptDocument) else document
 
-    report = await resident.checkpoints.undo(
-        _session_id(resident), turn, restorer=DocumentRestorer(document_of), force=force
+    report = await agent.checkpoints.undo(
+        _session_id(agent), turn, restorer=DocumentRestorer(document_of), force=force
     )
     return _shown(report, force=force)
 
 
-async def diff(resident: Undoing, words: str) -> str:
+async def diff(agent: Undoing, words: str) -> str:
     """Show what a turn changed in files and cells; return a line where there is nothing to show."""
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
-    session = _session_id(resident)
+    session = _session_id(agent)
     try:
-        text = await in_thread(lambda: resident.checkpoints.diff(session, turn, root=_here()))
+        text = await in_thread(lambda: agent.checkpoints.diff(session, turn, root=_here()))
     except NothingToUndo as nothing:
         return escape(str(nothing))
     if not text.strip():
@@ -142,12 +142,12 @@ def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple
     return turn, given
 
 
-def _session_id(resident: Undoing) -> str:
+def _session_id(agent: Undoing) -> str:
     """Return the running session's id or, after a restart, that of the notebook's last one."""
-    if resident.session is not None:
-        return resident.session.id
-    notebook = resident.notebook
-    latest = resident.store.sessions(notebook=notebook, limit=1) if notebook else []
+    if agent.session is not None:
+        return agent.session.id
+    notebook = agent.notebook
+    latest = agent.store.sessions(notebook=notebook, limit=1) if notebook else []
     if not latest:
         message = "this notebook has no session yet, so there is nothing to undo"
         raise HermesError(message)
@@ -199,16 +199,16 @@ SOURCE = 6_000
 """Characters of a cell's source that a prompt quotes; read_cells has the rest."""
 
 
-async def fix(resident: Resident, words: str) -> str:
+async def fix(agent: Resident, words: str) -> str:
     """Take a turn that mends the cell which failed last."""
-    await resident.ask(fix_prompt(resident.shell, words))
+    await agent.ask(fix_prompt(agent.shell, words))
     return ""
 
 
-async def explain(resident: Resident, words: str) -> str:
+async def explain(agent: Resident, words: str) -> str:
     """Take a turn that explains the last error, or else the last cell."""
-    above = await resident.desk.cell_above()
-    await resident.ask(explain_prompt(resident.shell, above=above, wish=words))
+    above = await agent.desk.cell_above()
+    await agent.ask(explain_prompt(agent.shell, above=above, wish=words))
     return ""
 
 

@@ -188,20 +188,20 @@ Spent = Callable[[Usage], None]
 NONE = "Nothing runs: no child agents, no map."
 
 
-def jobs(resident: Resident, words: str) -> str:
+def jobs(agent: Resident, words: str) -> str:
     """List what runs, or stop one of it, or all."""
     word, *named = words.split() or [""]
     if not word:
-        return _listed(resident)
+        return _listed(agent)
     if word != "stop" or len(named) > 1:
         message = "`%hermes jobs` lists what runs; `%hermes jobs stop [ID]` stops one, or all"
         raise ConfigError(message)
     if not named:
-        running = list(resident.jobs)
+        running = list(agent.jobs)
         for each in running:
             each.stop()
         return f"Stopping {len(running)}." if running else NONE
-    job = resident.jobs.get(named[0])
+    job = agent.jobs.get(named[0])
     if job is None:
         message = f"there is no job {named[0]!r} that runs; `%hermes jobs` lists them"
         raise ConfigError(message)
@@ -228,7 +228,7 @@ def jobs(resident: Resident, words: str) -> str:
 @argument(
     "files", nargs="*", metavar="FILE", help="files, notebooks too, or patterns such as notes/*.md"
 )
-def map_words(_resident: Resident, _words: str) -> None:
+def map_words(_agent: Resident, _words: str) -> None:
     """Ask the same of many inputs, side by side; the results are a table.
 
     %hermes map "One sentence on what this is about" notes/*.md
@@ -239,25 +239,25 @@ def map_words(_resident: Resident, _words: str) -> None:
 map_words.argcmd_name = "hermes map"
 
 
-async def map_(resident: Resident, words: str) -> str:
+async def map_(agent: Resident, words: str) -> str:
     """Run a map and show it; "" where it showed itself."""
     options = _parsed(words)
     if not options.prompt or options.help:
         return code_block(_help(), "text")
     inputs = inputs_of(options.files, root=working_directory(), readers={".ipynb": notebook_text})
-    if resident.view is not None:
+    if agent.view is not None:
         raise SessionBusy(BUSY)
     ending = AsyncExitStack()
 
     def begun(fanout: Fanout) -> Callable[[], None]:
-        view = MapView(resident.shell, fanout)
+        view = MapView(agent.shell, fanout)
         ending.callback(view.close)
         return view.moved
 
     async with ending:
-        settings = resident.settings(model=options.model or None)
-        model = await _model(resident, settings, ending, options)
-        budgets, spent = await _account(resident, options, model)
+        settings = agent.settings(model=options.model or None)
+        model = await _model(agent, settings, ending, options)
+        budgets, spent = await _account(agent, options, model)
         end = settings.endpoint
         mapped = await run_map(
             Plan(
@@ -266,19 +266,19 @@ async def map_(resident: Resident, words: str) -> str:
                 base_url=end.base_url,
                 parallel=1 if is_embedded(model) else options.parallel,
                 retry=options.retry,
-                afresh=resident.deck.on,
+                afresh=agent.deck.on,
             ),
             inputs,
             executor=options.executor,
             model=model,
-            store=resident.store,
+            store=agent.store,
             budgets=budgets,
-            jobs=resident.jobs,
+            jobs=agent.jobs,
             spent=spent,
             begun=begun,
         )
     if options.into:
-        resident.shell.user_ns[options.into] = mapped.table
+        agent.shell.user_ns[options.into] = mapped.table
     return ""
 
 
@@ -321,36 +321,36 @@ def _help() -> str:
 
 
 async def _model(
-    resident: Resident, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
+    agent: Resident, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
 ) -> ChatModel:
     """Return the model to ask: the conversation's, or another one that is closed in the end."""
-    if options.executor != HERE and (resident.models.given or resident.deck.on):
+    if options.executor != HERE and (agent.models.given or agent.deck.on):
         message = "a model object or a cassette cannot travel; leave --executor out"
         raise ConfigError(message)
     if not options.model:
-        await resident.models.make_ready(resident.shell, resident.note)
-        return resident.models.main
-    model: ChatModel = await in_thread(lambda: build_model(settings, deck=resident.deck))
+        await agent.models.make_ready(agent.shell, agent.note)
+        return agent.models.main
+    model: ChatModel = await in_thread(lambda: build_model(settings, deck=agent.deck))
     ending.push_async_callback(model.aclose)
     return model
 
 
 async def _account(
-    resident: Resident, options: argparse.Namespace, model: ChatModel
+    agent: Resident, options: argparse.Namespace, model: ChatModel
 ) -> tuple[list[Budget], Spent]:
     """Return what a map may spend, and what counts it.
 
     It has a row of its own in the store, as a child of the conversation that it belongs to.
     """
-    store, notebook = resident.store, resident.notebook
-    left_off = resident.conversations.foresee("", new=False, afresh=resident.deck.on)
+    store, notebook = agent.store, agent.notebook
+    left_off = agent.conversations.foresee("", new=False, afresh=agent.deck.on)
     parent = left_off.id if left_off is not None else ""
     title = one_line(f"map: {redact(options.prompt)}", 60)
     row = await in_thread(
         lambda: store.start(source=CHILD, title=title, model=model.name, parent=parent)
     )
-    settings = resident.settings()
-    limits = settings.budget.without_cost() if resident.models.runs_here else settings.budget
+    settings = agent.settings()
+    limits = settings.budget.without_cost() if agent.models.runs_here else settings.budget
     budgets = await in_thread(
         lambda: standing_budgets(store, row, notebook=notebook, limits=limits, known=Usage())
     )
@@ -365,7 +365,7 @@ async def _account(
     return budgets, spent
 
 
-def _listed(resident: Resident) -> str:
+def _listed(agent: Resident) -> str:
     rows = [
         (
             code_span(job.id),
@@ -374,7 +374,7 @@ def _listed(resident: Resident) -> str:
             "stopping" if job.stopping else _shown(job.doing, 80),
             f"{job.seconds:.0f} s",
         )
-        for job in resident.jobs
+        for job in agent.jobs
     ]
     return grid(("id", "what", "task", "doing", "for"), rows) if rows else NONE
 

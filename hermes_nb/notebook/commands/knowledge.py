@@ -135,17 +135,17 @@ CELLS = 20
 """Of the bar that shows how full a memory is."""
 
 
-def memory(resident: Resident, words: str) -> str:
+def memory(agent: Resident, words: str) -> str:
     """Show the curated memory, or change it."""
     action, rest = _split(words, default="show")
-    known = resident.knowledge
+    known = agent.knowledge
     acts: dict[str, Callable[[Knowledge, str], str]] = {
-        "show": lambda known, _: _memory_shown(known) + _waits(resident),
+        "show": lambda known, _: _memory_shown(known) + _waits(agent),
         "add": _memory_added,
         "edit": _memory_edited,
         "remove": _memory_removed,
         "undo": lambda known, rest: _done(known, known.memory.undo(rest, origin=BY_HAND)),
-        **_deciding(resident, "memory"),
+        **_deciding(agent, "memory"),
     }
     if action not in acts:
         message = f"there is no `%hermes memory {action}`; use {', '.join(acts)}"
@@ -153,16 +153,16 @@ def memory(resident: Resident, words: str) -> str:
     return acts[action](known, rest)
 
 
-def skills(resident: Resident, words: str) -> str:
+def skills(agent: Resident, words: str) -> str:
     """List the skills, or look at or change one."""
     action, name = _split(words, default="list")
-    library = resident.knowledge.library
+    library = agent.knowledge.library
     try:
         match action:
             case "list":
-                return _skill_list(resident.knowledge) + _waits(resident)
+                return _skill_list(agent.knowledge) + _waits(agent)
             case "show":
-                return _skill_shown(resident.knowledge, name)
+                return _skill_shown(agent.knowledge, name)
             case "enable" | "disable":
                 library.switch(name, on=action == "enable")
                 return f"Skill {code_span(name)} is {action}d."
@@ -172,9 +172,9 @@ def skills(resident: Resident, words: str) -> str:
                     raise ConfigError(outcome.message)
                 return escape(outcome.message)
             case "trust":
-                return trust(resident, name)
+                return trust(agent, name)
             case "pending" | "approve" | "reject":
-                return _deciding(resident, "skills")[action](resident.knowledge, name)
+                return _deciding(agent, "skills")[action](agent.knowledge, name)
             case _:
                 pass
     except SkillError as error:
@@ -187,18 +187,18 @@ def skills(resident: Resident, words: str) -> str:
     raise ConfigError(message)
 
 
-def _waits(resident: Resident) -> str:
+def _waits(agent: Resident) -> str:
     """Return a paragraph on what waits for the user's approval, "" where nothing does."""
     try:
-        waiting = resident.workshop.approvals.waiting()
+        waiting = agent.workshop.approvals.waiting()
     except ConfigError as error:
         return f"\n\n{escape(str(error))}"
     return f"\n\n{told_of(waiting)}" if waiting else ""
 
 
-def _deciding(resident: Resident, kind: Kind) -> dict[str, Callable[[Knowledge, str], str]]:
+def _deciding(agent: Resident, kind: Kind) -> dict[str, Callable[[Knowledge, str], str]]:
     """Return what can be done with what waits for the user's approval."""
-    approvals = resident.workshop.approvals
+    approvals = agent.workshop.approvals
     return {
         "pending": lambda _, rest: pending(approvals, kind, rest),
         "approve": lambda _, rest: approve(approvals, kind, rest),
@@ -206,25 +206,25 @@ def _deciding(resident: Resident, kind: Kind) -> dict[str, Callable[[Knowledge, 
     }
 
 
-def trust(resident: Resident, words: str) -> str:
+def trust(agent: Resident, words: str) -> str:
     """Show what was not loaded as it stands, accept one such file, or take that back.
 
     `conversation` accepts the text from outside that the running conversation holds.
     """
-    known = resident.knowledge
+    known = agent.knowledge
     action, name = _split(words, default="")
     if action == "conversation":
-        where = resident.session.accept_outside() if resident.session else ""
+        where = agent.session.accept_outside() if agent.session else ""
         if not where:
             return "The conversation holds no text from outside."
         return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
     if action == "--forget":
         return _forgotten(known, name)
     if action:
-        return _trusted(known, words.strip(), resident)
+        return _trusted(known, words.strip(), agent)
     rows = [
         (code_span(name), what, escape(one_line(visible(why), 140)))
-        for name, what, why in _doubtful(known, resident)
+        for name, what, why in _doubtful(known, agent)
     ]
     accepted = [(code_span(entry.path), "trusted", entry.when) for entry in known.trust.entries()]
     if not rows and not accepted:
@@ -338,9 +338,9 @@ def _skill_shown(known: Knowledge, name: str) -> str:
     return f"{head}{marks}\n\n{code_block(redact(visible(view.text, lines=True)), 'markdown')}"
 
 
-def _doubtful(known: Knowledge, resident: Resident) -> list[tuple[str, str, str]]:
+def _doubtful(known: Knowledge, agent: Resident) -> list[tuple[str, str, str]]:
     """Return names, what happened and why, of what was found and not loaded as it stands."""
-    rows = [(f.name, str(f.verdict), _passages(f)) for f in _files(known, resident)]
+    rows = [(f.name, str(f.verdict), _passages(f)) for f in _files(known, agent)]
     rows += [
         (each.name, "skill", each.reason)
         for each in known.library.skipped()
@@ -349,8 +349,8 @@ def _doubtful(known: Knowledge, resident: Resident) -> list[tuple[str, str, str]
     return rows
 
 
-def _files(known: Knowledge, resident: Resident) -> list[ContextFile]:
-    hints = resident.session.hints if resident.session else None
+def _files(known: Knowledge, agent: Resident) -> list[ContextFile]:
+    hints = agent.session.hints if agent.session else None
     hinted = [file for file in (hints.discovered if hints else ()) if file.verdict != "clean"]
     return [*known.untrusted(), *hinted]
 
@@ -359,8 +359,8 @@ def _passages(file: ContextFile) -> str:
     return "; ".join(f"{found.category}: {found.passage}" for found in file.findings[:3])
 
 
-def _trusted(known: Knowledge, name: str, resident: Resident) -> str:
-    for file in _files(known, resident):
+def _trusted(known: Knowledge, name: str, agent: Resident) -> str:
+    for file in _files(known, agent):
         if name in (file.name, str(file.path), file.path.name):
             _accept(known, file.path, file.source)
             return f"{code_span(file.name)} is trusted as it is. `%hermes reload` loads it here."

@@ -50,24 +50,24 @@ class _AtHand:
     what: str
 
 
-def model(resident: Resident, words: str) -> str:
+def model(agent: Resident, words: str) -> str:
     """Show or choose the model."""
     if words:
-        resident.choose_model(words)
+        agent.choose_model(words)
         return f"From the next turn on: {code_span(words)}. The conversation stays."
-    name = resident.model_name or resident.settings().endpoint.model
+    name = agent.model_name or agent.settings().endpoint.model
     return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
 
 
-async def models(resident: Resident, words: str) -> str:
+async def models(agent: Resident, words: str) -> str:
     """List the models that are set up and what their servers offer; accept or forget a server."""
     word, _, address = words.partition(" ")
     if word == "accept":
-        return await _accept(resident)
+        return await _accept(agent)
     if word == "forget":
-        return _forget(resident, address.strip())
-    settings = resident.settings()
-    found = list(_set_up(resident))
+        return _forget(agent, address.strip())
+    settings = agent.settings()
+    found = list(_set_up(agent))
     problem = ""
     try:
         served = await in_thread(lambda: offered_models(settings))
@@ -78,7 +78,7 @@ async def models(resident: Resident, words: str) -> str:
     found += [
         _AtHand(name, url, "offered") for url, names in served for name in names[:LISTED_MODELS]
     ]
-    rows = [_model_row(each, resident) for each in _once(found)]
+    rows = [_model_row(each, agent) for each in _once(found)]
     table = grid(("model", "", "window", "tools", "pictures", "$ per million tokens"), rows)
     hint = "" if profiles.prices_installed() else ' Prices: `pip install "hermes_nb[prices]"`.'
     blocks = [table, f"`%hermes model NAME` chooses one.{hint}{problem}"]
@@ -89,38 +89,38 @@ async def models(resident: Resident, words: str) -> str:
     return "\n\n".join(blocks)
 
 
-async def _accept(resident: Resident) -> str:
+async def _accept(agent: Resident) -> str:
     """Ask about the servers that are found, also those that were declined before."""
-    settings = resident.settings()
+    settings = agent.settings()
     if settings.endpoint.named:
         message = "a model is named already, so no server of this machine is looked for"
         raise ConfigError(message)
-    if not can_ask(resident.shell):
+    if not can_ask(agent.shell):
         message = "nobody can be asked here; name the server in HERMES_NB_BASE_URL or config.yaml"
         raise ConfigError(message)
-    await resident.models.offer(again=True)
-    resident.change_models()
+    await agent.models.offer(again=True)
+    agent.change_models()
     in_use = await in_thread(lambda: found_servers(settings, known=True))
     listed = ", ".join(told(served) for served in in_use)
     return f"Accepted: {escape(listed)}." if listed else "No server of this machine is accepted."
 
 
-def _forget(resident: Resident, address: str) -> str:
+def _forget(agent: Resident, address: str) -> str:
     """Take back what was accepted, at one address or all of it."""
-    home = resident.settings().home
+    home = agent.settings().home
     gone = [each for each in accepted_in(home) if address in ("", each.base_url)]
     if not gone:
         message = "no such server is accepted; `%hermes models` lists those that are"
         raise ConfigError(message)
     remember(home, (), gone)
-    resident.change_models()
+    agent.change_models()
     return f"Not accepted any more: {escape(', '.join(each.base_url for each in gone))}."
 
 
-def _set_up(resident: Resident) -> Iterable[_AtHand]:
-    settings = resident.settings()
-    if resident.model_name:
-        yield _AtHand(resident.model_name, settings.endpoint.base_url, "in use")
+def _set_up(agent: Resident) -> Iterable[_AtHand]:
+    settings = agent.settings()
+    if agent.model_name:
+        yield _AtHand(agent.model_name, settings.endpoint.base_url, "in use")
     groups: tuple[tuple[str, Iterable[Endpoint | None]], ...] = (
         ("set", [settings.endpoint]),
         ("fallback", settings.fallbacks),
@@ -141,11 +141,11 @@ def _once(found: Iterable[_AtHand]) -> Iterable[_AtHand]:
     return seen.values()
 
 
-def _model_row(each: _AtHand, resident: Resident) -> tuple[object, ...]:
+def _model_row(each: _AtHand, agent: Resident) -> tuple[object, ...]:
     if each.name == BUILT_IN:
         return code_span(each.name), each.what, "4.1k", "few", "no", "none: it runs here"
     profile = profile_for(each.name, each.base_url or None)
-    vision = resident.settings().vision if each.what in ("set", "in use") else None
+    vision = agent.settings().vision if each.what in ("set", "in use") else None
     sees = profile.vision if vision is None else vision
     price = profiles.rates(each.name, each.base_url or OPENAI)
     return (
@@ -163,14 +163,14 @@ OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI
 """How keys begin that must not go to OpenAI, and whose they are."""
 
 
-async def key(resident: Resident, words: str) -> str:
+async def key(agent: Resident, words: str) -> str:
     """Ask for a key, keep it in the home's `.env`, and say what its server makes of it."""
     name = f"{words.upper()}_API_KEY" if words.lower() in PROVIDERS else words
     if name and not NAME.fullmatch(name):  # so it may be the key itself
-        forget(resident.shell)
+        forget(agent.shell)
         raise ConfigError(ADVICE)
-    resident.permission.check("ask for a key")
-    if not can_ask(resident.shell):
+    agent.permission.check("ask for a key")
+    if not can_ask(agent.shell):
         message = (
             "a prompt asks for the key, and nobody can answer one here: set "
             f"{name or 'OPENAI_API_KEY'} where the kernel is started"
@@ -183,9 +183,9 @@ async def key(resident: Resident, words: str) -> str:
     if not (value.isascii() and value.isprintable()):
         message = "the key holds what cannot be sent; copy it again. Nothing was kept"
         raise ConfigError(message)
-    name = name or _name_of(value, resident.settings())
-    told: str = await in_thread(lambda: _keep(resident, name, value))
-    resident.change_models()
+    name = name or _name_of(value, agent.settings())
+    told: str = await in_thread(lambda: _keep(agent, name, value))
+    agent.change_models()
     return told.replace(value, "[key]")
 
 
@@ -203,13 +203,13 @@ def _name_of(value: str, settings: Settings) -> str:
     return "OPENAI_API_KEY"
 
 
-def _keep(resident: Resident, name: str, value: str) -> str:
+def _keep(agent: Resident, name: str, value: str) -> str:
     """Write the key and try it; one that is refused goes again, and the one before comes back."""
-    home = resident.settings().home
+    home = agent.settings().home
     before = read_dotenv(home).get(name)
     try:
         write_dotenv(home, name, value)
-        settings = resident.settings()
+        settings = agent.settings()
         ends = [settings.endpoint, *settings.fallbacks, *filter(None, [settings.auxiliary])]
         end = next((end for end in ends if end.api_key == value), None)
         if end is None and name == "OPENROUTER_API_KEY":
@@ -244,37 +244,37 @@ LISTED_RECORDINGS = 10
 """Recordings and damaged lines that are listed."""
 
 
-def cassette(resident: Resident, words: str) -> str:
+def cassette(agent: Resident, words: str) -> str:
     """Show what is recorded and replayed, switch it, prune it, or accept what was edited."""
     match words.split():
         case [] | ["status"]:
-            return _status(resident)
+            return _status(agent)
         case ["prune"]:
-            return _prune(resident)
+            return _prune(agent)
         case ["accept"]:
-            tape = resident.deck.tape
+            tape = agent.deck.tape
             return f"{tape.accept()} edited answers of {code_span(str(tape.path))} count now."
         case [word] if word.lower() in MODES:
-            return _switch(resident, mode_named(word))
+            return _switch(agent, mode_named(word))
     message = f"{one_line(words, 40)!r} is neither status, prune nor one of {', '.join(WORDS)}"
     raise ConfigError(message)
 
 
-def _switch(resident: Resident, mode: Mode) -> str:
-    resident.switch_cassette(mode)
+def _switch(agent: Resident, mode: Mode) -> str:
+    agent.switch_cassette(mode)
     told = f"Cassette: **{mode}**: {DOES[mode]}."
     if mode == "off":
         return told
-    lines = [f"{told} The file is {code_span(str(resident.deck.tape.path))}."]
-    if resident.models.given:
+    lines = [f"{told} The file is {code_span(str(agent.deck.tape.path))}."]
+    if agent.models.given:
         lines.append("The model in use was handed over as an object; it is not on the cassette.")
-    if resident.session is not None:
+    if agent.session is not None:
         lines.append("A story begins at its beginning: restart the kernel and run all cells.")
     return " ".join(lines)
 
 
-def _status(resident: Resident) -> str:
-    deck = resident.deck
+def _status(agent: Resident) -> str:
+    deck = agent.deck
     if not deck.on:
         return "Cassette: **off**. `%hermes cassette auto` records and replays this notebook."
     tape = deck.tape
@@ -297,8 +297,8 @@ def _status(resident: Resident) -> str:
     return "\n\n".join(blocks)
 
 
-def _prune(resident: Resident) -> str:
-    deck = resident.deck
+def _prune(agent: Resident) -> str:
+    deck = agent.deck
     if not deck.on or not deck.tape.used:
         message = (
             "nothing was recorded or replayed in this run, so all would go; "
@@ -336,10 +336,10 @@ DEFAULT = "default"
 """The word that takes back what was set for this kernel."""
 
 
-def config(resident: Resident, words: str) -> str:
+def config(agent: Resident, words: str) -> str:
     """Show the settings, one of them, or set one until the kernel ends."""
     key, _, value = words.strip().partition(" ")
-    settings = resident.settings()
+    settings = agent.settings()
     if not key:
         rows = (_setting_row(settings, name) for name in sorted(settings.values))
         table = grid(("setting", "value", "from"), rows)
@@ -354,17 +354,17 @@ def config(resident: Resident, words: str) -> str:
         message = f"there is no setting {key!r}; {hint}"
         raise ConfigError(message)
     if value:
-        _set(resident, key, value.strip())
-        settings = resident.settings()
+        _set(agent, key, value.strip())
+        settings = agent.settings()
     return grid(("setting", "value", "from"), [_setting_row(settings, key)])
 
 
-def _set(resident: Resident, key: str, text: str) -> None:
+def _set(agent: Resident, key: str, text: str) -> None:
     if key in SECRET:
         message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
         raise ConfigError(message)
     if text == DEFAULT:
-        resident.configure(key, None)
+        agent.configure(key, None)
         return
     try:
         value = yaml.safe_load(text)
@@ -372,7 +372,7 @@ def _set(resident: Resident, key: str, text: str) -> None:
         value = text
     if isinstance(value, bool) or value is None:
         value = text  # `off` and `none` are words here; what is a switch reads them itself
-    resident.configure(key, value)
+    agent.configure(key, value)
 
 
 def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
@@ -388,9 +388,9 @@ def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
     return code_span(key), text, escape("this kernel" if source == "given here" else source)
 
 
-def tools(resident: Resident, words: str) -> str:
+def tools(agent: Resident, words: str) -> str:
     """Show the tools, or choose among them."""
-    chosen = resident.tools_in_use.choose(words) if words else resident.tools_in_use.chosen()
+    chosen = agent.tools_in_use.choose(words) if words else agent.tools_in_use.chosen()
     rows = [
         (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
         for t in chosen
@@ -398,8 +398,8 @@ def tools(resident: Resident, words: str) -> str:
     return grid(("tool", "toolset", "risk", "what it does"), rows)
 
 
-def approve(resident: Resident, words: str) -> str:
+def approve(agent: Resident, words: str) -> str:
     """Show or set the approval mode."""
     if words:
-        resident.choose_approval(words)
-    return f"Approvals: **{resident.settings().approve}** (of {', '.join(APPROVE_MODES)})."
+        agent.choose_approval(words)
+    return f"Approvals: **{agent.settings().approve}** (of {', '.join(APPROVE_MODES)})."

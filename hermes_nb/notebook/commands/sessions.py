@@ -54,22 +54,22 @@ SHOWN = 1_500
 """Characters of each message in the history."""
 
 
-async def status(resident: Resident, _words: str) -> str:
+async def status(agent: Resident, _words: str) -> str:
     """Return what the next turn would run with, and what was used and spent so far."""
-    settings = resident.settings()
-    await resident.desk.look()
+    settings = agent.settings()
+    await agent.desk.look()
     rows = [
-        ("model", resident.model_name or settings.endpoint.model or "chosen at the first turn"),
-        *[("server", line) for line in await in_thread(lambda: _waiting(resident, settings))],
+        ("model", agent.model_name or settings.endpoint.model or "chosen at the first turn"),
+        *[("server", line) for line in await in_thread(lambda: _waiting(agent, settings))],
         ("approvals", settings.approve),
         ("sandbox", await in_thread(sandbox_told)),
         ("requests a turn", str(settings.max_requests)),
         ("home", str(settings.home)),
-        ("notebook", resident.notebook or "unknown"),
+        ("notebook", agent.notebook or "unknown"),
     ]
-    if resident.turn is not None:
-        rows.append(("last turn", resident.turn.status))
-    if (session := resident.session) is not None:
+    if agent.turn is not None:
+        rows.append(("last turn", agent.turn.status))
+    if (session := agent.session) is not None:
         rows += [
             ("session", session.id),
             ("messages", str(len(session.messages))),
@@ -80,27 +80,27 @@ async def status(resident: Resident, _words: str) -> str:
             ("prompt now", f"about {amount(session.agent.prompt_tokens())} tokens"),
             ("sent by this kernel", _used(session.usage)),
         ]
-        rows += _spent(session.store, session.id, resident.notebook)
+        rows += _spent(session.store, session.id, agent.notebook)
     rows += _budgets(settings)
     sources = [f"{name}: {source}" for name, source in settings.sources.items()]
     rows.append(("set by", "; ".join(sources) or "defaults"))
     return facts(rows)
 
 
-def cost(resident: Resident, _words: str) -> str:
+def cost(agent: Resident, _words: str) -> str:
     """Return what the session has used, what for and of which models, and what today's have."""
-    rows = [] if resident.turn is None else [("last turn", resident.turn.status)]
-    if (session := resident.session) is not None:
+    rows = [] if agent.turn is None else [("last turn", agent.turn.status)]
+    if (session := agent.session) is not None:
         jobs = session.by_job.items()
         rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]
-        rows += _spent(session.store, session.id, resident.notebook)
-    rows += [*_today(resident.store), *_budgets(resident.settings())]
+        rows += _spent(session.store, session.id, agent.notebook)
+    rows += [*_today(agent.store), *_budgets(agent.settings())]
     return f"{facts(rows)}\n\nOf requests whose price is not known, the tokens alone are counted."
 
 
-def _waiting(resident: Resident, settings: Settings) -> list[str]:
+def _waiting(agent: Resident, settings: Settings) -> list[str]:
     """Return servers that are found and not accepted, where no model is named or handed over."""
-    looks = not (settings.endpoint.named or resident.models.given)
+    looks = not (settings.endpoint.named or agent.models.given)
     return not_accepted(settings) if looks and settings.cassette != "replay" else []
 
 
@@ -139,58 +139,58 @@ def _used(usage: Usage) -> str:
     return ", ".join(used(usage)) or "nothing yet"
 
 
-def last(resident: Resident, _words: str) -> str:
+def last(agent: Resident, _words: str) -> str:
     """Return the last turn's view again: the kernel has it even if a page reload lost it."""
-    if resident.last is None:
+    if agent.last is None:
         message = "there has been no turn in this kernel yet"
         raise ConfigError(message)
     if can_draw(sys.stdout):
         from hermes_nb.notebook.display.terminal import DrawnView
 
-        DrawnView(resident.last).again()
+        DrawnView(agent.last).again()
         return ""
-    return resident.last.finished()
+    return agent.last.finished()
 
 
-def new(resident: Resident, _words: str) -> str:
+def new(agent: Resident, _words: str) -> str:
     """End the session."""
-    resident.new()
+    agent.new()
     return "The next turn starts a new session."
 
 
-def resume(resident: Resident, words: str) -> str:
+def resume(agent: Resident, words: str) -> str:
     """Go on with an earlier session."""
-    session = resident.resume(words)
+    session = agent.resume(words)
     said = number_of(len(session.messages), "message")
     return f"Resumed session {code_span(session.id)} with {said}."
 
 
-def listed_sessions(resident: Resident, _words: str) -> str:
+def listed_sessions(agent: Resident, _words: str) -> str:
     """List recent sessions."""
-    found = resident.store.sessions(limit=LISTED_SESSIONS)
+    found = agent.store.sessions(limit=LISTED_SESSIONS)
     if not found:
         return "There are no sessions yet."
-    current = resident.session.id if resident.session else ""
+    current = agent.session.id if agent.session else ""
     header = ("session", "notebook", "messages", "last used", "tokens", "cost", "title")
     return grid(header, (_session_row(stored, current) for stored in found))
 
 
-def search(resident: Resident, words: str) -> str:
+def search(agent: Resident, words: str) -> str:
     """Find what was said in any session."""
     if not words:
         message = "say what to look for: `%hermes search QUERY`"
         raise ConfigError(message)
-    hits = resident.store.search(words, limit=LISTED_HITS, roles=("user", "assistant"))
+    hits = agent.store.search(words, limit=LISTED_HITS, roles=("user", "assistant"))
     if not hits:
         return "Nothing was said about that in any session."
-    rows = [_hit_row(hit, resident.store) for hit in hits]
+    rows = [_hit_row(hit, agent.store) for hit in hits]
     return grid(("when", "who", "what", "session", "where"), rows)
 
 
-def history(resident: Resident, words: str) -> str:
+def history(agent: Resident, words: str) -> str:
     """Show what was said in a session, this one by default."""
-    stored = _stored(resident, words)
-    rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
+    stored = _stored(agent, words)
+    rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     shown = [row for row in rows if row.message.role in ("user", "assistant")]
     told = [_said(row) for row in shown[-LISTED_MESSAGES:] if _words_of(row.message)]
     left_out = len(shown) - LISTED_MESSAGES
@@ -198,18 +198,18 @@ def history(resident: Resident, words: str) -> str:
     blocks = [_childhood(stored)] if stored.source == CHILD else []
     blocks += [more] if left_out > 0 else []
     blocks += told or [_nothing_said(stored)]
-    return "\n\n".join([*blocks, *_children(stored, resident.store)])
+    return "\n\n".join([*blocks, *_children(stored, agent.store)])
 
 
-def export_(resident: Resident, words: str) -> str:
+def export_(agent: Resident, words: str) -> str:
     """Write a session into a file below the working directory."""
     form, wanted = _format(words)
     try:
-        stored = _stored(resident, wanted)
+        stored = _stored(agent, wanted)
     except ConfigError as error:
         message = f"{error}; a format is one of {', '.join(FORMATS)}"
         raise ConfigError(message) from error
-    rows = [row for row in resident.store.rows(stored.id) if row.state != "undone"]
+    rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
     if path.exists():
         message = f"{path.name} is there already; move it away first"
@@ -223,15 +223,15 @@ def export_(resident: Resident, words: str) -> str:
     return f"Wrote {code_span(path.name)} ({number_of(len(rows), 'message')}, without secrets)."
 
 
-def _stored(resident: Resident, wanted: str) -> StoredSession:
+def _stored(agent: Resident, wanted: str) -> StoredSession:
     """Return the session that is meant: the named one, else the running one, else the latest."""
     if wanted:
-        return resident.find_session(wanted)
-    if resident.session is not None:
-        stored = resident.session.store.get(resident.session.id)
+        return agent.find_session(wanted)
+    if agent.session is not None:
+        stored = agent.session.store.get(agent.session.id)
         if stored is not None:
             return stored
-    return resident.find_session("")
+    return agent.find_session("")
 
 
 def _format(words: str) -> tuple[Format, str]:
@@ -318,9 +318,9 @@ def _words_of(message: Message) -> str:
     return (texts[0] if texts else "") if message.role == "user" else message.text
 
 
-def context(resident: Resident, words: str) -> str:
+def context(agent: Resident, words: str) -> str:
     """Show what the next request consists of, or one layer of the prompt in full."""
-    session = _session(resident)
+    session = _session(agent)
     parts = shares(session)
     if words:
         return _layer(parts, words)
@@ -339,18 +339,18 @@ def context(resident: Resident, words: str) -> str:
     return "\n\n".join(lines)
 
 
-async def compress(resident: Resident, words: str) -> str:
+async def compress(agent: Resident, words: str) -> str:
     """Make the conversation shorter now, or undo the last time."""
-    session = _session(resident)
+    session = _session(agent)
     if words.strip() == "--undo":
         return _told(session.restore())
     event = await session.compress(words)
     return "There is nothing to gain yet." if event is None else _told(event)
 
 
-def reload(resident: Resident, _words: str) -> str:
+def reload(agent: Resident, _words: str) -> str:
     """Build the system prompt anew."""
-    session = _session(resident)
+    session = _session(agent)
     before = session.prompt
     after = session.reload()
     if before.text == after.text:
@@ -361,11 +361,11 @@ def reload(resident: Resident, _words: str) -> str:
     return f"The prompt was built anew; different now: {escape(', '.join(changed))}."
 
 
-def _session(resident: Resident) -> Session:
-    if resident.session is None:
+def _session(agent: Resident) -> Session:
+    if agent.session is None:
         message = "there has been no turn in this session yet"
         raise ConfigError(message)
-    return resident.session
+    return agent.session
 
 
 def _layer(parts: list[Share], words: str) -> str:
@@ -410,11 +410,11 @@ def _told(event: ContextCompressed) -> str:
 AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
 
 
-async def sessions(resident: Resident, words: str) -> str:
+async def sessions(agent: Resident, words: str) -> str:
     """List recent sessions, or delete those that are named or older than so many days."""
     if not words:
-        return listed_sessions(resident, "")
-    resident.permission.check("delete sessions")
+        return listed_sessions(agent, "")
+    agent.permission.check("delete sessions")
     rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)
     age = AGE.search(rest)
     days = int(age[1]) if age else 0
@@ -422,19 +422,19 @@ async def sessions(resident: Resident, words: str) -> str:
     if verb != "delete" or bool(names) == bool(age) or any(n.startswith("-") for n in names):
         message = "say which: `%hermes sessions delete ID…`, or `--older-than 90d`"
         raise ConfigError(message)
-    current = resident.session.id if resident.session else ""
-    wanted = older(resident.store, days, but=current) if age else _named(resident, names, current)
-    home = resident.settings().home
-    what = await in_thread(lambda: gather(resident.store, home, wanted))
+    current = agent.session.id if agent.session else ""
+    wanted = older(agent.store, days, but=current) if age else _named(agent, names, current)
+    home = agent.settings().home
+    what = await in_thread(lambda: gather(agent.store, home, wanted))
     if not what.sessions:
         return "No session is that old."
-    if not (yes or can_ask(resident.shell)):
+    if not (yes or can_ask(agent.shell)):
         message = f"nobody can be asked here: with `--yes`, {what} would be deleted for good"
         raise ConfigError(message)
     if not yes and (ask_user(f"Delete {what} for good? [y/N] ") or "").lower() not in ("y", "yes"):
         return "Nothing was deleted."
     try:
-        await in_thread(lambda: forget(resident.store, home, what, days=days))
+        await in_thread(lambda: forget(agent.store, home, what, days=days))
     except OSError as error:
         message = f"not all of it could be deleted ({error}); the same line goes on"
         raise ConfigError(message) from error
@@ -443,8 +443,8 @@ async def sessions(resident: Resident, words: str) -> str:
     return f"Deleted {what}.{left}"
 
 
-def _named(resident: Resident, names: list[str], current: str) -> list[StoredSession]:
-    found = [resident.find_session(name) for name in names]
+def _named(agent: Resident, names: list[str], current: str) -> list[StoredSession]:
+    found = [agent.find_session(name) for name in names]
     if current in [each.id for each in found]:
         message = f"{current} is the session of this kernel; `%hermes new` leaves it"
         raise ConfigError(message)

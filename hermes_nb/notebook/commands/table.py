@@ -141,12 +141,12 @@ def find(line: str) -> tuple[Command, str] | None:
     return None
 
 
-async def perform(command: Command, resident: Resident, words: str) -> str:
+async def perform(command: Command, agent: Resident, words: str) -> str:
     """Run a command and return what to show."""
     run: Any = command.run
     if isinstance(run, str):
         run = await asyncio.to_thread(pkgutil.resolve_name, run)
-    shown = run(resident, words)
+    shown = run(agent, words)
     return str(await shown if inspect.isawaitable(shown) else shown)
 
 

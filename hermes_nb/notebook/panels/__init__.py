@@ -23,20 +23,20 @@ TEXTS = {
 """The tabs, and what shows the same as text."""
 
 
-async def open_panel(resident: Resident, words: str) -> str:
+async def open_panel(agent: Resident, words: str) -> str:
     """Open the panel, at the side where a page answers, else below; as text in a terminal."""
     tab = words.strip().lower()
     if tab and tab not in TEXTS and not entry_points(group=GROUP):
         raise _no_tab(tab, TEXTS)
-    if not has_kernel(resident.shell) or find_spec("ipywidgets") is None:
-        return _texts(resident, tab)
+    if not has_kernel(agent.shell) or find_spec("ipywidgets") is None:
+        return _texts(agent, tab)
     from hermes_nb.notebook.panels.panel import Panel  # ipywidgets, not before somebody wants it
 
-    there = [each for each in resident.happenings.watchers if isinstance(each, Panel)]
+    there = [each for each in agent.happenings.watchers if isinstance(each, Panel)]
     for old in there:
         if not old.alive:
             old.close()
-    shown = next((each for each in there if each.alive), None) or Panel(resident)
+    shown = next((each for each in there if each.alive), None) or Panel(agent)
     titles = [each.title.lower() for each in shown.tabs]
     if tab and tab not in titles:
         raise _no_tab(tab, titles)
@@ -54,7 +54,7 @@ def _no_tab(tab: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"the panel has no tab {tab!r}; its tabs are {', '.join(known)}")
 
 
-def _texts(resident: Resident, tab: str) -> str:
+def _texts(agent: Resident, tab: str) -> str:
     if tab and tab not in TEXTS:
         message = f"{tab!r} is no tab that is shown outside of notebooks: {', '.join(TEXTS)}"
         raise ConfigError(message)
@@ -62,7 +62,7 @@ def _texts(resident: Resident, tab: str) -> str:
     for name, command in TEXTS.items():
         if tab in ("", name):
             try:
-                blocks.append(command(resident, ""))
+                blocks.append(command(agent, ""))
             except ConfigError as error:  # such as: no turn yet
                 blocks.append(f"{name}: {error}")
     return "\n\n".join(blocks)

@@ -89,12 +89,12 @@ class ContextTab(Tab):
 
     def read(self) -> Filling:
         """Measure the session that the next turn goes on with."""
-        resident = self.place.resident
-        session = resident.session
+        agent = self.place.agent
+        session = agent.session
         if session is None:
             return Filling()
         meter = getattr(session.agent.engine, "gauge", None)
-        account = resident.happenings.of(session.id)
+        account = agent.happenings.of(session.id)
         turns = tuple(account.turns)
         return Filling(
             session=session.id,
@@ -176,7 +176,7 @@ class ContextTab(Tab):
         return f"The conversation is back at about {amount(event.tokens_after)} tokens."
 
     def _session(self) -> Session:
-        session = self.place.resident.session
+        session = self.place.agent.session
         if session is None:
             raise ConfigError(NO_SESSION)
         return session

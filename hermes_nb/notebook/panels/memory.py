@@ -105,7 +105,7 @@ class MemoryTab(Tab):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._known: Knowledge = place.resident.knowledge
+        self._known: Knowledge = place.agent.knowledge
         self._now: Recollection | None = None
         self._queue = Queue()
         self._waiting = Waiting(place, "memory", edit=self._reword)
@@ -205,7 +205,7 @@ class MemoryTab(Tab):
             message = "nothing is being edited"
             raise Refused(message)
         if entry.proposal:
-            approvals = self.place.resident.workshop.approvals
+            approvals = self.place.agent.workshop.approvals
             said = await _decided(partial(approvals.approve, entry.proposal, text=text))
         else:
             step = {"action": "add", "content": text}
@@ -253,7 +253,7 @@ class MemoryTab(Tab):
         for target, section in self._sections.items():
             mine = editing if editing is not None and editing.target == target else None
             section.show(now, mine, self._editor)
-        happened = self.place.resident.happenings
+        happened = self.place.agent.happenings
         review = happened.reviewed
         told = ""
         if happened.reviewing is not None:
@@ -377,14 +377,14 @@ class Waiting:
     def __init__(
         self, place: Place, kind: Kind, *, edit: Callable[[Proposal], None] | None = None
     ) -> None:
-        self._resident, self._kind, self._edit = place.resident, kind, edit
+        self._agent, self._kind, self._edit = place.agent, kind, edit
         self._head = place.kit.markup()
         self._list = Listing[tuple[Proposal, str]](place.kit, self._line)
         self.widget = place.kit.box()
 
     def read(self) -> Queue:
         """Return what waits; it may block."""
-        approvals = self._resident.workshop.approvals
+        approvals = self._agent.workshop.approvals
         try:
             waiting = approvals.waiting(self._kind)
         except ConfigError as error:
@@ -412,7 +412,7 @@ class Waiting:
         )
 
     def _acts(self, proposal: Proposal, would: str) -> tuple[Act, ...]:
-        approvals, number = self._resident.workshop.approvals, proposal.number
+        approvals, number = self._agent.workshop.approvals, proposal.number
         unseen = f"it is too long to be shown here; %hermes {self._kind} pending {number} shows it"
         approve = Act(
             label="approve",

@@ -32,7 +32,7 @@ from hermes_nb.notebook.panels.sessions import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
-from hermes_nb.safety.markup import escape
+from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -51,12 +51,12 @@ class Panel:
     `widget` can be displayed like any other; `show` puts it at the page's side.
     """
 
-    def __init__(self, resident: Resident) -> None:
-        self._resident = resident
+    def __init__(self, agent: Resident) -> None:
+        self._agent = agent
         self._loop = asyncio.get_running_loop()
         self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
-        self._kit = kit = Kit(self._actions, teller(getattr(resident.shell, "kernel", None)))
-        place = Place(resident=resident, kit=kit, refresh=self.refresh)
+        self._kit = kit = Kit(self._actions, teller(getattr(agent.shell, "kernel", None)))
+        place = Place(agent=agent, kit=kit, refresh=self.refresh)
         self.tabs = _tabs(place)
         self._said = kit.markup()
         self._asked = kit.markup()
@@ -80,8 +80,8 @@ class Panel:
         self._updated = 0.0
         self._reading = asyncio.Lock()
         self._again = False
-        resident.happenings.watchers.append(self)
-        resident.desk.frontend.listeners.append(self._hello)
+        agent.happenings.watchers.append(self)
+        agent.desk.frontend.listeners.append(self._hello)
 
     @property
     def alive(self) -> bool:
@@ -104,7 +104,7 @@ class Panel:
 
         `again` is for a page that was reloaded: what was hidden there stays hidden.
         """
-        frontend = self._resident.desk.frontend
+        frontend = self._agent.desk.frontend
         page = await frontend.present(patient=not again)
         if page is None or not page.widgets:
             return False
@@ -134,7 +134,7 @@ class Panel:
         """Close the widgets and listen no more."""
         if self._timer is not None:
             self._timer.cancel()
-        happenings, frontend = self._resident.happenings, self._resident.desk.frontend
+        happenings, frontend = self._agent.happenings, self._agent.desk.frontend
         if self in happenings.watchers:
             happenings.watchers.remove(self)
         if self._hello in frontend.listeners:
@@ -199,7 +199,7 @@ class Panel:
             self._actions.start(self._unfold)
 
     def _questions(self) -> str:
-        asked = list(self._resident.happenings.asked.values())
+        asked = list(self._agent.happenings.asked.values())
         lines = [f"<b>{shown(q.call.name, 40)}</b> {shown(q.shown, 100)}" for q in asked]
         if not lines:
             return ""
@@ -259,5 +259,5 @@ def _tabs(place: Place) -> tuple[Tab, ...]:
         if isinstance(made, Tab) and made.title and made.title.lower() not in titles:
             tabs.append(made)
         else:
-            place.resident.note(f"The tab {escape(repr(point.name))} is off: {escape(why)}.")
+            place.agent.note(f"The tab {code_span(point.name)} is off: {escape(why)}.")
     return tuple(tabs)

@@ -76,9 +76,9 @@ class Sessions:
 
 def look(place: Place, query: str) -> Sessions:
     """Read the store."""
-    resident = place.resident
-    session, happened, store = resident.session, resident.happenings, resident.store
-    notebook = resident.notebook
+    agent = place.agent
+    session, happened, store = agent.session, agent.happenings, agent.store
+    notebook = agent.notebook
     found, problem = [], ""
     try:
         if query.strip():
@@ -91,7 +91,7 @@ def look(place: Place, query: str) -> Sessions:
     except StoreError as error:
         problem = f"the sessions cannot be read: {error}"
     reviewing = ""
-    if resident.reviews.busy:
+    if agent.reviews.busy:
         subject = happened.reviewing.subject if happened.reviewing else "both"
         reviewing = "memory and skills" if subject == "both" else subject
     return Sessions(
@@ -104,7 +104,7 @@ def look(place: Place, query: str) -> Sessions:
         busy=place.busy,
         reviewing=reviewing,
         problem=problem,
-        keyless=not (resident.models.given or resident.settings().endpoint.named),
+        keyless=not (agent.models.given or agent.settings().endpoint.named),
     )
 
 
@@ -202,18 +202,18 @@ class SessionTab(Tab):
         )
 
     async def _resume(self, session_id: str) -> str:
-        resident = self.place.resident
-        await in_thread(lambda: resident.models.main)  # it may look for a local server
-        session = resident.resume(session_id)
+        agent = self.place.agent
+        await in_thread(lambda: agent.models.main)  # it may look for a local server
+        session = agent.resume(session_id)
         said = number_of(len(session.messages), "message")
         return f"Resumed with {said}; the next turn goes on there."
 
     def _begin(self) -> str:
-        self.place.resident.new()
+        self.place.agent.new()
         return "The next turn starts a new session."
 
     async def _stop_review(self) -> str:
-        reviews = self.place.resident.reviews
+        reviews = self.place.agent.reviews
         if not reviews.busy:
             return "It is over already."
         await in_thread(reviews.stop)
@@ -227,7 +227,7 @@ class JobsPart:
     """
 
     def __init__(self, place: Place) -> None:
-        self._actions, self._jobs = place.actions, place.resident.jobs
+        self._actions, self._jobs = place.actions, place.agent.jobs
         self._head = place.kit.markup()
         self._list = Listing[Job](place.kit, self._line)
         self.widget = place.kit.box()

@@ -96,7 +96,7 @@ class SkillsTab(Tab):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._known: Knowledge = place.resident.knowledge
+        self._known: Knowledge = place.agent.knowledge
         self._now = Shelves()
         self._queue = Queue()
         self._waiting = Waiting(place, "skills")

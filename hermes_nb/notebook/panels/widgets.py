@@ -96,7 +96,7 @@ class Place:
     `refresh()` reads and shows the tab again soon; it may be called from any thread.
     """
 
-    resident: Resident
+    agent: Resident
     kit: Kit
     refresh: Callable[[], None]
 
@@ -108,7 +108,7 @@ class Place:
     @property
     def busy(self) -> str:
         """Why what changes the conversation cannot be done now, "" if it can."""
-        runs = self.resident.happenings.running
+        runs = self.agent.happenings.running
         return "a turn is running; wait for it or stop it" if runs else ""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import call
+from hermes_nb.notebook.commands import table
 from hermes_nb.notebook.commands.table import COMMANDS
 from hermes_nb.notebook.reference import help_
 
@@ -243,3 +244,31 @@ def test_exported_json_lines_are_json(desk):
     desk("export jsonl")
     (path,) = Path().glob("hermes-*.jsonl")
     assert next(json.loads(line) for line in path.read_text().splitlines())["title"]
+
+
+def test_commands_of_other_packages_come_last_and_do_no_harm(desk, tmp_path, monkeypatch):
+    (tmp_path / "other_commands.py").write_text(
+        "from hermes_nb.notebook.commands.table import Command\n"
+        "GREET = Command(about='say hello', run=lambda agent, words: f'Hello {words}.')\n"
+    )
+    about = tmp_path / "other-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    points = {"greet": "other_commands:GREET", "status": "other_commands:GREET"}
+    points |= {"broken": "no_such_module:X", "number": "math:pi"}
+    lines = [f"{name} = {value}" for name, value in points.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[hermes_nb.commands]", *lines]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    table.installed.cache_clear()
+    try:
+        assert desk("greet you") == "Hello you."
+        assert "| **approvals** |" in desk("status")
+        told = desk("help")
+        assert "| `%hermes greet` | say hello |" in told
+        assert "ModuleNotFoundError" in told and "is no Command" in told
+        with pytest.raises(ConfigError, match="cannot be loaded: ModuleNotFoundError"):
+            desk("broken")
+        with pytest.raises(ConfigError, match="did you mean `%hermes greet`"):
+            table.find("gret")
+    finally:
+        table.installed.cache_clear()

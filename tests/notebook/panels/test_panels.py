@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hermes_nb.agent.session_manager import Conversations
@@ -39,7 +40,7 @@ from hermes_nb.notebook.panels.style import (
     shown,
     spending,
 )
-from hermes_nb.notebook.panels.widgets import FIRST, PAGE
+from hermes_nb.notebook.panels.widgets import FIRST, PAGE, Tab
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -633,6 +634,34 @@ async def test_closing_leaves_no_widget_and_no_listener(desk):
     assert set(_instances) == before
     assert desk.resident.happenings.watchers == []
     assert desk.resident.desk.frontend.listeners == []
+
+
+@played
+async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
+    class Weather(Tab):
+        title = "Weather"
+
+        def read(self):
+            return "wet"
+
+        def show(self, found):
+            self.widget.children = (self.place.kit.markup(found),)
+
+    def broken(_place):
+        return 1 / 0
+
+    points = {"b": broken, "c": lambda _: 3, "d": Weather, "e": Weather}
+    found = [
+        SimpleNamespace(name=name, load=lambda made=made: made) for name, made in points.items()
+    ]
+    said = []
+    desk.resident.note = said.append
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(panels, "entry_points", lambda **_: found)
+        await desk.open("weather")
+    assert [tab.title for tab in desk.panel.tabs][4:] == ["Weather"]
+    assert "wet" in desk.text()
+    assert "ZeroDivisionError" in said[0] and "is no Tab" in said[1] and "`e`" in said[2]
 
 
 def test_a_terminal_gets_the_texts(desk):
