@@ -39,7 +39,7 @@ from hermes_nb import Hermes  # noqa: E402 - of this repository
 from hermes_nb.core.files import TEMPORARY  # noqa: E402
 from hermes_nb.memory.sessions import SqliteStore  # noqa: E402
 from hermes_nb.models.chat.client import OpenAIChat  # noqa: E402
-from hermes_nb.models.chat.errors import Retrying  # noqa: E402
+from hermes_nb.models.chat.retries import Retrying  # noqa: E402
 from hermes_nb.safety.redact import without_secrets  # noqa: E402
 from tests.conftest import every_call_has_one_result  # noqa: E402
 from tests.core.grammar import check_grammar  # noqa: E402

@@ -25,7 +25,7 @@ from hermes_nb.core.events import UsageReported
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.chat.client import OpenAIChat
-from hermes_nb.models.chat.errors import Retrying
+from hermes_nb.models.chat.retries import Retrying
 from hermes_nb.models.text_calls import function_schema
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrappers import limited

@@ -12,7 +12,7 @@ from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.chat.client import OpenAIChat
-from hermes_nb.models.chat.errors import Fallback, Retrying
+from hermes_nb.models.chat.retries import Fallback, Retrying
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.prefix import Prefixes

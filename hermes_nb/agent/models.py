@@ -91,7 +91,7 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     A local server answers when nothing is named and the user has accepted it. Raises `ConfigError`
     when there is no model to be had, with the ways out.
     """
-    from hermes_nb.models.chat.errors import Fallback, Retrying
+    from hermes_nb.models.chat.retries import Fallback, Retrying
 
     chosen = settings.endpoint
     if chosen.model == EMBEDDED:
@@ -116,7 +116,7 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
 
 def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatModel | None:
     """Return the model for work beside the conversation, None when none is named."""
-    from hermes_nb.models.chat.errors import Retrying
+    from hermes_nb.models.chat.retries import Retrying
 
     if settings.auxiliary is None:
         return None
@@ -265,7 +265,7 @@ def found_servers(settings: Settings, *, known: bool) -> list[Served]:
 
 
 def _accepted(settings: Settings) -> ChatModel | None:
-    from hermes_nb.models.chat.errors import Retrying
+    from hermes_nb.models.chat.retries import Retrying
     from hermes_nb.models.servers import check_owner
 
     for served in found_servers(settings, known=True):

@@ -16,9 +16,11 @@ import socket
 import ssl
 import struct
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,8 +28,7 @@ from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.files import locked, make_private, write_atomic
-from hermes_nb.models.chat.client import DUMMY_KEY
-from hermes_nb.models.chat.errors import classify, clean_line
+from hermes_nb.models.chat.errors import causes, clean_line, from_body
 from hermes_nb.models.profiles import is_loopback
 
 LOCAL_SERVERS = {
@@ -38,7 +39,21 @@ LOCAL_SERVERS = {
 }
 """Each server's default address, from its own documentation."""
 PROBE_SECONDS = 0.5
-
+SECONDS = 5.0
+"""How long `doctor` waits for connecting, and for each silence."""
+WHOLE = 3
+"""Times that as long the whole answer may take."""
+MOST = 8_000_000
+"""Bytes of an answer that are read; a long list of models has half a million."""
+WINDOWS = ("max_model_len", "context_window", "context_length", "max_context_length")
+"""What servers call the window beside a model's name: vLLM and SGLang, Groq, OpenRouter and
+Together, Mistral. llama.cpp has `n_ctx` in `meta`, beside the longer one of the training."""
+_NO_SERVER = (
+    *(OSError, http.client.HTTPException, ValueError, RecursionError),
+    *(TypeError, KeyError, AttributeError),
+)
+"""What comes of speaking HTTP and JSON with something that may speak neither."""
+Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
 
 FILE = "model-servers.json"
 """In the home: the servers that the user has accepted."""
@@ -172,6 +187,24 @@ class Listed:
     window: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What came of asking a server for its models; `problem` says what is wrong.
+
+    `no list` is a server that answers and lists no models, `no leave` one that takes the key and
+    does not let it list them, `refused` one that does not take the key (or wants one).
+    """
+
+    kind: Kind
+    listed: tuple[Listed, ...] = ()
+    problem: str = ""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models' names and aliases."""
+        return tuple(dict.fromkeys(name for x in self.listed for name in (x.name, *x.aliases)))
+
+
 def models_at(
     base_url: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> tuple[str, ...]:
@@ -194,49 +227,44 @@ def listed_at(
 ) -> tuple[Listed, ...]:
     """Return the models a server lists, none when it does not answer as such a server does.
 
-    Embedding models are left out: they cannot chat. Redirects are not followed, so the key stays
-    with the host it is for; a proxy is not asked for this machine's own servers. `timeout` is in
-    seconds, for the connection and then for the whole answer.
+    Embedding models are left out: they cannot chat. `timeout` is as in `reach`.
     """
-    try:
-        request = urllib.request.Request(base_url.rstrip("/") + "/models")  # noqa: S310 - see below
-        if request.type not in ("http", "https"):
-            return ()
-        if api_key:
-            request.add_header("Authorization", f"Bearer {api_key}")
-        with _opener(request.host).open(request, timeout=timeout) as response:
-            document = json.loads(_bounded(response, time.monotonic() + timeout))
-        listed = tuple(map(_entry, document["data"]))
-    except _NO_SERVER:
-        return ()
+    listed = reach(base_url, api_key=api_key, timeout=timeout).listed
     return tuple(each for each in listed if "embed" not in each.name.lower())
 
 
-WINDOWS = ("max_model_len", "context_window", "context_length", "max_context_length")
-"""What servers call the window beside a model's name: vLLM and SGLang, Groq, OpenRouter and
-Together, Mistral. llama.cpp has `n_ctx` in `meta`, beside the longer one of the training."""
+def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reached:
+    """Ask the server at an address for its models; never raises what the network does.
+
+    That costs nothing, and tells whether the address and the key are right. A proxy is not asked
+    for this machine's own servers. `timeout` is in seconds, for connecting and for each silence;
+    the whole answer may take three times as long.
+    """
+    end = time.monotonic() + WHOLE * timeout
+    try:
+        request = urllib.request.Request(base_url.rstrip("/") + "/models")  # noqa: S310 - see below
+        if request.type not in ("http", "https"):
+            return Reached(kind="failed", problem=f"{request.type} is not spoken here")
+        request.add_header("User-Agent", "hermes_nb")
+        if api_key:
+            request.add_header("Authorization", f"Bearer {api_key}")
+        with _opener(request.host).open(request, timeout=timeout) as response:
+            return _listing(_bounded(response, end))
+    except urllib.error.HTTPError as error:
+        return _answered(error, api_key, end)
+    except _NO_SERVER as error:
+        return Reached(kind="failed", problem=_unreached(error, base_url, timeout, api_key))
 
 
-def _entry(entry: dict[str, Any]) -> Listed:
-    aliases = entry.get("aliases")
-    meta = entry.get("meta")
-    said = [entry.get(key) for key in WINDOWS]
-    said.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
-    windows = [n for n in said if isinstance(n, int) and not isinstance(n, bool) and n > 0]
-    return Listed(
-        name=str(entry["id"]),
-        aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
-        window=min(windows, default=None),
-    )
-
-
-_MOST = 1_000_000
-"""Bytes of an answer that are read; a longer one is no list of models."""
-_NO_SERVER = (
-    *(OSError, http.client.HTTPException, ValueError, RecursionError),
-    *(TypeError, KeyError, AttributeError),
-)
-"""What comes of speaking HTTP and JSON with something that may speak neither."""
+def proxy_for(base_url: str) -> str:
+    """Return the proxy that requests to an address go through, without its password, or ""."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    if is_loopback(host) or urllib.request.proxy_bypass(host):
+        return ""
+    proxies = urllib.request.getproxies()
+    proxy = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
+    return proxy.netloc.rpartition("@")[2]
 
 
 class _Staying(urllib.request.HTTPRedirectHandler):
@@ -253,143 +281,64 @@ def _opener(host: str) -> urllib.request.OpenerDirector:
     )
 
 
-def _bounded(response: http.client.HTTPResponse, end: float) -> bytes:
-    """Return the answer; raise TimeoutError where it is still coming at `end` (monotonic)."""
+def _bounded(response: Any, end: float) -> bytes:  # noqa: ANN401 - http.client's, or an error's
+    """Return an answer; raise TimeoutError where it still comes at `end` (monotonic)."""
     body = bytearray()
     while piece := response.read1(65_536):
         body += piece
-        if len(body) > _MOST or time.monotonic() > end:
+        if len(body) > MOST or time.monotonic() > end:
             message = "the answer has no end"
             raise TimeoutError(message)
     return bytes(body)
 
 
-SECONDS = 5.0
-"""How long connecting may take, and how long the server may be silent then."""
-
-WHOLE = 3
-"""Times that as long the whole answer may take."""
-MOST = 8_000_000
-"""Bytes of an answer that are read; a long list of models has half a million."""
-STREAMED = {"X-Stainless-Raw-Response": "stream"}
-"""What the SDK's own streaming access sets: hand over the bytes unparsed."""
-
-Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """What came of asking. `models` are names and aliases; `problem` says what is wrong.
-
-    `no list` is a server that answers and lists no models, `no leave` one that takes the key and
-    does not let it list them, `refused` one that does not take the key (or wants one).
-    """
-
-    kind: Kind
-    models: tuple[str, ...] = ()
-    problem: str = ""
-
-
-def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reached:
-    """Ask the server at an address for its models; never raises what the network does.
-
-    Imports the SDK. `timeout` is in seconds, for connecting and for each silence.
-    """
-    import openai
-
-    try:
-        with _client(base_url, api_key, timeout) as client:
-            answer = client.get(
-                "/models",
-                cast_to=object,
-                stream=True,
-                stream_cls=openai.Stream[object],
-                options={"headers": STREAMED, "follow_redirects": False},
-            )
-            text = _read(answer.iter_bytes(), time.monotonic() + WHOLE * timeout)
-    except openai.APIStatusError as error:
-        return _answered(error.status_code, classify(error, secret=api_key).args[0])
-    except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
-        return Reached(kind="failed", problem=_unreached(error, base_url, timeout, api_key))
-    return _listed(text)
-
-
-def proxy_for(base_url: str) -> str:
-    """Return the proxy that requests to an address go through, without its password, or ""."""
-    parts = urlsplit(base_url)
-    host = parts.hostname or ""
-    if is_loopback(host) or urllib.request.proxy_bypass(host):
-        return ""
-    proxies = urllib.request.getproxies()
-    proxy = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
-    return proxy.netloc.rpartition("@")[2]
-
-
-def _read(pieces: Iterator[bytes], end: float) -> str:
-    """Return an answer; raise TimeoutError where it still comes at `end` (monotonic)."""
-    body = bytearray()
-    for piece in pieces:
-        body += piece
-        if len(body) > MOST or time.monotonic() > end:
-            message = "the answer has no end"
-            raise TimeoutError(message)
-    return body.decode("utf-8", "replace")
-
-
-def _client(base_url: str, api_key: str, timeout: float) -> Any:  # noqa: ANN401 - the SDK's
-    import openai
-
-    address = urlsplit(base_url)
-    return openai.OpenAI(
-        api_key=api_key or DUMMY_KEY,
-        base_url=base_url,
-        max_retries=0,
-        timeout=timeout,
-        http_client=openai.DefaultHttpxClient(
-            trust_env=not is_loopback(address.hostname or ""),
-            follow_redirects=False,
-        ),
-    )
-
-
-def _answered(status: int, told: str) -> Reached:
-    """Return what a server means that answers with an error."""
-    if status == 401:  # noqa: PLR2004 - HTTP's
-        return Reached(kind="refused", problem=told)
-    if status == 403:  # noqa: PLR2004
-        return Reached(kind="no leave", problem=told)
-    if status in (404, 405, 501):
-        return Reached(kind="no list", problem=told)
-    return Reached(kind="failed", problem=told)
-
-
-def _listed(text: str) -> Reached:
+def _listing(answer: bytes) -> Reached:
     """Return the models of a listing; whatever else was answered is no model server's."""
     try:
-        found = json.loads(text)
+        document = json.loads(answer)
     except (ValueError, RecursionError):
-        found = None
-    data = found.get("data") if isinstance(found, Mapping) else None
+        document = None
+    data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list):
-        web = text.lstrip().startswith("<")
+        web = answer.lstrip().startswith(b"<")
         told = "a web page" if web else "something that is no list of models"
         problem = f"it answers with {told}, so this is not where models are served"
         return Reached(kind="failed", problem=problem)
-    return Reached(kind="listed", models=tuple(dict.fromkeys(_names(data))))
+    entries = (entry for entry in data if isinstance(entry, dict) and "id" in entry)
+    return Reached(kind="listed", listed=tuple(map(_entry, entries)))
 
 
-def _names(data: list[object]) -> Iterator[str]:
-    for entry in data:
-        if isinstance(entry, Mapping):
-            aliases = entry.get("aliases")
-            yield str(entry.get("id", ""))
-            yield from map(str, aliases if isinstance(aliases, list) else ())
+def _entry(entry: Mapping[str, Any]) -> Listed:
+    aliases, meta = entry.get("aliases"), entry.get("meta")
+    said = [entry.get(key) for key in WINDOWS]
+    said.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
+    windows = [n for n in said if isinstance(n, int) and not isinstance(n, bool) and n > 0]
+    return Listed(
+        name=str(entry["id"]),
+        aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
+        window=min(windows, default=None),
+    )
+
+
+def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached:
+    """Return what a server means that answers with an error."""
+    body: object = None
+    with suppress(*_NO_SERVER), error:
+        body = text = _bounded(error, end).decode("utf-8", "replace")
+        body = json.loads(text)
+    headers = {name.lower(): value for name, value in error.headers.items()}
+    problem = from_body(body, status=error.code, headers=headers, secret=secret).args[0]
+    kinds: dict[int, Kind] = {401: "refused", 403: "no leave"}
+    missing: Kind = "no list" if error.code in (404, 405, 501) else "failed"
+    return Reached(kind=kinds.get(error.code, missing), problem=problem)
 
 
 def _unreached(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
     """Return why there was no answer, by the first cause that says."""
     host = urlsplit(base_url).netloc.rpartition("@")[2]
-    for cause in _causes(error):
+    reason = getattr(error, "reason", None)
+    chain = causes(reason if isinstance(reason, BaseException) else error)
+    for cause in chain:
         match cause:
             case ssl.SSLCertVerificationError():
                 return f"the certificate of {host} is not trusted here ({cause.verify_message})"
@@ -403,17 +352,6 @@ def _unreached(error: BaseException, base_url: str, timeout: float, secret: str)
                 return f"{host} did not answer within {timeout:g} s: no network, or a firewall"
             case _:
                 pass
-    if "Timeout" in type(error).__name__:
-        return f"{host} did not answer within {timeout:g} s: no network, or a firewall"
-    said = [str(cause) for cause in _causes(error) if str(cause)]
+    said = [str(cause) for cause in chain if str(cause)]
     told = f"there is no connection to {host}: {said[-1] if said else type(error).__name__}"
     return clean_line(told, secret)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it, the first cause last."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        yield error
-        error = error.__cause__ or error.__context__

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from hermes_nb.models.chat.client import OpenAIChat
-from hermes_nb.models.chat.errors import Retrying
+from hermes_nb.models.chat.retries import Retrying
 
 from tests.faults.cells import Cells, served_kernel
 from tests.faults.provider import instant, told_by

@@ -17,15 +17,8 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import RequestRetried, TextDelta
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.chat.errors import (
-    LONGEST,
-    Fallback,
-    Retrying,
-    asked_delay,
-    classify,
-    is_overflow,
-    window_in,
-)
+from hermes_nb.models.chat.errors import LONGEST, asked_delay, classify, window_in
+from hermes_nb.models.chat.retries import Fallback, Retrying
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,7 +78,7 @@ def test_llama_cpp_names_its_window_in_a_field():
     ],
 )
 def test_other_complaints_are_no_overflow(text):
-    assert not is_overflow(text)
+    assert classify(StatusError(400, said(text))).kind is not K.CONTEXT_OVERFLOW
     assert window_in("nothing here") is None
 
 

@@ -1,30 +1,23 @@
-"""What went wrong with a model request in our own terms, and what to do about it.
+"""What went wrong with a model request, in the agent's own terms.
 
-`classify` works on the shape of an exception (`status_code`, `body`, class names), so that no
-provider's SDK has to be loaded. Every text it makes is one line, at most 300 characters, and free
-of keys. `Retrying` tries again, `Fallback` asks the next model; both are models themselves, so the
-loop never sees them. The providers' words are from their error references and the source of
-llama.cpp, llama-cpp-python, vLLM, text-generation-inference and LM Studio, as of 2026-11.
+Works on the shape of an exception (`status_code`, `body`, class names), so that no provider's SDK
+has to be loaded. Every text it makes is one line, at most 300 characters, and free of keys. The
+providers' words are from their error references and the source of llama.cpp, llama-cpp-python,
+vLLM, text-generation-inference and LM Studio, as of 2026-11.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import random
 import re
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
 from hermes_nb.core.errors import FailureKind, ModelError
-from hermes_nb.core.events import Delta, RequestRetried
-from hermes_nb.core.messages import Reply
-from hermes_nb.core.protocols import MOST_WAITED, ChatModel, Request, Waited, body_of
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.redact import STUB, redact
 from hermes_nb.safety.visible import visible
@@ -63,29 +56,16 @@ _WINDOWS = tuple(
         r"exceeds limit \(NUMBER\)",
     )
 )
-
-
 _SENSIBLE = range(256, 100_000_000)
-
-
-def is_overflow(text: str) -> bool:
-    """Say whether an error text means that the prompt does not fit.
-
-    A rate limit that the request alone exceeds counts too: waiting never helps, a shorter prompt
-    does.
-    """
-    return _OVERFLOW.search(text) is not None
 
 
 def window_in(text: str) -> int | None:
     """Return the context window in tokens that an error text names, or None."""
-    for pattern in _WINDOWS:
-        if found := pattern.search(text):
-            digits = found[1].lower()
-            scale = 1000 if digits.endswith("k") else 1
-            window = int(re.sub(r"\D", "", digits)) * scale
-            if window in _SENSIBLE:
-                return window
+    for found in filter(None, (pattern.search(text) for pattern in _WINDOWS)):
+        scale = 1000 if found[1].lower().endswith("k") else 1
+        window = int(re.sub(r"\D", "", found[1])) * scale
+        if window in _SENSIBLE:
+            return window
     return None
 
 
@@ -104,41 +84,30 @@ def asked_delay(headers: Mapping[str, str], text: str = "") -> float | None:
     Reads `retry-after-ms`, `retry-after` (seconds, or a date, which counts from the response's own
     `date`: the clock here may be wrong), then phrases such as "try again in 1m2.5s".
     """
-    if milliseconds := headers.get("retry-after-ms"):
-        delay = _seconds(milliseconds, scale=0.001)
-        if delay is not None:
-            return delay
-    if value := headers.get("retry-after"):
-        delay = _seconds(value)
-        return delay if delay is not None else _until(value, headers.get("date", ""))
-    found = _IN_TEXT.search(text)
-    if found is None or not (found[1] or (found[2] and found[3])):
-        return None
-    seconds = float(found[2] or 0) * (0.001 if (found[3] or "").lower() == "ms" else 1)
-    return min(float(found[1] or 0) * 60 + seconds, LONGEST)
+    delay = _seconds(headers.get("retry-after-ms"), scale=0.001)
+    if delay is None:
+        delay = _seconds(headers.get("retry-after"))
+    then = _date(headers.get("retry-after")) if delay is None else None
+    if then is not None:
+        delay = (then - (_date(headers.get("date")) or datetime.now(UTC))).total_seconds()
+    found = _IN_TEXT.search(text) if delay is None and not headers.get("retry-after") else None
+    if found is not None and (found[1] or (found[2] and found[3])):
+        scale = 0.001 if (found[3] or "").lower() == "ms" else 1
+        delay = float(found[1] or 0) * 60 + float(found[2] or 0) * scale
+    return None if delay is None else min(max(delay, 0.0), LONGEST)
 
 
-def _seconds(value: str, *, scale: float = 1.0) -> float | None:
+def _seconds(value: str | None, *, scale: float = 1.0) -> float | None:
     try:
-        seconds = float(value) * scale
+        seconds = float(value or "nan") * scale
     except ValueError:
         return None
-    if math.isnan(seconds):
-        return None
-    return min(max(seconds, 0.0), LONGEST)
+    return None if math.isnan(seconds) else seconds
 
 
-def _until(value: str, now: str) -> float | None:
-    then = _date(value)
-    if then is None:
-        return None
-    start = _date(now) or datetime.now(UTC)
-    return min(max((then - start).total_seconds(), 0.0), LONGEST)
-
-
-def _date(value: str) -> datetime | None:
+def _date(value: str | None) -> datetime | None:
     try:
-        date = parsedate_to_datetime(value)
+        date = parsedate_to_datetime(value or "")
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
@@ -215,8 +184,6 @@ def classify(error: BaseException, *, secret: str = "") -> ModelError:
     body = getattr(error, "body", None)
     if isinstance(status, int):
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
-        if status in _REDIRECTS:
-            return _redirected(status, headers, secret)
         return from_body(body, status=status, headers=headers, secret=secret)
     if body:
         return from_body(body, secret=secret)
@@ -231,16 +198,16 @@ def from_body(
     secret: str = "",
 ) -> ModelError:
     """Return the failure that a provider's error object describes, in a response or a stream."""
+    if status is not None and status in _REDIRECTS:
+        return _redirected(status, headers or {}, secret)
     detail = _Detail(body)
     text = detail.text
     status = status if status is not None else detail.status
     retry_after = asked_delay(headers or {}, f"{text} {detail.all}")
     kind = _kind(status, detail, waits=retry_after is not None)
-    window = None
-    if kind is FailureKind.CONTEXT_OVERFLOW:
-        window = detail.window or window_in(text)
-    code = f" ({status})" if status else ""
-    message = f"{_SAID[kind]}{code}: {text}" if text else f"{_SAID[kind]}{code}"
+    too_long = kind is FailureKind.CONTEXT_OVERFLOW
+    window = detail.window or window_in(text) if too_long else None
+    message = _SAID[kind] + (f" ({status})" if status else "") + (f": {text}" if text else "")
     return ModelError(
         clean_line(message, secret), kind=kind, retry_after=retry_after, window=window
     )
@@ -277,17 +244,13 @@ class _Detail:
         if isinstance(body, Mapping):
             inner = body.get("error") or body.get("detail") or body
         if isinstance(inner, Mapping):
-            self._take(inner)
+            code = str(inner.get("code"))
+            self.status = int(code) if code in _STATUS_CODES else None
+            self.words = " ".join(str(inner.get(key) or "") for key in ("code", "type", "status"))
+            window = inner.get("n_ctx")  # llama.cpp names it beside the message
+            self.window = window if isinstance(window, int) and window > 0 else None
             inner = _message(inner)
         self.text = _page_title(str(inner).strip()[:_READ]) if inner else ""
-
-    def _take(self, error: Mapping[str, Any]) -> None:
-        code = str(error.get("code"))
-        if code in _STATUS_CODES:
-            self.status = int(code)
-        self.words = " ".join(str(error.get(key) or "") for key in ("code", "type", "status"))
-        window = error.get("n_ctx")  # llama.cpp names it beside the message
-        self.window = window if isinstance(window, int) and window > 0 else None
 
 
 def _message(error: Mapping[str, Any]) -> str:
@@ -308,7 +271,8 @@ def _page_title(text: str) -> str:
 
 def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
     text = f"{detail.words} {detail.text}"
-    if is_overflow(text):
+    # Also a rate limit that the request alone exceeds: waiting never helps, a shorter prompt does.
+    if _OVERFLOW.search(text):
         return FailureKind.CONTEXT_OVERFLOW
     # Google calls its requests-per-minute limit a quota, and says when to come back.
     if _QUOTA.search(text) and (status != HTTPStatus.TOO_MANY_REQUESTS or not waits):
@@ -321,10 +285,8 @@ def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
         refused = status < HTTPStatus.INTERNAL_SERVER_ERROR
         other = FailureKind.BAD_REQUEST if refused else FailureKind.OVERLOADED
         return _BY_STATUS.get(status, other)
-    for pattern, kind in _BY_WORD:
-        if pattern.search(detail.words):
-            return kind
-    return FailureKind.OVERLOADED
+    kinds = (kind for pattern, kind in _BY_WORD if pattern.search(detail.words))
+    return next(kinds, FailureKind.OVERLOADED)
 
 
 def _redirected(status: int, headers: Mapping[str, str], secret: str) -> ModelError:
@@ -337,7 +299,7 @@ def _redirected(status: int, headers: Mapping[str, str], secret: str) -> ModelEr
 
 def _without_reply(error: BaseException, secret: str) -> ModelError:
     """Return the failure of a request that got no reply, or only a part of one."""
-    chain = _causes(error)
+    chain = causes(error)
     names = {cls.__name__ for link in chain for cls in type(link).__mro__}
     if any("Timeout" in name for name in names):
         kind = FailureKind.TIMEOUT
@@ -358,197 +320,11 @@ def _without_reply(error: BaseException, secret: str) -> ModelError:
     return ModelError(clean_line(message, secret), kind=kind)
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """Return the error and what it came from, outermost first."""
+def causes(error: BaseException) -> list[BaseException]:
+    """Return an error and what it came from, outermost first."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain and len(chain) < _LONGEST_CHAIN:
         chain.append(link)
         link = link.__cause__ or link.__context__
     return chain
-
-
-__all__ = ["ELSEWHERE", "RETRIED", "Fallback", "Retrying", "classify"]
-
-RETRIED = frozenset(
-    {
-        FailureKind.RATE_LIMIT,
-        FailureKind.OVERLOADED,
-        FailureKind.NETWORK,
-        FailureKind.TIMEOUT,
-        FailureKind.MALFORMED,
-    }
-)
-"""What the same request to the same model may survive a moment later."""
-
-ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
-"""What another provider may do better; a bad request is bad everywhere."""
-
-_HOUR = 3600
-
-
-class Retrying:
-    """A model that tries again where that can help.
-
-    `tries` counts all requests. The wait grows from `base` seconds, doubled each time, with full
-    jitter; a wait that the provider asks for is honoured. The requests of one turn wait at most
-    `cap` seconds in all. A request that failed in the middle of its reply is sent anew:
-    `RequestRetried` voids what it had shown. `before` is called ahead of each request, and may
-    raise what keeps it from being sent.
-    """
-
-    def __init__(
-        self,
-        model: ChatModel,
-        *,
-        tries: int = 3,
-        base: float = 1.0,
-        before: Callable[[], None] = lambda: None,
-        cap: float = MOST_WAITED,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        random: Callable[[], float] = random.random,
-    ) -> None:
-        self._model = model
-        self._tries = max(1, tries)
-        self._base = base
-        self._before = before
-        self._cap = cap
-        self._sleep = sleep
-        self._random = random
-
-    @property
-    def name(self) -> str:
-        """The model's own name."""
-        return self._model.name
-
-    @property
-    def window(self) -> int | None:
-        """The model's own window."""
-        return self._model.window
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the model's deltas and reply, and `RequestRetried` before each wait."""
-        waited = request.waited or Waited()
-        for attempt in range(1, self._tries + 1):
-            try:
-                self._before()
-                async with aclosing(self._model.stream(request)) as items:
-                    async for item in items:
-                        yield item
-            except ModelError as error:
-                left = self._cap - waited.seconds
-                if error.kind not in RETRIED:
-                    raise
-                if attempt == self._tries or left <= 0:
-                    raise self._told(error) from None
-                delay = min(self._delay(error, attempt), left)
-                reason = str(self._told(error))
-            else:
-                return
-            yield RequestRetried(reason, delay, attempt, self._model.name)
-            waited.seconds += delay
-            await self._sleep(delay)
-
-    async def aclose(self) -> None:
-        """Close the model."""
-        await self._model.aclose()
-
-    def body(self, request: Request) -> bytes:
-        """Return the JSON that the model would send."""
-        return body_of(self._model, request)
-
-    def _told(self, error: ModelError) -> ModelError:
-        """Return an error that also says how long a provider wants to be left alone."""
-        asked = error.retry_after or 0.0
-        if asked <= self._cap:
-            return error
-        wait = f"{asked / 3600:.3g} h" if asked >= _HOUR else f"{asked / 60:.3g} min"
-        message = f"{error}; it asks for {wait}, and a turn waits {self._cap:g} s (`max_wait`)"
-        return ModelError(message, kind=error.kind, retry_after=asked, window=error.window)
-
-    def _delay(self, error: ModelError, attempt: int) -> float:
-        """Return the seconds to wait, never more than the cap."""
-        # The exponent is bounded because a float overflows at 2**1024.
-        jitter = self._random() * min(self._cap, self._base * 2.0 ** min(attempt - 1, 60))
-        if error.retry_after is None:
-            return jitter
-        # A little on top, so that those who were all told the same do not come back at once.
-        return min(self._cap, error.retry_after + self._random() * self._base)
-
-
-class Fallback:
-    """Models in order of preference: the next one answers when one failed for good.
-
-    A model that failed rests for `rest` seconds of the monotonic clock, so that a turn of many
-    requests does not pay for the same failure each time. A conversation that is too long for a
-    model goes back to be compressed; where it is too long again, the next model may have room for
-    it. `window` is that of the model whose turn it is.
-    """
-
-    def __init__(
-        self,
-        models: Sequence[ChatModel],
-        *,
-        rest: float = 120.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if not models:
-            message = "a fallback needs at least one model"
-            raise ValueError(message)
-        self._models = tuple(models)
-        self._rest = rest
-        self._clock = clock
-        self._resting: dict[int, float] = {}
-        self._too_long: set[int] = set()
-
-    @property
-    def name(self) -> str:
-        """The name of the model whose turn it is."""
-        return self._order()[0].name
-
-    @property
-    def window(self) -> int | None:
-        """The window of the model whose turn it is."""
-        return self._order()[0].window
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the first model's deltas and reply that come to an end."""
-        models = self._order()
-        for attempt, model in enumerate(models, start=1):
-            try:
-                async with aclosing(model.stream(request)) as items:
-                    async for item in items:
-                        yield item
-            except ModelError as error:
-                if not self._goes_on(model, error) or attempt == len(models):
-                    raise
-                reason = str(error)
-            else:
-                self._too_long.discard(id(model))
-                return
-            yield RequestRetried(reason, 0.0, attempt, models[attempt].name)
-
-    async def aclose(self) -> None:
-        """Close every model."""
-        for model in self._models:
-            await model.aclose()
-
-    def body(self, request: Request) -> bytes:
-        """Return the JSON that the model whose turn it is would send."""
-        return body_of(self._order()[0], request)
-
-    def _goes_on(self, model: ChatModel, error: ModelError) -> bool:
-        """Take note of a failure; say whether another model may do better."""
-        if error.kind is FailureKind.CONTEXT_OVERFLOW:
-            again = id(model) in self._too_long
-            self._too_long.add(id(model))
-            return again
-        if error.kind not in ELSEWHERE:
-            return False
-        self._resting[id(model)] = self._clock() + self._rest
-        return True
-
-    def _order(self) -> list[ChatModel]:
-        """Return the models to ask in order, the resting ones last."""
-        now = self._clock()
-        return sorted(self._models, key=lambda model: self._resting.get(id(model), now) > now)

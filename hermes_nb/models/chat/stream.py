@@ -8,6 +8,7 @@ at a fixed number of times.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,8 +74,6 @@ class StreamDecoder:
         return values
 
     def _keep(self, data: bytes) -> None:
-        if not data:
-            return
         self._pieces.append(data)
         self._size += len(data)
         if self._size > LONGEST_LINE:
@@ -136,8 +135,6 @@ def _json(data: bytes) -> object:
 
 
 _APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
-
-
 _MOST = 10**12
 """No request has more tokens, or costs more; a store could not keep just any number."""
 
@@ -146,6 +143,7 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
     """Return one request's usage; what is missing or no sensible number counts as 0."""
     prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
     output = _details(usage, "completion_tokens_details", "output_tokens_details")
+    lifetimes = _details(usage, "cache_creation")
     cached = max(
         _count(prompt, "cached_tokens", "cache_read_tokens"),
         _count(usage, "cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens"),
@@ -155,7 +153,7 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
             prompt, "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens"
         ),
         _count(usage, "cache_creation_input_tokens"),
-        _sum(usage.get("cache_creation")),
+        sum(_count(lifetimes, name) for name in lifetimes),
     )
     prompted = _count(usage, "prompt_tokens")
     total = prompted or _count(usage, "input_tokens")
@@ -190,11 +188,6 @@ def _count(usage: Mapping[str, Any], *names: str) -> int:
     return 0
 
 
-def _sum(parts: object) -> int:
-    """Return the sum of an object's counts, as of cache entries by lifetime."""
-    return sum(_count(parts, name) for name in parts) if isinstance(parts, Mapping) else 0
-
-
 def _price(value: object) -> float | None:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
@@ -215,6 +208,8 @@ _FINISH = {
     "refusal": "filtered",
     "safety": "filtered",
 }
+
+_GROWING = ("text", "summary", "data")
 
 Shown = TextDelta | ReasoningDelta
 
@@ -238,7 +233,7 @@ class Assembly:
         self._secret = secret
         self._calls = CallFragments()
         self._reasoning: list[str] = []
-        self._details: list[_Detail] = []
+        self._details: list[dict[str, Any]] = []
         self._usage: dict[str, Any] = {}
         self._finish = ""
         self._model = ""
@@ -265,8 +260,8 @@ class Assembly:
         if not isinstance(chunk, Mapping):
             return []
         self._raise_error(chunk)
-        if isinstance(chunk.get("model"), str) and chunk["model"]:
-            self._model = chunk["model"]
+        model = chunk.get("model")
+        self._model = model if isinstance(model, str) and model else self._model
         self._count(chunk.get("usage"))
         if isinstance(groq := chunk.get("x_groq"), Mapping):
             self._count(groq.get("usage"))
@@ -303,7 +298,11 @@ class Assembly:
         """Return what a later request may send back as it came."""
         echo: dict[str, Any] = {}
         if self._details:
-            echo["reasoning_details"] = clean([detail.whole() for detail in self._details])
+            blocks = [
+                {k: "".join(v) if isinstance(v, _Pieces) else v for k, v in block.items()}
+                for block in self._details
+            ]
+            echo["reasoning_details"] = clean(blocks)
         if reading.raw and reading.calls:
             echo[RAW] = clean_text(reading.raw)
         return echo
@@ -333,7 +332,7 @@ class Assembly:
         if isinstance(reason, str) and reason:
             if reason == "error":
                 text = "the provider broke the reply off with an error"
-                raise malformed(text, secret=self._secret)
+                raise malformed(text)
             self._finish = _FINISH.get(reason.lower(), "stop")
 
     def _reasoned(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
@@ -346,15 +345,24 @@ class Assembly:
         if isinstance(text, str) and text:
             yield from self._thought(text)
         elif isinstance(details, list):
-            yield from self._thought("".join(map(_detail_text, details)))
+            yield from self._thought(_told(details))
 
     def _detail(self, detail: Mapping[str, Any]) -> None:
         """Join the pieces of one reasoning block; what signs it must come back unchanged."""
-        last = self._details[-1] if self._details else None
-        if last is None or not last.goes_on(detail):
-            last = _Detail()
-            self._details.append(last)
-        self._left -= last.add(detail)
+        block = self._details[-1] if self._details else {}
+        same = all(block.get(key) == detail.get(key) for key in ("type", "index"))
+        if not block or detail.get("index") is None or not same:
+            block = {}
+            self._details.append(block)
+        first = not block
+        for key, value in detail.items():
+            if key in _GROWING and isinstance(value, str):
+                if not isinstance(block.get(key), _Pieces):
+                    block[key] = _Pieces()
+                block[key].append(value)
+                self._left -= len(value) if key == "data" else 0  # nothing else shows or counts it
+            elif first or value is not None:
+                block[key] = value
 
     def _said(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
         content = delta.get("content")
@@ -365,7 +373,7 @@ class Assembly:
                 if not isinstance(part, Mapping):
                     continue
                 if part.get("type") == "thinking":
-                    yield from self._thought(_thinking_text(part.get("thinking")))
+                    yield from self._thought(_told(part.get("thinking")))
                 elif isinstance(part.get("text"), str):
                     yield from self._text(part["text"])
         refusal = delta.get("refusal")
@@ -416,66 +424,29 @@ class Assembly:
         return text
 
 
-class _Detail:
-    """One reasoning block as it arrives: some of its fields come in pieces."""
-
-    _GROWING = ("text", "summary", "data")
-
-    def __init__(self) -> None:
-        self._fields: dict[str, Any] = {}
-        self._pieces: dict[str, list[str]] = {}
-
-    def goes_on(self, detail: Mapping[str, Any]) -> bool:
-        """Say whether `detail` is another piece of this block."""
-        if detail.get("index") is None:
-            return False
-        return all(self._fields.get(key) == detail.get(key) for key in ("type", "index"))
-
-    def add(self, detail: Mapping[str, Any]) -> int:
-        """Take a piece; return the size of what nothing else shows or counts."""
-        hidden = 0
-        first = not self._fields
-        for key, value in detail.items():
-            if key in self._GROWING and isinstance(value, str):
-                self._fields.setdefault(key, "")  # keeps the order in which they came
-                self._pieces.setdefault(key, []).append(value)
-                hidden += len(value) if key == "data" else 0
-            elif first or value is not None:
-                self._fields[key] = value
-                self._pieces.pop(key, None)
-        return hidden
-
-    def whole(self) -> dict[str, Any]:
-        """Return the block as far as it has come."""
-        return {**self._fields, **{key: "".join(each) for key, each in self._pieces.items()}}
+class _Pieces(list[str]):
+    """A field of a reasoning block that arrives in pieces."""
 
 
-def _thinking_text(thinking: object) -> str:
-    """Return what a thinking part says: text, or a list of parts."""
-    if isinstance(thinking, list):
-        return "".join(map(_detail_text, thinking))
-    return thinking if isinstance(thinking, str) else ""
-
-
-def _detail_text(detail: object) -> str:
-    if not isinstance(detail, Mapping):
-        return ""
-    text = detail.get("text") or detail.get("summary")
-    return text if isinstance(text, str) else ""
+def _told(thought: object) -> str:
+    """Return what a reasoning block or a thinking part says: text, or a list of those."""
+    if isinstance(thought, list):
+        return "".join(map(_told, thought))
+    if isinstance(thought, Mapping):
+        thought = thought.get("text") or thought.get("summary")
+    return thought if isinstance(thought, str) else ""
 
 
 def _unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Give every call an id of its own, made from its position where the server's will not do."""
-    taken: set[str] = set()
-    given = {call.id for call in calls}
+    taken = {call.id for call in calls}
+    seen: set[str] = set()
     out = []
     for position, call in enumerate(calls, start=1):
-        call_id, extra = call.id, 0
-        while not call_id or call_id in taken:
-            extra += 1
-            call_id = f"call_{position}" if extra == 1 else f"call_{position}_{extra}"
-            if call_id in given:
-                call_id = ""
-        taken.add(call_id)
-        out.append(call if call_id == call.id else replace(call, id=call_id))
+        if not call.id or call.id in seen:
+            own = (f"call_{position}" + (f"_{n}" if n > 1 else "") for n in itertools.count(1))
+            call = replace(call, id=next(each for each in own if each not in taken))  # noqa: PLW2901
+            taken.add(call.id)
+        seen.add(call.id)
+        out.append(call)
     return tuple(out)

@@ -301,7 +301,7 @@ def sandbox_told() -> str:
 def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
     """Return what came of asking each server that is named; none in a replay.
 
-    Blocks for at most a few times `timeout` seconds for each, and imports the SDK.
+    Blocks for at most a few times `timeout` seconds for each.
     """
     if settings.cassette == "replay":
         return []

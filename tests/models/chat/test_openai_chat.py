@@ -17,7 +17,7 @@ from hermes_nb.core.messages import Image, Message, Reply, ToolCall
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.chat.client import OpenAIChat
-from hermes_nb.models.chat.errors import Retrying
+from hermes_nb.models.chat.retries import Retrying
 from hermes_nb.models.chat.wire import to_wire
 from hermes_nb.models.profiles import profile_for
 from hermes_nb.models.text_calls import function_schema

@@ -1,0 +1,190 @@
+"""What to do about a failed model request: wait and try again, or ask another model.
+
+Both are models themselves, so the loop never sees them; `errors` says what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.events import Delta, RequestRetried
+from hermes_nb.core.messages import Reply
+from hermes_nb.core.protocols import MOST_WAITED, ChatModel, Request, Waited, body_of
+
+RETRIED = frozenset(
+    {
+        FailureKind.RATE_LIMIT,
+        FailureKind.OVERLOADED,
+        FailureKind.NETWORK,
+        FailureKind.TIMEOUT,
+        FailureKind.MALFORMED,
+    }
+)
+"""What the same request to the same model may survive a moment later."""
+
+ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
+"""What another provider may do better; a bad request is bad everywhere."""
+
+_HOUR = 3600
+
+
+class Retrying:
+    """A model that tries again where that can help.
+
+    `tries` counts all requests. The wait grows from `base` seconds, doubled each time, with full
+    jitter; a wait that the provider asks for is honoured. The requests of one turn wait at most
+    `cap` seconds in all. A request that failed in the middle of its reply is sent anew:
+    `RequestRetried` voids what it had shown. `before` is called ahead of each request, and may
+    raise what keeps it from being sent.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        tries: int = 3,
+        base: float = 1.0,
+        before: Callable[[], None] = lambda: None,
+        cap: float = MOST_WAITED,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._model = model
+        self._tries = max(1, tries)
+        self._base = base
+        self._before = before
+        self._cap = cap
+        self._sleep = sleep
+        self._random = random
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def window(self) -> int | None:
+        return self._model.window
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        waited = request.waited or Waited()
+        for attempt in range(1, self._tries + 1):
+            try:
+                self._before()
+                async with aclosing(self._model.stream(request)) as items:
+                    async for item in items:
+                        yield item
+            except ModelError as error:
+                left = self._cap - waited.seconds
+                if error.kind not in RETRIED:
+                    raise
+                if attempt == self._tries or left <= 0:
+                    raise self._told(error) from None
+                delay = min(self._delay(error, attempt), left)
+                reason = str(self._told(error))
+            else:
+                return
+            yield RequestRetried(reason, delay, attempt, self._model.name)
+            waited.seconds += delay
+            await self._sleep(delay)
+
+    async def aclose(self) -> None:
+        await self._model.aclose()
+
+    def body(self, request: Request) -> bytes:
+        return body_of(self._model, request)
+
+    def _told(self, error: ModelError) -> ModelError:
+        """Return an error that also says how long a provider wants to be left alone."""
+        asked = error.retry_after or 0.0
+        if asked <= self._cap:
+            return error
+        wait = f"{asked / 3600:.3g} h" if asked >= _HOUR else f"{asked / 60:.3g} min"
+        message = f"{error}; it asks for {wait}, and a turn waits {self._cap:g} s (`max_wait`)"
+        return ModelError(message, kind=error.kind, retry_after=asked, window=error.window)
+
+    def _delay(self, error: ModelError, attempt: int) -> float:
+        """Return the seconds to wait, never more than the cap."""
+        # The exponent is bounded because a float overflows at 2**1024.
+        jitter = self._random() * min(self._cap, self._base * 2.0 ** min(attempt - 1, 60))
+        if error.retry_after is None:
+            return jitter
+        # A little on top, so that those who were all told the same do not come back at once.
+        return min(self._cap, error.retry_after + self._random() * self._base)
+
+
+class Fallback:
+    """Models in order of preference: the next one answers when one failed for good.
+
+    A model that failed rests for `rest` seconds of the monotonic clock, so that a turn of many
+    requests does not pay for the same failure each time. A conversation that is too long for a
+    model goes back to be compressed; where it is too long again, the next model may have room for
+    it. `window` is that of the model whose turn it is.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ChatModel],
+        *,
+        rest: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not models:
+            message = "a fallback needs at least one model"
+            raise ValueError(message)
+        self._models = tuple(models)
+        self._rest = rest
+        self._clock = clock
+        self._resting: dict[int, float] = {}
+        self._too_long: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        return self._order()[0].name
+
+    @property
+    def window(self) -> int | None:
+        return self._order()[0].window
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        models = self._order()
+        for attempt, model in enumerate(models, start=1):
+            try:
+                async with aclosing(model.stream(request)) as items:
+                    async for item in items:
+                        yield item
+            except ModelError as error:
+                if not self._goes_on(model, error) or attempt == len(models):
+                    raise
+                reason = str(error)
+            else:
+                self._too_long.discard(id(model))
+                return
+            yield RequestRetried(reason, 0.0, attempt, models[attempt].name)
+
+    async def aclose(self) -> None:
+        for model in self._models:
+            await model.aclose()
+
+    def body(self, request: Request) -> bytes:
+        return body_of(self._order()[0], request)
+
+    def _goes_on(self, model: ChatModel, error: ModelError) -> bool:
+        """Take note of a failure; say whether another model may do better."""
+        if error.kind is FailureKind.CONTEXT_OVERFLOW:
+            again = id(model) in self._too_long
+            self._too_long.add(id(model))
+            return again
+        if error.kind not in ELSEWHERE:
+            return False
+        self._resting[id(model)] = self._clock() + self._rest
+        return True
+
+    def _order(self) -> list[ChatModel]:
+        """Return the models to ask in order, the resting ones last."""
+        now = self._clock()
+        return sorted(self._models, key=lambda model: self._resting.get(id(model), now) > now)
