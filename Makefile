@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-systems check lint types imports quick notebooks recordings lab weights clean system \
-        everything house lexicon docs wheel release-check wheels-check \
+        everything house docs wheel release-check wheels-check \
         bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge \
@@ -103,9 +103,6 @@ imports: $(STAMP)
 
 house: $(STAMP)  ## count the package and walk through its turns, against the limits of a stage (STAGE=safe)
 	@$(BIN)/python bench/house.py $(if $(STAGE),--stage $(STAGE)) --walk
-
-lexicon: $(STAMP)  ## make the scan's table of words anew, after a change of its lists
-	@$(BIN)/python bench/lexicon.py
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks

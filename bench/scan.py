@@ -5,9 +5,8 @@ HERMES_BENCH_DATA or beside the repository. Every text is "tuned" or "held out" 
 The patterns were written with the first in view, and with the benign ones of both; what they do on
 the attacks held out is what to expect of others. The costs are CPU time; the hostile inputs are
 those of `tests/safety/floods.py`, the honest documents made of files that every install has. What
-the same loop of additions takes is measured next to each (`bench/dear.py`), as a busy machine takes
-longer for both. What must hold is said with it: of honest mail, tables and code in `injection/`, of
-real context files and of skills, which the guard of skills reads.
+must hold is said with it: of honest mail, tables and code in `injection/`, of real context files
+and of skills, which the guard of skills reads.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from hermes_nb.safety.language.tagging import read
 from hermes_nb.safety.scan import scan
+from hermes_nb.safety.words import forget
 from hermes_nb.skills.trust import examine
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.dear import ADDITIONS, QUIET, additions
 from tests.safety.floods import floods
 
 ROOT = Path(__file__).parent.parent
@@ -167,37 +165,32 @@ def costs() -> int:
         (name, text, False) for seed in range(ROUNDS) for name, text in floods(SIZE, seed)
     )
     shown("hostile inputs", hostile, 20)
-    worst = max(seconds for seconds, _ in hostile.values())
+    worst = max(hostile.values())
     print(f"worst {worst * 1000:.0f} ms of CPU; to hold: 250 ms, and 100 for honest documents")
     return 0 if worst < 1.0 else 1
 
 
-def best_of(texts: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[float, float]]:
-    """Return the least CPU seconds of each name's texts, as they were and as on a quiet machine.
+def best_of(texts: Iterable[tuple[str, str, bool]]) -> dict[str, float]:
+    """Return the least CPU seconds of each name's texts.
 
     The last of each says whether what is remembered of words is to be forgotten before.
     """
-    best: dict[str, tuple[float, float]] = {}
+    best: dict[str, float] = {}
     for name, text, forgetting in texts:
         if forgetting:
-            read.cache_clear()
-        before = additions()
+            forget()
         started = time.process_time()
         scan(text)
         spent = time.process_time() - started
-        scaled = spent * QUIET / ((before + additions()) / 2)
-        least, quiet = best.get(name, (spent, scaled))
-        best[name] = min(least, spent), min(quiet, scaled)
+        best[name] = min(best.get(name, spent), spent)
     return best
 
 
-def shown(title: str, best: dict[str, tuple[float, float]], most: int) -> None:
+def shown(title: str, best: dict[str, float], most: int) -> None:
     """Print the dearest of some texts."""
-    print(f"\n{len(best)} {title} of 64 KB, dearest first: ms of CPU, best of {ROUNDS}; and as if")
-    print(f"{ADDITIONS:,} additions took {QUIET * 1000:.0f} ms")
-    for name, costs in sorted(best.items(), key=lambda item: item[1], reverse=True)[:most]:
-        least, quiet = (seconds * 1000 for seconds in costs)
-        print(f"  {least:6.0f} {quiet:6.0f}  {name}")
+    print(f"\n{len(best)} {title} of 64 KB, dearest first: ms of CPU, best of {ROUNDS}")
+    for name, seconds in sorted(best.items(), key=lambda item: item[1], reverse=True)[:most]:
+        print(f"  {seconds * 1000:6.0f}  {name}")
 
 
 def documents() -> Iterator[tuple[str, str]]:
@@ -208,7 +201,7 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "HTML", filled([library / "idlelib" / "help.html"])
     yield "notebooks", filled(sorted(ROOT.glob("notebooks/*.ipynb")))
     yield "documentation", filled(sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]))
-    yield "words in twenty languages", filled(sorted(ROOT.glob("hermes_nb/safety/language/*.toml")))
+    yield "words in twenty languages", filled(sorted(ROOT.glob("hermes_nb/safety/words.toml")))
     packages = sorted(metadata.distributions(), key=lambda each: each.metadata["Name"])
     yield "descriptions of packages", filled(map(described, packages))
     yield "checksums (CSV)", filled(each.read_text("RECORD") or "" for each in packages)

@@ -1,43 +1,59 @@
 """Look for prompt injection in text before it reaches a prompt.
 
 A heuristic, not a boundary. The text is unfolded (`normalise`), turned into a row of word classes
-(`tagging`) and read by rules (`rules`); code and markup are looked at as they are written
-(`surface`, `leaks`, `markup_traces`); what is encoded is decoded and looked at again (`encodings`).
-Passages that forbid or describe an attack do not count (`standing`). The rest adds up: from
-`rules.MARKS` on a text is suspicious, from `rules.BLOCKS` on it is blocked.
+(`words`) and read by rules (`rules`); code and markup are looked at as they are written
+(`code_patterns`); what is encoded is decoded and looked at again. Passages that forbid or describe
+an attack do not count (`context_filter`). The rest adds up: from `rules.MARKS` on a text is
+suspicious, from `rules.BLOCKS` on it is blocked.
 
-All of the text is looked at. A flood of what is dear to read meets a deadline (`patterns.LIMIT`),
-and is withheld.
+All of the text is looked at. A flood of what is slow to read meets a deadline (`patterns.LIMIT`),
+and is withheld. Other packages may look as well: an entry point in the group `hermes_nb.detectors`
+is a function from a text to findings. What it raises is logged, and it is not asked again.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import accumulate
 from typing import Literal
 
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.language.rules import BLOCKS, MARKS
+from hermes_nb.safety.code_patterns import hidden_elements, traces
+from hermes_nb.safety.context_filter import Context
+from hermes_nb.safety.normalise import Decoded, decoded, normalise
+from hermes_nb.safety.patterns import Late, Sign, Span, deadline, in_time, lowered, some
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.scanning.evidence import DENSE, Evidence, evidence, total
+from hermes_nb.safety.rules import BLOCKS, MARKS, matches, signs, together
 from hermes_nb.safety.visible import visible
+from hermes_nb.safety.words import Tagged, lexicon
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]
 
-_SHOWN = 200
-_SHOWN_NAME = 120
+DETECTORS = "hermes_nb.detectors"
+DENSE = "too_dense"
+"""The category of a text that could not be read in time."""
+_TOO_DENSE = "more to judge than any honest text has, so not all was read: {}"
+"""What is said of such a text; `{}` is its beginning."""
+_SHOWN, _SHOWN_NAME, _SAMPLE = 200, 120, 80
 _NEAR = 60
 """Characters between passages of one category that are shown as one."""
-_TOLD = 24
-"""Passages of one text that are told apart like that; no honest text has as many. Behind them those
-that are at most `_FLOOD` characters from each other are one."""
-_FLOOD = 2_000
-_SAMPLE = 80
-_TOO_DENSE = "more to judge than any honest text has, so not all was read: {}"
-"""What is said of a text that is not read to its end (`evidence.DENSE`); `{}` is its beginning."""
+_TOLD, _FLOOD = 24, 2_000
+"""Passages of one text that are told apart like that; behind them those that are at most `_FLOOD`
+characters from each other are one."""
 _SENTENCE = 240
 """How far around a passage its sentence is looked for."""
+_LAST_LINE = 200
+"""Characters of a last line that is read by itself where the rest is not."""
+_DEEPEST = 4
+"""How often what was decoded is decoded again; more layers than that are a finding themselves."""
+_DISGUISE = 1.0
+"""What hiding adds: an order that was encoded or hidden was hidden for a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,43 +91,238 @@ def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
 
     `name` is what the line about a blocked text calls it.
     """
-    found = evidence(text)
-    score = total(found)
+    found = sorted(
+        (*_read(text), *_detected(text)), key=lambda sign: (sign.start, sign.end, -sign.score)
+    )
+    score = _total(found)
     if score < MARKS:
         return ScanResult(verdict="clean", text=text)
-    findings = tuple(_finding(text, item) for item in _merged(found))
+    findings = tuple(_finding(text, sign) for sign in _merged(found))
     if score >= BLOCKS or strict:
         return ScanResult(verdict="blocked", findings=findings, text=_blocked(name, findings))
     return ScanResult(verdict="suspicious", findings=findings, text=neutralised(text, findings))
 
 
-def _merged(found: Iterable[Evidence]) -> list[Evidence]:
-    """Return evidence with neighbouring pieces of a category made one; it is sorted by start."""
-    groups: list[_Group] = []
-    latest: dict[str, _Group] = {}
-    for item in found:
-        group = latest.get(item.category)
+# What speaks for an attack.
+
+_Place = Callable[[int, int], Span]
+
+
+def _read(text: str) -> list[Sign]:
+    """Return the signs of an attack in a text: what was found of it in time."""
+    found: list[Sign] = []
+    lexicon()  # made ready before the clock runs
+    try:
+        with deadline(len(text)):
+            found.extend(_invisible(text))
+            found.extend(_layer(text, lambda start, end: (start, end), 0))
+    except Late:
+        end = text.rfind("\n")  # a short last line may say how a command ended
+        if end <= 0 or len(text) - end > _LAST_LINE or _read(text[end:]):
+            end = len(text)
+        found.append(Sign(DENSE, "unread", MARKS, 0, end))
+    return found
+
+
+def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
+    """Yield the signs in a text that came out of `depth` encodings; `place` leads back."""
+    view = normalise(text)
+    lower = lowered(view.text)
+    words = Tagged(lower)
+    veiled, hidden = _hidden(lower)
+    context = Context(lower, words)
+    for start, end in veiled:
+        if hidden_elements()[1].match(lower, start, end):
+            yield Sign("hidden_html", "short order", MARKS, *place(*view.span(start, end)))
+    for sign in _meant(view.text, words, context):
+        start, end = place(*view.span(sign.start, sign.end))
+        score = sign.score
+        index = bisect_right(hidden, (sign.start, len(lower))) - 1
+        if index >= 0 and sign.start < hidden[index][1]:
+            yield Sign("hidden_html", "order", 0.5, start, end)
+            score += _DISGUISE
+        yield replace(sign, score=score, start=start, end=end)
+    runs = [*_runs(view.text, context)]
+    spans = [place(*view.span(run.start, run.end)) for run in runs]
+    if depth == _DEEPEST:
+        yield from (Sign("encoded", "deep", 1, start, end) for start, end in spans)
+    elif runs:
+        for sign in _layer(*_together(runs, spans), depth + 1):
+            yield replace(sign, score=sign.score + (0 if depth else _DISGUISE))
+
+
+def _runs(text: str, context: Context) -> Iterator[Decoded]:
+    """Yield the encoded runs of a text that are no examples."""
+    for run in decoded(text):
+        in_time()
+        if not context.example(run.start, run.end):
+            yield run
+
+
+_COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
+
+
+def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
+    """Return the elements that a page does not show, and with them its comments."""
+    if "<" not in lower:
+        return [], []
+    veiled = [match.span() for match in hidden_elements()[0].finditer(lower)]
+    return veiled, sorted([*veiled, *(match.span() for match in _COMMENT.finditer(lower))])
+
+
+def _meant(text: str, words: Tagged, context: Context) -> Iterator[Sign]:
+    """Yield what rules and patterns find in a text and what stands there as an attack."""
+    found = [*matches(words)]
+    intended = [match for match in found if match.row.intent and context.intended(match)]
+    said = signs((match for match in found if not match.row.intent), words)
+    for sign in (*said, *together(intended, words), *traces(text)):
+        in_time()
+        if context.meant(sign):
+            yield sign
+
+
+def _together(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
+    """Return what runs say as one text, a paragraph each, and the way from there to their spans."""
+    starts = [0, *accumulate(len(run.text) + 2 for run in runs)]
+
+    def place(start: int, _end: int) -> Span:
+        return spans[min(bisect_right(starts, start), len(spans)) - 1]
+
+    return "\n\n".join(run.text for run in runs), place
+
+
+_UNSEEN = (
+    (
+        *("tags", 2.0),
+        re.compile(
+            "(?:\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f)|([\U000e0000-\U000e007f]{2,})"
+        ),
+    ),
+    ("selectors", 2.0, re.compile("([\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,})")),
+    ("override", 1.0, re.compile("([\u202d\u202e])")),
+    ("run", 1.0, re.compile("([\u200b-\u200f\u2060-\u2064\ufeff]{8,}+)")),
+)
+"""Characters that show nothing: what they are called and count, and how many of them do."""
+_INSIDE = re.compile(
+    "[\u200b-\u200d\u2060\ufeff](?<=[A-Za-z].)[\u200b-\u200d\u2060\ufeff]*(?=[A-Za-z])"
+)
+_SPLIT = 3
+"""Invisible characters inside Latin words that no longer are leftovers of a web page."""
+
+
+def _invisible(text: str) -> Iterator[Sign]:
+    """Yield the characters that show nothing and have no business where they are."""
+    if text.isascii():
+        return
+    for name, score, pattern in _UNSEEN:
+        places = (match.span(1) for match in pattern.finditer(text) if match[1])
+        for start, end in some(places):
+            yield Sign("invisible", name, score, start, end)
+    inside = [match.span() for match in _INSIDE.finditer(text)]
+    if len(inside) >= _SPLIT:
+        yield Sign("invisible", "inside", 1, inside[0][0], inside[-1][1])
+
+
+def _total(found: Iterable[Sign]) -> float:
+    """Return how much signs count together: each once, at its strongest.
+
+    Signs of a category that stand on the same words say the same thing, so they count as one.
+    """
+    strongest: dict[tuple[str, str], Sign] = {}
+    for sign in found:
+        known = strongest.get((sign.category, sign.name))
+        if known is None or sign.score > known.score:
+            strongest[sign.category, sign.name] = sign
+    counted = 0.0
+    reached: dict[str, tuple[int, float]] = {}
+    for sign in sorted(strongest.values(), key=lambda each: each.start):
+        end, score = reached.get(sign.category, (-1, 0.0))
+        if sign.start < end:
+            counted += max(0.0, sign.score - score)
+            reached[sign.category] = max(end, sign.end), max(score, sign.score)
+        else:
+            counted += sign.score
+            reached[sign.category] = sign.end, sign.score
+    return counted
+
+
+# What other packages find.
+
+_log = logging.getLogger(__name__)
+Detector = Callable[[str], Iterable[Finding]]
+
+
+@cache
+def _detectors() -> dict[str, Detector]:
+    """Return the detectors that installed packages offer, by name; looked for once a process."""
+    found: dict[str, Detector] = {}
+    for point in entry_points(group=DETECTORS):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:  # noqa: BLE001 - somebody else's code, run at its import
+            _off(point.name, error)
+    return found
+
+
+def _detected(text: str) -> Iterator[Sign]:
+    """Yield what detectors find; one that fails is not asked again."""
+    for name, detector in [*_detectors().items()]:
+        try:
+            found = [_as_sign(name, finding, len(text)) for finding in detector(text)]
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            _off(name, error)
+            del _detectors()[name]
+        else:
+            yield from found
+
+
+def _as_sign(name: str, finding: Finding, size: int) -> Sign:
+    start = min(max(0, int(finding.start)), size)
+    end = min(max(start, int(finding.end)), size)
+    return Sign(str(finding.category), name, float(finding.score), start, end)
+
+
+def _off(name: str, error: Exception) -> None:
+    why = one_line(redact(f"{type(error).__name__}: {error}"), _SHOWN)
+    _log.warning("the detector %r is off: %s", name, why)
+
+
+# What is said of it.
+
+
+def _merged(found: Iterable[Sign]) -> list[Sign]:
+    """Return signs with neighbouring ones of a category made one; they are sorted by start."""
+    groups: list[Sign] = []
+    latest: dict[str, int] = {}
+    for sign in found:
         near = _NEAR if len(groups) < _TOLD else _FLOOD
-        if group is None or item.start > group.end + near:
-            latest[item.category] = group = _Group(item, item.end, item.score)
-            groups.append(group)
-            continue
-        group.end = max(group.end, item.end)
-        group.score = max(group.score, item.score)
-    return [
-        Evidence(first.category, first.sign, group.score, first.start, group.end)
-        for group in groups
-        for first in (group.first,)
-    ]
+        index = latest.get(sign.category, -1)
+        if index < 0 or sign.start > groups[index].end + near:
+            latest[sign.category] = len(groups)
+            groups.append(sign)
+        else:
+            last = groups[index]
+            end, score = max(last.end, sign.end), max(last.score, sign.score)
+            groups[index] = replace(last, end=end, score=score)
+    return groups
 
 
-@dataclass(slots=True)
-class _Group:
-    """Pieces of evidence that are shown as one."""
+def _finding(text: str, sign: Sign) -> Finding:
+    passage = text[sign.start : min(sign.end, sign.start + _SHOWN * 4)]
+    shown = one_line(redact(visible(passage, lines=True)), _SHOWN)
+    return Finding(
+        category=sign.category,
+        passage=_TOO_DENSE.format(one_line(shown, _SAMPLE)) if sign.category == DENSE else shown,
+        score=sign.score,
+        start=sign.start,
+        end=sign.end,
+    )
 
-    first: Evidence
-    end: int
-    score: float
+
+def _blocked(name: str, findings: Sequence[Finding]) -> str:
+    ids = ",".join(sorted({finding.category for finding in findings}))
+    title = one_line(visible(name, lines=True).replace("]", ")"), _SHOWN_NAME) or "text"
+    return f"[BLOCKED: {title} contained potential prompt injection ({ids}). Content not loaded.]"
 
 
 def neutralised(text: str, findings: Sequence[Finding]) -> str:
@@ -144,7 +355,7 @@ def _passages(text: str, findings: Sequence[Finding]) -> list[tuple[int, int, li
 _END = re.compile(r"[.!?](?=\s)|[。！？\n]")
 
 
-def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
+def _sentence(text: str, start: int, end: int) -> Span:
     """Return the sentence around a passage: half an order can still be followed."""
     low = max(0, start - _SENTENCE)
     first = low
@@ -154,21 +365,3 @@ def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
     last = after.start() if after is not None else min(len(text), end + _SENTENCE)
     first += len(text[first:start]) - len(text[first:start].lstrip(" \t"))
     return first, max(last, end)
-
-
-def _finding(text: str, item: Evidence) -> Finding:
-    passage = text[item.start : min(item.end, item.start + _SHOWN * 4)]
-    shown = one_line(redact(visible(passage, lines=True)), _SHOWN)
-    return Finding(
-        category=item.category,
-        passage=_TOO_DENSE.format(one_line(shown, _SAMPLE)) if item.category == DENSE else shown,
-        score=item.score,
-        start=item.start,
-        end=item.end,
-    )
-
-
-def _blocked(name: str, findings: Sequence[Finding]) -> str:
-    ids = ",".join(sorted({finding.category for finding in findings}))
-    title = one_line(visible(name, lines=True).replace("]", ")"), _SHOWN_NAME) or "text"
-    return f"[BLOCKED: {title} contained potential prompt injection ({ids}). Content not loaded.]"

@@ -11,8 +11,7 @@ import re
 import secrets
 
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.reading.lookalikes import LOOKALIKES
-from hermes_nb.safety.reading.normalise import normalise
+from hermes_nb.safety.normalise import LOOKALIKES, normalise
 from hermes_nb.safety.scan import ScanResult, neutralised, scan
 from hermes_nb.safety.visible import visible
 

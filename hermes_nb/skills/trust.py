@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.language.rules import MARKS
-from hermes_nb.safety.reading.patterns import Late, deadline
-from hermes_nb.safety.scan import Finding, neutralised, scan
-from hermes_nb.safety.scanning.flows import flows
-from hermes_nb.safety.scanning.threats import PASSAGE, STRONG, Threat, piped, threats
+from hermes_nb.safety.code_patterns import STRONG, flows, piped, threats
+from hermes_nb.safety.patterns import Late, Sign, deadline
+from hermes_nb.safety.rules import MARKS
+from hermes_nb.safety.scan import DENSE, Finding, neutralised, scan
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.discovery import (
@@ -54,6 +53,9 @@ _OPENS = ("```", "~~~")
 _EXAMINED = 4 * FILE_LIMIT
 """Bytes of a skill's support files that are examined when it is loaded."""
 _REASONS = 4
+_PASSAGE = 160
+"""Characters of a passage that are shown."""
+_Read = TypeVar("_Read", Sign, str)
 _GUIDES = {
     "remote_code": 1.0,
     "remote-code": 2.0,
@@ -100,9 +102,12 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
     """
     scanned = scan(text, name=name, strict=strict)
     harm = chain(threats(text, code=code, guide=True), flows(text, code=code))
-    found = _in_time(text, harm)
-    several: list[Finding | Threat] = [*scanned.findings, *found]
-    reasons = tuple(dict.fromkeys(map(_reason, several)))[:_REASONS]
+    found = _in_time(text, harm, Sign(DENSE, "unread", STRONG, 0, len(text)))
+    several = [
+        *((finding.category, finding.passage) for finding in scanned.findings),
+        *((sign.category, _passage(text[sign.start : sign.end])) for sign in found),
+    ]
+    reasons = _reasons(several)
     meant = [each for each in scanned.findings if not _shown(text, each, code=code)]
     blocked = scanned.verdict == "blocked" and sum(each.score for each in meant) >= MARKS
     if blocked or _dangerous(found):
@@ -118,10 +123,10 @@ def examine_own(text: str, *, name: str = "", code: bool = False, before: str = 
     It is held to more than what others wrote: a download that goes into a shell or is evaluated is
     refused, unless it stood there before.
     """
-    known = {each.passage for each in _in_time(before, piped(before, code=code))}
-    now = _in_time(text, piped(text, code=code))
-    if found := [each for each in now if each.passage not in known]:
-        reasons = tuple(dict.fromkeys(map(_reason, found)))[:_REASONS]
+    known = set(_in_time(before, piped(before, code=code), before))
+    now = _in_time(text, piped(text, code=code), text)
+    if found := [each for each in now if each not in known]:
+        reasons = _reasons([("remote-code", _passage(each)) for each in found])
         return Verdict(level="dangerous", reasons=reasons)
     return examine(text, name=name, code=code)
 
@@ -309,13 +314,13 @@ class Examiner:
         return self._accepts is not None and self._accepts(file, text)
 
 
-def _in_time(text: str, found: Iterable[Threat]) -> list[Threat]:
-    """Return threats as they are found; a text that takes too long to read is one."""
+def _in_time(text: str, found: Iterable[_Read], unread: _Read) -> list[_Read]:
+    """Return what is found as far as there is time; a text that takes too long is harmful."""
     try:
         with deadline(len(text)):
-            return [*found]
+            return list(found)
     except Late:
-        return [Threat("too_dense", "unread", STRONG, text[:PASSAGE])]
+        return [unread]
 
 
 def _shown(text: str, finding: Finding, *, code: bool) -> bool:
@@ -327,16 +332,22 @@ def _shown(text: str, finding: Finding, *, code: bool) -> bool:
     return code or fenced or text.count("`", line, finding.start) % 2 == 1
 
 
-def _dangerous(found: Iterable[Threat]) -> bool:
+def _dangerous(found: Iterable[Sign]) -> bool:
     """Say whether one strong or two different weak signs are there."""
-    weights: dict[str, int] = {}
-    for threat in found:
-        weights[threat.rule] = max(threat.weight, weights.get(threat.rule, 0))
-    return sum(weights.values()) >= STRONG
+    scores: dict[str, float] = {}
+    for sign in found:
+        scores[sign.name] = max(sign.score, scores.get(sign.name, 0.0))
+    return sum(scores.values()) >= MARKS
 
 
-def _reason(found: Finding | Threat) -> str:
-    return f"{found.category}: {visible(one_line(found.passage, 100))!r}"
+def _passage(text: str) -> str:
+    return " ".join(text[: 4 * _PASSAGE].split())[:_PASSAGE]
+
+
+def _reasons(several: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return what is said of categories and passages, each once."""
+    told = (f"{category}: {visible(one_line(each, 100))!r}" for category, each in several)
+    return tuple(dict.fromkeys(told))[:_REASONS]
 
 
 def _digest(text: str) -> str:

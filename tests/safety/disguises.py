@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import codecs
 from urllib.parse import quote
 
 LEET = str.maketrans("aeiost", "431057")
@@ -65,11 +64,6 @@ DISGUISES = {
     "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
     "base32": lambda text: base64.b32encode(text.encode()).decode(),
     "hex": lambda text: text.encode().hex(),
-    "hex, spaced": lambda text: text.encode().hex(" "),
-    "decimal": lambda text: " ".join(str(ord(c)) for c in text),
-    "binary": lambda text: " ".join(f"{ord(c):08b}" for c in text),
-    "rot13": lambda text: codecs.encode(text, "rot13"),
-    "reversed": lambda text: text[::-1],
     "jumbled": jumbled,
     "quoted": lambda text: f'description: "{text}"',
     "code fence": lambda text: f"```text\n{text}\n```",

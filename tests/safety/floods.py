@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from bench.lexicon import words
+from hermes_nb.safety.words import listed
 
 Maker = Callable[[random.Random, int], str]
 _TEXTS = json.loads(Path(__file__).with_name("data").joinpath("floods.json").read_text("utf-8"))
@@ -114,7 +114,7 @@ _THINGS = "https://a.b.com a@b.co ~/.ssh/id_rsa .env agents.md €50 $api_key --
 
 def _known(chance: random.Random, size: int) -> str:
     """Return words of the lexicon, now and then a thing or a sentence's end: all rules apply."""
-    classes = [each.split() for each in words()["en"].values()]
+    classes = [words for language, _, words in listed() if language == "en"]
     parts: list[str] = []
     for _ in range(size // 4):
         word = chance.choice(chance.choice(classes)).rstrip("*").replace("_", " ")

@@ -8,9 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hermes_nb.safety.reading.patterns import LIMIT, SIZE
-from hermes_nb.safety.scan import scan
-from hermes_nb.safety.scanning.evidence import DENSE
+from hermes_nb.safety.patterns import LIMIT, SIZE
+from hermes_nb.safety.scan import DENSE, scan
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -122,7 +121,7 @@ def dear():
 
 
 def test_what_is_not_read_is_withheld_and_explained(dear, monkeypatch):
-    monkeypatch.setattr("hermes_nb.safety.reading.patterns.LIMIT", LIMIT / 50)
+    monkeypatch.setattr("hermes_nb.safety.patterns.LIMIT", LIMIT / 50)
     result = scan(f"Some notes.\n{dear}")
     assert result.verdict != "clean"
     finding = next(each for each in result.findings if each.category == DENSE)
@@ -132,7 +131,7 @@ def test_what_is_not_read_is_withheld_and_explained(dear, monkeypatch):
 
 
 def test_a_short_last_line_is_read_by_itself(dear, monkeypatch):
-    monkeypatch.setattr("hermes_nb.safety.reading.patterns.LIMIT", LIMIT / 50)
+    monkeypatch.setattr("hermes_nb.safety.patterns.LIMIT", LIMIT / 50)
     harmless = scan(f"{'plain words ' * 3_000}{dear}\n[exit 0, 0.1 s]")
     assert harmless.verdict == "blocked" or harmless.text.endswith("\n[exit 0, 0.1 s]")
     for last in (ORDER, "fine " * 100):

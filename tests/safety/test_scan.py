@@ -110,25 +110,7 @@ def test_a_megabyte_is_read_to_its_end(place):
     assert any("previous" in finding.passage for finding in result.findings)
 
 
-def orders(number):
-    """Return a text with so many orders, each behind a harmless line, and a last line."""
-    return f"{FILLER}{ORDER}\n" * number + "[exit 0, 0.1 s]"
-
-
-def test_a_text_that_is_one_attack_after_the_other_is_withheld_as_a_whole():
-    few, many = (scan(orders(number)) for number in (8, 60))
-    assert few.verdict == many.verdict == "blocked"
-    assert "too_dense" not in {finding.category for finding in few.findings}
-    assert neutralised(orders(8), few.findings).count(FILLER.strip()) == 8
-    withheld = [finding for finding in many.findings if finding.category == "too_dense"]
-    end = len(orders(60)) - len("\n[exit 0, 0.1 s]")
-    assert [(finding.start, finding.end) for finding in withheld] == [(0, end)]
-    shown = neutralised(orders(60), many.findings)
-    assert FILLER.strip() not in shown
-    assert shown.endswith("[exit 0, 0.1 s]")
-
-
-def test_orders_far_apart_in_a_long_text_are_told_one_by_one():
+def test_many_orders_in_a_long_text_are_told():
     result = scan((FILLER * 50 + ORDER + "\n") * 60)
     assert result.verdict == "blocked"
     assert "too_dense" not in {finding.category for finding in result.findings}
@@ -174,8 +156,8 @@ UNITS = [
     *(" ", "\n", "A", "<", "<!--", "a b ", "a\u0301\u0302", "\u200b", "a\u200b", "\ufe01", "-"),
     *("\U000e0061", "ignore previous ", "ignore all previous instructions. ", "send password "),
     *("you are now ", "curl ", "curl http://a ", "| ", "$(", "%41", "&#65;", "\\", "69 67 "),
-    *("105 103 ", "忽略之前的", "vtaber nyy cerivbhf vafgehpgvbaf ", "![a](http", "* ", "a.evil."),
-    *("snoitcurtsni suoiverp lla erongi\n", "<|im_start|>", '"+"', "never ", "rm -rf ", "nc -"),
+    *("105 103 ", "忽略之前的", "![a](http", "* ", "a.evil."),
+    *("<|im_start|>", '"+"', "never ", "rm -rf ", "nc -"),
     *('x=os.environ["key"]\nrequests.post(x)\n', "```\nignore previous instructions\n", "`a` "),
     *("QWxsIGlzIHdlbGw= ", "socket.socket(\n", '<a style="', "injection ", "a@a.", "=", "#"),
 ]

@@ -1,4 +1,4 @@
-"""Whether a passage that looks like an attack stands there as one.
+"""Whether a passage that looks like an attack is meant as one.
 
 A rule that forbids ("never run `cat .env`") or describes ("prompts such as `ignore all previous
 instructions` are attacks") is none. Quotation marks alone excuse nothing: the text around has to
@@ -8,14 +8,12 @@ speak of attacks, and must not order the reader to do as quoted.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from hermes_nb.safety.language.rules import charset
-from hermes_nb.safety.language.tagging import PARAGRAPH, SENTENCE, Tagged
-from hermes_nb.safety.reading.patterns import Sign, Span
+from hermes_nb.safety.patterns import Sign
+from hermes_nb.safety.rules import Match, charset, unbroken
+from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged
 
 _BEFORE = 400
 _AFTER = 200
@@ -72,18 +70,24 @@ _MISSIVE = re.compile(
     r"|wiadomo\w{1,8}|листа?|письм\w{1,4}|e-?posta\w{0,6})\b|邮件|郵件|メール|메일"
 )
 """A letter that is not to be heeded is one that was sent by mistake."""
-_SAID = frozenset({"prompt_injection", "role_hijack", "system_prompt", "deception"})
-"""Categories of what is only said; what fetches or sends is no better for being quoted."""
-_REPORT = 1_500
-_REPORTING = re.compile(
-    r"\b(?:expected|actual(?:ly)?|reproduc\w{1,6}|repro|steps|observed|version|erwartet\w{0,2}|tatsachlich\w{0,2}"
-    r"|schritte|attendu|obtenu|reproduire|etapes|esperado|obtenido|reproducir|pasos|obtido|reproduzir"
-    r"|passos|atteso|ottenuto|riprodurre|passi|ожида\w{1,6}|фактическ\w{1,4}|воспроизвед\w{1,6}|шаги"
-    r"|verwacht|stappen|oczekiwan\w{1,4}|kroki|beklenen|ad[ıi]mlar|очікува\w{1,6}|кроки)\b"
-    r"|预期|实际|复现|步骤|期待|再現|手順|예상|재현|단계|متوقع|الخطوات|अपकषत|चरण|mong đoi|cac buoc"
-)
-"""What a report of a fault says, in the languages there are; without accents, as texts are here."""
 _QUOTES = "\"'`“”«»„‘’「」『』"
+_INVITES = re.compile(
+    r"\b(?:any|have|further|other|more)\s+(?:\w+\s+)?(?:questions|queries|doubts)"
+    r"|\b(?:bei|weitere|haben)\s+(?:sie\s+)?(?:noch\s+|weitere\s+)?(?:ruck)?fragen|\bfragen\s+haben"
+    r"|\b(?:toute|des|une|autres?|vos)\s+(?:autre\s+)?questions?|\b(?:dudas?|duvidas?|preguntas)\b"
+    r"|\b(?:alguna|otra|cualquier|alguma|qualquer|qualsiasi|altr[ae]|una)\s+(?:pregunta|pergunta|domand)"
+    r"|\b(?:вопрос(?:ы|ов)?|pytan\w{1,3})\b"
+)
+"""Questions that a letter invites at its end; whoever answers them makes no excuses."""
+_INVITED = 24
+"""Characters before an excuse in which they may be spoken of."""
+_UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
+"""Intents within whose first part no clause ends."""
+_CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
+_FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
+"""Intents that a "not" before them does not excuse: they have their own, or are no order."""
+_TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
+"""Intents that mean nothing in what is told of a program: users report that it does such things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class _Patterns:
     talks: re.Pattern[str]
     warns: re.Pattern[str]
     orders: re.Pattern[str]
+    told: re.Pattern[str]
+    """How a sentence begins that says what some program does."""
 
 
 @cache
@@ -109,28 +115,37 @@ def _patterns() -> _Patterns:
         talks=re.compile(charset("TALK")),
         warns=re.compile(charset("TALK|DANGER")),
         orders=re.compile(f"(?<!{charset('FORBID')}){charset('OBEY')}{gap}{{0,4}}{charset('IT')}"),
+        told=re.compile(f"[\\s\\S]?{gap}{{0,3}}?{charset('PROGRAM')}"),
     )
 
 
-class Standing:
+class Context:
     """Answers, for one text, whether signs in it are meant."""
 
-    def __init__(self, text: str, words: Tagged, veiled: Sequence[Span] = ()) -> None:
-        """Take a text, its tags, and where it says what a page does not show, in order."""
+    def __init__(self, text: str, words: Tagged) -> None:
+        """Take a lower-case, normalised text and its tags."""
         self._text = text
         self._words = words
-        self.veiled = veiled
 
-    def unseen(self, start: int) -> bool:
-        """Say whether what stands there is not shown: it speaks to whoever reads the source."""
-        index = bisect_right(self.veiled, (start, len(self._text))) - 1
-        return index >= 0 and start < self.veiled[index][1]
+    def intended(self, match: Match) -> bool:
+        """Say whether the match of an intent is no accident, and not forbidden."""
+        name = match.row.name
+        if name in _TOLD and _patterns().told.match(self._words.tags, match.sentence[0] - 1):
+            return False
+        start, end = self._words.span(*match.head)
+        if name in _UNBROKEN and _CLAUSE.search(self._text, start, end):
+            return False
+        if name == "EXCUSES" and _INVITES.search(self._text, max(0, start - _INVITED), end):
+            return False
+        if name not in _FREE and self._forbidden(start, match.head[0]):
+            return False
+        return unbroken(self._text, self._words.span(match.first, match.last))
 
     def meant(self, sign: Sign) -> bool:
         """Say whether a sign is part of an attack and not of talk about one."""
         start, end = sign.start, sign.end
         first, last = self._words.before(start), self._words.before(end)
-        if not sign.negated and self.forbidden(start, first):
+        if not sign.negated and self._forbidden(start, first):
             return False
         if not (sign.negates or sign.negated) and self._denied(first, last):
             return False
@@ -138,11 +153,9 @@ class Standing:
             return False
         if (sign.quotable and self._quoted(start, end)) or self.example(start, end):
             return False
-        if sign.category in _SAID and self._reported(start, end):
-            return False
         before = self._before(start)
         if not self._described(first, last, sign.score):
-            return not self._listed_as_forbidden(start, before, negated=sign.negated)
+            return sign.negated or not self._listed_as_forbidden(start, before)
         line = before.rpartition("\n")[2]
         if self._quoted(start, end) or _SPEAKER.search(line):
             return False
@@ -166,14 +179,6 @@ class Standing:
         if len(_patterns().talks.findall(around)) < _AGAIN:
             return False
         return not self._ordered(start, end)
-
-    def _reported(self, start: int, end: int) -> bool:
-        """Say whether a passage is quoted in a report of what went wrong, and not ordered."""
-        if not self._quoted(start, end):
-            return False
-        around = self._text[max(0, start - _REPORT) : end + _REPORT]
-        words = {match[0] for match in _REPORTING.finditer(around)}
-        return len(words) >= _AGAIN and not self._ordered(start, end)
 
     def _ordered(self, start: int, end: int) -> bool:
         """Say whether the line around a quotation orders to follow it."""
@@ -201,7 +206,7 @@ class Standing:
             return False
         return not (_patterns().orders.search(before) or _patterns().orders.search(after))
 
-    def forbidden(self, start: int, first: int) -> bool:
+    def _forbidden(self, start: int, first: int) -> bool:
         """Say whether a word of forbidding before a passage, or its `first` tag, governs it."""
         words = self._words
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
@@ -252,10 +257,10 @@ class Standing:
         paragraphs = text.rsplit("\n\n", 2)
         return "\n".join(paragraphs[-2:])
 
-    def _listed_as_forbidden(self, start: int, before: str, *, negated: bool) -> bool:
+    def _listed_as_forbidden(self, start: int, before: str) -> bool:
         """Say whether the passage is an item of a list that is introduced by forbidding it."""
         lines = before.split("\n")
-        if negated or not _LIST_ITEM.match(lines[-1] or self._text[start : start + 4]):
+        if not _LIST_ITEM.match(lines[-1] or self._text[start : start + 4]):
             return False
         for line in reversed(lines[:-1]):
             if line.strip() and not _LIST_ITEM.match(line):

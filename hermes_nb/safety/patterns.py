@@ -1,8 +1,7 @@
-"""Patterns are looked for near the words that they need, and only as long as there is time.
+"""Regular expressions that are looked for where they can be, and only as long as there is time.
 
-A text that is dear to read is not read on for ever: `Late` is raised once `LIMIT` seconds of CPU
-are spent on each `SIZE` characters of it. Making a pattern ready, which happens once, does not
-count.
+A text that is slow to read is not read for ever: `Late` is raised once `LIMIT` seconds of CPU are
+spent on each `SIZE` characters of it. Compiling, which happens once in a process, does not count.
 """
 
 from __future__ import annotations
@@ -18,23 +17,25 @@ from itertools import islice
 from time import thread_time
 
 LIMIT, SIZE = 0.25, 65_536
-_CELL, _MOST = 256, 2_048
-"""Characters between which a need is looked for once, and that are searched at once."""
+_CELL = 256
+"""Characters within which one place of a needed word is enough."""
+_MOST = 2_048
+"""Characters that are searched between two looks at the clock."""
 _REACH = 200
 """Characters that a pattern spans beside those that its gaps say."""
 _GAP = re.compile(r"\{\d*,(\d+)\}")
 _APART = 150
-"""Places in one text that are told apart; more are a flood."""
+"""Places of one pattern that are told apart; more are a flood."""
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One place in a text that looks like part of an attack, as rules and patterns report it.
+    """One place in a text that looks like part of an attack, as a rule reports it.
 
-    `score` is on the scale of `rules`, `name` tells signs apart. `negates` is a sign with a "not"
-    of its own in it, `negated` one that begins with it, so that another before it excuses nothing;
+    `score` is on the scale of `rules.BLOCKS`, `name` tells signs apart. `negates` is a sign with a
+    "not" in it, `negated` one that begins with it, so that another before it excuses nothing;
     `quotable` means nothing in code and quotations, where chat templates are written.
     """
 
@@ -73,7 +74,7 @@ def in_time() -> None:
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a pattern made ready, which takes nothing of the time there is."""
+    """Return a compiled pattern; compiling takes nothing of the time there is."""
     started = thread_time()
     expression = re.compile(pattern)
     _UNTIL.set(_UNTIL.get() + thread_time() - started)
@@ -83,7 +84,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def spans(pattern: str, text: str, needs: Sequence[str] = ()) -> Iterator[Span]:
     """Yield where a pattern is found; one of `needs`, in lower case, is in all that it finds."""
     done, reach = 0, _reach(pattern)
-    for start, end in _near(lowered(text), needs, reach) if needs else windows(len(text), _MOST):
+    for start, end in _near(lowered(text), needs, reach):
         in_time()
         for match in compiled(pattern).finditer(text, max(start, done), end + reach):
             if match.start() >= end:
@@ -92,43 +93,28 @@ def spans(pattern: str, text: str, needs: Sequence[str] = ()) -> Iterator[Span]:
             yield match.span()
 
 
-def windows(size: int, step: int) -> Iterator[Span]:
-    """Yield a text's length in steps."""
-    return ((start, min(start + step, size)) for start in range(0, size, step))
-
-
 @cache
 def _reach(pattern: str) -> int:
-    """Return how many characters a pattern spans, more or less, and lie before what it needs."""
+    """Return how many characters a pattern spans, more or less."""
     return _REACH + sum(map(int, _GAP.findall(pattern)))
 
 
 def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
-    """Yield the parts of a text in which a pattern can begin that needs one of some parts."""
-    cells: set[int] = set()
+    """Yield the parts of a text in which a pattern can begin that needs one of some words."""
+    cells = set[int]() if needs else set(range(len(text) // _CELL + 1))
     for need in needs:
         at = text.find(need)
         while at >= 0:
             cells.add(at // _CELL)
             at = text.find(need, (at // _CELL + 1) * _CELL)
-    parts = [(0, 0)]
+    first = done = 0
     for cell in sorted(cells):
-        (first, done), start, end = parts[-1], cell * _CELL - reach, (cell + 1) * _CELL
-        if start <= done and end - first <= _MOST:
-            parts[-1] = first, end
-        else:
-            parts.append((max(start, done), end))
-    yield from parts
-
-
-def followed(steps: Sequence[str], within: Sequence[int], barring: Sequence[str]) -> str:
-    """Return the pattern of steps at most `within` characters apart, without signs in `barring`."""
-    if len(steps) == 1:
-        return steps[0]
-    first, *others = (f"(?i:{p[4:]})" if p.startswith("(?i)") else f"(?:{p})" for p in steps)
-    for step, most, signs in zip(others, within, barring, strict=True):
-        first += f"{f'[^{re.escape(signs)}]' if signs else '(?s:.)'}{{0,{most}}}?{step}"
-    return first
+        start, end = cell * _CELL - (reach if needs else 0), (cell + 1) * _CELL
+        if start > done or end - first > _MOST:
+            yield first, done
+            first = max(start, done)
+        done = end
+    yield first, done
 
 
 def some(places: Iterator[Span]) -> Iterator[Span]:
@@ -136,17 +122,6 @@ def some(places: Iterator[Span]) -> Iterator[Span]:
     yield from islice(places, _APART)
     if rest := [*places]:
         yield rest[0][0], rest[-1][1]
-
-
-@lru_cache(maxsize=4)
-def characters(text: str) -> frozenset[str]:
-    """Return the characters of a text; worked out once for all who ask about the same text."""
-    return frozenset(text)
-
-
-def ranges(*some: tuple[str, str]) -> frozenset[str]:
-    """Return the characters from a first to a last one, of each pair."""
-    return frozenset(chr(code) for one, last in some for code in range(ord(one), ord(last) + 1))
 
 
 @lru_cache(maxsize=4)

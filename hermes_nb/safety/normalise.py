@@ -1,0 +1,308 @@
+r"""Text as a reader would take it, with a way back, and what its encoded runs say.
+
+`normalise` undoes what hides words from a pattern: compatibility forms (fullwidth, mathematical),
+accents, invisible characters, tag characters and variation selectors that carry letters, HTML
+entities, percent and backslash escapes, emphasis marks and concatenations inside words. The result
+keeps its case; each place in it leads back to where it stands in the original. Scripts stay what
+they are: lookalike letters are a matter of single words (`words`), because Russian is to remain
+Russian.
+
+`decoded` finds text that is spelled out letter by letter or written in base64, base32, hexadecimal,
+binary or decimal codes. Every form needs as much room as its text, so decoding again ends soon.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hermes_nb.safety.patterns import Span, in_time
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A text and, for each of its characters and its end, a place in the original."""
+
+    text: str
+    origins: Sequence[int]
+
+    def span(self, start: int, end: int) -> Span:
+        """Return the part of the original that `text[start:end]` came from."""
+        low = self.origins[start]
+        return low, max(low, self.origins[end])
+
+
+def edited(view: View, pattern: re.Pattern[str], meaning: Callable[[str], str]) -> View:
+    """Return the view with everything that a pattern finds replaced by what it means."""
+    parts: list[str] = []
+    origins: list[int] = []
+    done = 0
+    for match in pattern.finditer(view.text):
+        start, end = match.span()
+        said = meaning(match[0])
+        if said != match[0]:
+            parts += view.text[done:start], said
+            origins.extend(view.origins[done:start])
+            origins.extend([view.origins[start]] * len(said))
+            done = end
+    if not parts:
+        return view
+    origins.extend(view.origins[done:])
+    return View("".join(parts) + view.text[done:], origins)
+
+
+def normalise(text: str) -> View:
+    """Return the text unfolded; linear in its length."""
+    view = View(text, range(len(text) + 1))
+    for _ in range(_LAYERS):
+        before = view
+        if any(sign in view.text for sign in "&%\\\x1b"):
+            view = edited(view, _ESCAPE, _unescaped)
+        if view is before:
+            break
+    if not view.text.isascii() or _CONTROL.search(view.text):
+        view = _folded(view)
+    for pattern, least in _INSIDE_WORDS:
+        if len(pattern.findall(view.text)) >= least:
+            view = edited(view, pattern, lambda _: "")
+    return view
+
+
+_LAYERS = 3
+"""How many layers of escapes are undone; each layer only shortens the text."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ESCAPE = re.compile(
+    r"[&%\\\x1b](?:"
+    r"(?<=&)(?:\#\d{1,7};?|\#[xX][0-9a-fA-F]{1,6};?|[A-Za-z]{2,24};)"
+    r"|(?<=%)[0-9a-fA-F]{2}(?:%[0-9a-fA-F]{2})*"
+    r"|(?<=\\)(?:u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-3][0-7]{2}"
+    r"|[nrt](?![a-z]))"
+    r"|(?<=\x1b)\[[0-9;]{0,12}[A-Za-z])"
+)
+_INSIDE_WORDS = (
+    (re.compile(r"[*~`_](?<=[^\W_].)[*~`_]{1,3}(?=\w)"), 2),
+    (re.compile(r"<(?<=[^\W_].)(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)"), 1),
+    (re.compile(r"""["'`](?<=[^\W_].)\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])"""), 1),
+)
+"""What stands inside words without being part of them, and how often it has to be there: `**x**y`
+once is typography. They look back behind their first character, which makes them fast."""
+
+
+@lru_cache(maxsize=4_096)
+def _unescaped(escape: str) -> str:
+    """Return what an escape stands for; the escape itself if it stands for no text."""
+    if escape[0] == "&":
+        return html.unescape(escape)
+    if escape[0] == "%":
+        return bytes.fromhex(escape.replace("%", "")).decode("utf-8", "replace")
+    if escape[0] == "\x1b":
+        return ""
+    short = {"n": "\n", "r": "\n", "t": "\t"}.get(escape[1:])
+    if short is not None:
+        return short
+    digits = escape[1:].strip("uUx{}")
+    code = int(digits, 8 if escape[1].isdigit() else 16)
+    return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else escape  # noqa: PLR2004
+
+
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
+_JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff]{2,}")
+
+
+def _folded(view: View) -> View:
+    view = edited(view, _SELECTORS, _smuggled)
+    view = edited(view, _JAMO, lambda letters: unicodedata.normalize("NFC", letters))
+    sized = "".join(c for c in set(view.text) if len(_FOLDING[ord(c)]) != 1)
+    if sized:
+        view = edited(view, re.compile(f"[{re.escape(sized)}]"), lambda c: _FOLDING[ord(c)])
+    return View(view.text.translate(_FOLDING), view.origins)
+
+
+def _smuggled(selectors: str) -> str:
+    """Return the text that a run of variation selectors spells byte by byte, or ""."""
+    data = bytes(ord(c) - 0xFE00 if c <= "\ufe0f" else ord(c) - 0xE0100 + 16 for c in selectors)
+    text = data.decode("utf-8", "ignore")
+    return f" {text} " if sum(c.isalpha() for c in text) * 2 > len(selectors) else ""
+
+
+def fold(text: str) -> str:
+    """Return `text` with every character in its plain form, without a way back."""
+    text = _JAMO.sub(lambda match: unicodedata.normalize("NFC", match[0]), text)
+    return text.translate(_FOLDING)
+
+
+_REMEMBERED = 50_000
+"""Characters whose folded form is remembered."""
+
+
+class _Folding(dict[int, str]):
+    """What each character is folded to, worked out when it first appears."""
+
+    def __missing__(self, code: int) -> str:
+        in_time()
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        folded = _fold(chr(code))
+        if len(folded) > 1:  # a decomposition may have lookalikes of its own
+            folded = "".join(map(_fold, folded))
+        self[code] = folded
+        return folded
+
+
+_FOLDING = _Folding()
+_TAGS = range(0xE0020, 0xE007F)
+_NEGATIVE_LETTERS = (range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A), range(0x1F1E6, 0x1F200))
+"""White-on-black letters and those of flags, which Unicode does not decompose."""
+_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u180e\u0640")
+"""Letters and symbols that show nothing, or only lengthen a letter (tatweel)."""
+_FOLDABLE = re.compile(r"[^\t\n\r -~\u3400-\u9fff\uac00-\ud7a3]")
+"""Everything but ASCII, ideographs and syllables, which are what they are."""
+_LONGEST_FORM = 6
+"""Decompositions longer than this are phrases (U+FDFA has 18 letters) that make text grow."""
+
+
+def _fold(character: str) -> str:
+    """Return the plain form of one character: "" for what is invisible or only decorates."""
+    code = ord(character)
+    if not _FOLDABLE.match(character):
+        return character
+    if code in _TAGS:
+        return chr(code - 0xE0000)
+    for letters in _NEGATIVE_LETTERS:
+        if code in letters:
+            return chr(ord("a") + code - letters.start)
+    category = unicodedata.category(character)
+    if category in {"Zl", "Zp"} or character == "\x85":
+        return "\n"
+    if category[0] == "M" or category in {"Cc", "Cf", "Cs"} or character in _BLANK:
+        return ""
+    if category == "Zs":
+        return " "
+    plain = unicodedata.normalize("NFKD", character)
+    plain = "".join(c for c in plain if unicodedata.category(c)[0] != "M")
+    return unicodedata.normalize("NFC", plain) if len(plain) <= _LONGEST_FORM else character
+
+
+LOOKALIKES = {
+    ord(letter): latin
+    for latin, _, letters in (
+        each.partition(":")
+        for each in (
+            "a:аαɑᴀ∂ӑӓɐⲁ b:вьβʙɓƅЬ c:сϲᴄᏟⅽҫϹ d:ԁɗᴅđժⅾ e:еεєҽҿᴇəɛ f:ƒꜰʄϝſ g:ɡցɢɠԍ h:һнհʜħћ "
+            "i:іιɩıɪⅰӏ j:јϳᴊյʝ k:кκᴋқƙ l:ӏⅼʟłⲓɭ m:мᴍⅿϻ n:пηոɴռɳи o:оοσօᴏøөஂ૦ⲟ p:рρᴘթⲣ q:ԛգզǫ "
+            "r:гʀᴦɾяꭇ s:ѕꜱʂտ t:тτᴛŧ u:υսᴜцʋμ v:νѵᴠⅴ w:ωԝᴡшɯ x:хχⅹ× y:уγүʏყ z:ᴢʐȥ ae:æ oe:œ "
+        ).split()
+    )
+    for letter in letters
+}
+"""Cyrillic, Greek, Armenian, phonetic and small-capital letters by the Latin one they resemble."""
+
+# Encoded runs.
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a run says, and where it stands."""
+
+    start: int
+    end: int
+    text: str
+
+
+_SPELLED = re.compile(r"(?<![^\W_])[^\W\d_](?:[ .\-_*·•,/|\n]{1,6}[^\W\d_](?![^\W_])){4,}")
+_GAP = re.compile(r"[ .\-_*·•,/|\n]{1,6}")
+_BASE64 = re.compile(
+    r"(?<![\w+/-])(?:[A-Za-z0-9+/_-]{32,}+[ \t]?\r?\n[ \t>#*\"']{0,8}"
+    r"(?=[A-Za-z0-9+/_-]{14}))*+[A-Za-z0-9+/_-]{14,}+={0,2}"
+)
+_CODES = re.compile(
+    r"[0-9a-fA-F\\](?<![\w.].)(?:(?<=[0\\])x[0-9a-fA-F]{2,8}|(?<!\\)[0-9a-fA-F]{1,7})"
+    r"(?:[\s,:]{1,2}(?:0x|\\x)?[0-9a-fA-F]{2,8}\b){4,}+"
+)
+"""Codes of characters, one after the other: hexadecimal, binary or decimal."""
+_CODE = re.compile(r"(?<![0-9a-fA-Fx])(?:0x|\\x)?([0-9a-fA-F]{2,8})")
+_ALL_HEX = re.compile(r"[0-9a-fA-F]{16,}+")
+_ALL_BASE32 = re.compile(r"[A-Z2-7]{16,}+={0,6}")
+_BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
+"""What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
+
+
+def decoded(text: str) -> Iterator[Decoded]:
+    """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
+    for match in _SPELLED.finditer(text):
+        yield Decoded(match.start(), match.end(), _spelled(match[0]))
+    for pattern, readings in ((_BASE64, _unbroken), (_CODES, _codes)):
+        for match in pattern.finditer(text):
+            if said := next(filter(None, map(_as_text, readings(match[0]))), ""):
+                yield Decoded(match.start(), match.end(), said)
+
+
+def _spelled(run: str) -> str:
+    """Join spelled-out letters; where some gaps are wider than others they part the words."""
+    gaps = set(_GAP.findall(run))
+    usual = min(gaps, key=lambda gap: (len(gap), gap != " "))
+    return _GAP.sub(lambda m: "" if m[0] == usual or len(gaps) == 1 else " ", run)
+
+
+def _unbroken(run: str) -> Iterator[bytes]:
+    """Yield the readings of a run of letters and digits: hexadecimal, base32, base64."""
+    if _ALL_HEX.fullmatch(run):
+        yield binascii.unhexlify(run[: len(run) // 2 * 2])
+    if _ALL_BASE32.fullmatch(run):
+        bare = run.rstrip("=")
+        yield base64.b32decode(bare[: len(bare) // 8 * 8])
+    if run.lower() != run != run.upper():
+        bare = run if run.isalnum() else run.translate(_BARE)
+        for skipped in range(4 if len(bare) >= 24 else 1):  # noqa: PLR2004 - of a name before it
+            usable = bare[skipped : skipped + (len(bare) - skipped) // 4 * 4]
+            rest = bare[skipped + len(usable) :]
+            if len(rest) > 1:
+                usable += rest + "=" * (4 - len(rest))
+            yield binascii.a2b_base64(usable)
+
+
+def _codes(run: str) -> Iterator[bytes]:
+    """Yield the readings of a row of character codes."""
+    codes = _CODE.findall(run)
+    if all(len(code) == 8 and not code.strip("01") for code in codes):  # noqa: PLR2004 - bits
+        yield bytes(int(code, 2) for code in codes)
+    elif all(code.isdigit() and int(code) < 0x80 for code in codes):  # noqa: PLR2004 - ASCII
+        yield bytes(map(int, codes))
+    if all(len(code) % 2 == 0 for code in codes):
+        yield bytes.fromhex("".join(codes))
+
+
+_NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
+"""Bytes that no text has in UTF-8; what is none at all mostly holds one early on."""
+_LOOKED_AT = 200
+_SMALLEST = 8
+"""Fewer decoded bytes than this hold no order."""
+_CUT = 3
+"""Bytes of a character that may be missing at the end."""
+_LEAST_LETTERS = 0.6
+"""How much of a text is letters and spaces; of random bytes that are valid UTF-8, far less."""
+
+
+def _as_text(data: bytes) -> str:
+    """Return the text that bytes are, or "" if they are none."""
+    if len(data) < _SMALLEST:
+        return ""
+    wide = b"\0" in data and data[1:40:2].count(0) > len(data[1:40:2]) * 0.9
+    encoding = "utf-16-le" if wide else "utf-8"
+    if not wide and _NO_TEXT.search(data, 0, min(len(data) - _CUT, _LOOKED_AT)):
+        return ""
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if error.start < len(data) - _CUT:
+            return ""
+        text = data[: error.start].decode(encoding, "ignore")
+    letters = sum(map(str.isalpha, text)) + text.count(" ")
+    printable = text.replace("\n", "").replace("\t", "").isprintable()
+    return text if printable and letters >= len(text) * _LEAST_LETTERS else ""

@@ -1,1 +1,0 @@
-"""All that speaks for an attack, gathered: words, code, markup, imitations."""
