@@ -5,8 +5,8 @@ An endpoint, a local server that was accepted, or the built-in one.
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -21,6 +21,7 @@ from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.cassette import Deck, Shelf, shelf_for
+from hermes_nb.models.installed import EMBEDDED, installed_model
 from hermes_nb.models.profiles import is_address, is_loopback
 from hermes_nb.safety.visible import visible
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 
 Variables = Callable[[], Sequence[Variable]]
-EMBEDDED = "embedded"
 WINDOW_SECONDS = 2.0
 """How long a server is waited for that may say how long its model's context window is."""
 WAYS_OUT = (
@@ -94,16 +94,13 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     from hermes_nb.models.chat.retries import Fallback, Retrying
 
     chosen = settings.endpoint
-    if chosen.model == EMBEDDED:
-        return _embedded(variables, settings)
-    first: ChatModel | None = (
-        Retrying(_chat(chosen, settings), cap=settings.max_wait)
-        if chosen.named
-        else _accepted(settings)
-    )
+    first = _installed(chosen.model, settings, variables) if chosen.model else None
+    if first is None and chosen.named:
+        first = Retrying(_chat(chosen, settings), cap=settings.max_wait)
+    first = first or _accepted(settings) or _installed(EMBEDDED, settings, variables)
     if first is None:
-        return _embedded(variables, settings)
-    if not settings.fallbacks:
+        raise ConfigError(WAYS_OUT)
+    if not settings.fallbacks or embedded_notice(first):
         return first
     others = replace(settings, window=None)  # what is set is the window of the model named there
     return Fallback(
@@ -133,8 +130,6 @@ def is_embedded(model: ChatModel) -> bool:
 
     A replay of it is asked in the same way, and goes by the same name.
     """
-    if _is_really_embedded(model):
-        return True
     from hermes_nb.models.profiles import EMBEDDED
 
     return model.name == EMBEDDED
@@ -151,16 +146,7 @@ def offered(model: ChatModel, tools: Toolset) -> Toolset:
 
 def embedded_notice(model: ChatModel) -> str | None:
     """Return what a user has to know about the embedded model, None if this is not it."""
-    if not _is_really_embedded(model):
-        return None
-    from hermes_nb.models.local.model import NOTICE
-
-    return NOTICE
-
-
-def _is_really_embedded(model: ChatModel) -> bool:
-    module = sys.modules.get("hermes_nb.models.local.model")  # if it is, it has been imported
-    return module is not None and isinstance(model, module.EmbeddedModel)
+    return getattr(model, "notice", None)
 
 
 def _chat(end: Endpoint, settings: Settings) -> ChatModel:
@@ -275,11 +261,9 @@ def _accepted(settings: Settings) -> ChatModel | None:
     return None
 
 
-def _embedded(variables: Variables, settings: Settings) -> ChatModel:
-    import importlib.util
-
-    if importlib.util.find_spec("xllamacpp") is None:
+def _installed(name: str, settings: Settings, variables: Variables) -> ChatModel | None:
+    """Return the model of that name that is built in, or that a package brings."""
+    if name == EMBEDDED and importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)]))
-    from hermes_nb.models.local.model import EmbeddedModel
-
-    return EmbeddedModel(variables=variables)
+    options = options_for(name, settings.model_options)
+    return installed_model(name, window=settings.window, options=options, variables=variables)

@@ -34,6 +34,7 @@ from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.installed import ModelSetup
 from hermes_nb.models.local.prompting import Constrained
 from hermes_nb.models.local.weights import WeightsNeeded, WeightsStore
 from hermes_nb.models.profiles import EMBEDDED, Profile
@@ -305,6 +306,9 @@ class EmbeddedModel:
         self._server: EmbeddedServer | None = None
         self._chat: tuple[Address, OpenAIChat] | None = None
 
+    notice = NOTICE
+    """What a user has to know about it, said once before its first answer."""
+
     @property
     def name(self) -> str:
         """The model's name."""
@@ -412,3 +416,8 @@ def _physical(logical: int) -> int:
         if "core id" in block
     }
     return min(logical, len(cores) or logical)
+
+
+def model(setup: ModelSetup) -> EmbeddedModel:
+    """Return the built-in model, as an entry of the group `hermes_nb.models`."""
+    return EmbeddedModel(setup.variables)

@@ -309,8 +309,8 @@ class Completions:
 
 def _known(agent: Resident, kind: str) -> list[str]:
     """Return names that an agent in use knows: quick, from what is open already."""
-    from hermes_nb.agent.models import EMBEDDED
     from hermes_nb.agent.session_manager import shares
+    from hermes_nb.models.installed import EMBEDDED
     from hermes_nb.safety.visible import visible
 
     match kind:
