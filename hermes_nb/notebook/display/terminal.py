@@ -21,18 +21,22 @@ from rich.text import Text
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
-    ChildFinished,
     Event,
-    MessageAdded,
     ReasoningDelta,
-    RequestRetried,
-    TextDelta,
-    ToolFinished,
     TurnEnded,
     TurnStarted,
 )
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.display.terminal_markdown import COLOURS, blocks, finished, latest, rendered
+from hermes_nb.notebook.display.plain import TerminalView
+from hermes_nb.notebook.display.terminal_markdown import (
+    Lines,
+    blocks,
+    console,
+    drawn,
+    finished,
+    latest,
+    rendered,
+)
 from hermes_nb.notebook.display.transcript import Transcript, plain_text
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import readable, visible
@@ -47,31 +51,25 @@ MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": 
 THOUGHT = 400
 """Characters of the latest reasoning that are looked at for the line that shows it."""
 
-Lines = list[list[Segment]]
 
-
-class DrawnView:
+class DrawnView(TerminalView):
     """Shows one turn; with `quiet`, only when it is over."""
 
     def __init__(
         self, transcript: Transcript, *, file: TextIO | None = None, quiet: bool = False
     ) -> None:
-        self.transcript = transcript
-        self._console = Console(
-            file=file or sys.stdout, theme=COLOURS, highlight=False, force_terminal=True
-        )
+        super().__init__(transcript)
+        self._console = console(file or sys.stdout)
         self._one = threading.RLock()
         self._live: Live | None = None
         self._quiet = quiet
         self._asked: set[str] = set()
-        self._pending = ""
         self._read = 0
         self._streamed = False
         self._reasoning = ""
         self._above = ""
         self._text: tuple[tuple[str, int, int], Lines] = (("", 0, 0), [])
         self._rest_until = 0.0
-        self._closed = False
 
     def __call__(self, event: Event) -> None:
         """Take in an event, and print what became final with it."""
@@ -93,33 +91,23 @@ class DrawnView:
                     self._draw()
             case TurnEnded():
                 self._still()
-            case TextDelta(text):
-                self._take(text)
             case ReasoningDelta(text):
                 self._reasoning = (self._reasoning + text)[-THOUGHT:]
-            case RequestRetried(reason):
-                self._flush()
-                self._line(f"[{redact(reason)}; asking again]", style="yellow")
-            case MessageAdded(message) if message.role == "assistant":
-                self._flush(message.text)
-            case ChildFinished(call_id, number):
-                self._call_line(self.transcript.call(call_id).children[number].line())
-            case ToolFinished(call):
-                self._call_line(self.transcript.call(call.id).line())
             case _:
-                pass
+                super()._show(event)
 
     def note(self, markdown: str) -> None:
         """Print a line that is ours."""
         with self._one:
-            self._line(plain_text(markdown), style="cyan")
+            super().note(markdown)
 
     def close(self) -> None:
         """Print how the turn ended."""
         with self._one:
             if not self._closed:
-                self._closed = True
-                self._end()
+                self._still()
+                self._complete(self.transcript.answer if self._quiet else "")
+                super().close()
 
     def again(self) -> None:
         """Print a turn that is over, as it was printed while it ran but for its clocks."""
@@ -132,57 +120,39 @@ class DrawnView:
             self._quiet = True
             self.close()
 
-    def _end(self) -> None:
-        self._still()
-        self._flush(self.transcript.answer if self._quiet else "")
-        reason = self.transcript.ending.reason if self.transcript.ending else ""
-        lines = self.transcript.ending_lines()
-        # A failure's text follows as the cell's error, and with what to do about it.
-        for line in lines[-1:] if reason == "failed" else lines:
-            self._line(line, style="dim" if reason == "answered" else "red")
-
     def _take(self, text: str) -> None:
         """Take in more of the answer, and print the blocks that are complete with it."""
         self._streamed = True
-        self._pending += text
-        size = len(self._pending)
+        self._held += text
+        size = len(self._held)
         if "\n" not in text or size < self._read * GROWTH:
             return
         self._read = size
-        if end := finished(self._pending):
-            complete, self._pending, self._read = self._pending[:end], self._pending[end:], 0
+        if end := finished(self._held):
+            complete, self._held, self._read = self._held[:end], self._held[end:], 0
             self._print_blocks(complete)
 
-    def _flush(self, whole: str = "") -> None:
-        """Print what is left of a text that is complete; `whole` where none of it was streamed."""
-        rest = self._pending if self._streamed else whole
-        self._pending, self._reasoning, self._streamed, self._read = "", "", False, 0
+    def _complete(self, whole: str = "") -> None:
+        rest = self._held if self._streamed else whole
+        self._held, self._reasoning, self._streamed, self._read = "", "", False, 0
         self._print_blocks(rest)
 
     def _print_blocks(self, source: str) -> None:
         for block in blocks(readable(redact(source))):
-            lines = self._lines_of(rendered(block), self._console.width)
-            self._print([[], *lines] if self._above else lines)
-            self._above = "block"
+            self._print(rendered(block), "block")
 
     def _call_line(self, markdown: str) -> None:
-        lines = self._lines_of(_call(plain_text(markdown)), self._console.width)
-        self._print([[], *lines] if self._above == "block" else lines)
-        self._above = "line"
+        self._print(_call(plain_text(markdown)), "line")
 
     def _line(self, text: str, *, style: str) -> None:
-        lines = self._lines_of(Text(visible(text, lines=True), style), self._console.width)
-        self._print([[], *lines] if self._above == "block" else lines)
-        self._above = "line"
+        self._print(Text(visible(text, lines=True), style), "line")
 
-    def _lines_of(self, shown: ConsoleRenderable, width: int) -> Lines:
-        options = self._console.options.update(width=width, height=None)
-        lines = self._console.render_lines(shown, options, pad=False)
-        full = [i for i, line in enumerate(lines) if any(each.text.strip() for each in line)]
-        return lines[full[0] : full[-1] + 1] if full else []
-
-    def _print(self, lines: Lines) -> None:
-        self._console.print(_Drawn(lines), end="", soft_wrap=True)
+    def _print(self, shown: ConsoleRenderable, kind: str) -> None:
+        """Print what is final, an empty line before and behind each block."""
+        lines = drawn(self._console, shown, self._console.width)
+        apart = self._above and "block" in (kind, self._above)
+        self._console.print(_Drawn([[], *lines] if apart else lines), end="", soft_wrap=True)
+        self._above = kind
 
     def _draw(self) -> None:
         if self._live is None and not self._closed:
@@ -213,19 +183,21 @@ class DrawnView:
 
     def growing(self, width: int, height: int) -> Lines:
         """Return the live lines, in a screen of this size."""
-        with self._one:
+        with self._one:  # the user's code prints through rich meanwhile, which draws them, too
             return self._lines_now(width, height)
 
     def _lines_now(self, width: int, height: int) -> Lines:
         running = [call for call in self.transcript.calls if not call.status]
         told = [plain_text(line) for call in running for line in call.lines()]
         foot = [_on_one_line(f"  {line}", "") for line in told]
-        if self._reasoning and not self._pending and not running:
+        if self._reasoning and not self._held and not running:
             thought = visible(one_line(redact(self._reasoning), THOUGHT))
             foot.append(_on_one_line(thought, "dim italic"))
         foot.append(_on_one_line(self.transcript.status_line(), "dim"))
         below = [
-            line for each in foot[-max(height - 2, 1) :] for line in self._lines_of(each, width)
+            line
+            for each in foot[-max(height - 2, 1) :]
+            for line in drawn(self._console, each, width)
         ]
         above = self._text_lines(width, max(height - len(below) - 3, 1))
         gap: Lines = [[]]
@@ -235,14 +207,14 @@ class DrawnView:
     def _text_lines(self, width: int, room: int) -> Lines:
         """Return the end of what is being written, as far as there is room for it."""
         began = time.monotonic()
-        state = (self._pending, width, room)
-        (drawn, *size), lines = self._text
-        more = drawn and self._pending.startswith(drawn) and size == [width, room]
+        state = (self._held, width, room)
+        (shown, *size), lines = self._text
+        more = shown and self._held.startswith(shown) and size == [width, room]
         if self._text[0] == state or (more and began < self._rest_until):
             return lines
         lines = []
-        for block in reversed(blocks(readable(redact(self._pending)))):
-            above = self._lines_of(rendered(latest(block, room)), width)
+        for block in reversed(blocks(readable(redact(self._held)))):
+            above = drawn(self._console, rendered(latest(block, room)), width)
             lines = [*above, [], *lines] if lines else above
             if len(lines) >= room:
                 break

@@ -1,4 +1,4 @@
-"""Markdown as a terminal shows it: in columns, colours and bullets, and nothing of it obeyed.
+"""Markdown as rich draws it in a terminal, and nothing of it obeyed.
 
 What a model wrote is shown or formatted, never carried out: no escape sequence and no markup of
 rich's comes through, HTML stands as text, and a link shows the address that it leads to. Nothing is
@@ -6,13 +6,17 @@ dropped either: link definitions, pictures and tables too wide for the screen be
 
 A text that still grows is read by its top-level blocks. Markdown is parsed line by line, so of the
 complete lines all blocks but the last one are final (`finished`).
+
+What a command shows is Markdown that we wrote, with the few tags that our own have in them
+(`details`, `sub`, `code`), and these are carried out (`draw`): what models and files said stands in
+it cleaned and escaped, and is cleaned again of what terminals obey.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
@@ -20,11 +24,11 @@ from markdown_it.token import Token
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.markdown import Markdown, MarkdownElement, TableElement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
-from rich.syntax import ANSISyntaxTheme, Syntax
+from rich.syntax import ANSISyntaxTheme
 from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
@@ -43,6 +47,12 @@ LANGUAGES = frozenset(
 """Lexers that are used: well-worn ones. Of all that there are some take quadratic time."""
 NARROWEST = 8
 """Characters that a column of a table keeps; where not all can, each row becomes a list."""
+WHOLE_WORD = 40
+"""Columns of a table that hold one word a row, ids and paths, are read whole up to this width."""
+INDENT = 2
+"""Columns by which what a fold holds stands further in."""
+DEEPEST_FOLD = 8
+"""Folds inside one another that stand further in."""
 COLOURS = Theme(
     {
         "markdown.code": "cyan",
@@ -78,17 +88,71 @@ _FORMULA = re.compile(
     r"\$\$.+?\$\$|\$(?!\s)[^$\n]+?(?<!\s)\$(?!\d)|\\\(.+?\\\)|\\\[.+?\\\]", re.DOTALL
 )
 _LONGEST_FORMULA = 2_000
+_OPENED = re.compile(r"<details(?: open)?>\s*<summary>(.*?)</summary>", re.DOTALL)
+_SMALL = re.compile(r"<sub>(.*)</sub>", re.DOTALL)
+_STYLES = {"b": "strong", "strong": "strong", "i": "em", "em": "em", "s": "s", "del": "s"}
+_BARE = frozenset("details summary sub sup span small u ins mark".split())
+
+Lines = list[list[Segment]]
 
 
-def rendered(source: str) -> ConsoleRenderable:
-    """Return Markdown, cleaned already of what terminals obey, as something rich can print."""
-    return Text(source) if (tokens := parsed(source)) is None else Answer(tokens)
+def console(file: TextIO) -> Console:
+    """Return what draws into a terminal."""
+    return Console(file=file, theme=COLOURS, highlight=False, force_terminal=True)
 
 
-def parsed(source: str) -> list[Token] | None:
-    """Return the tokens of a text, None where it is nested too deep to be drawn."""
+def drawn(on: Console, shown: ConsoleRenderable, width: int) -> Lines:
+    """Return the lines of something in so many columns, without what is empty around them."""
+    lines = on.render_lines(shown, on.options.update(width=width, height=None), pad=False)
+    for line in lines:
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+    full = [i for i, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []
+
+
+def draw(markdown: str, file: TextIO) -> None:
+    """Draw Markdown that we wrote."""
+    screen = console(file)
+    for number, (part, depth, style) in enumerate(_page(readable(markdown))):
+        if number:
+            screen.print()
+        indent = INDENT * min(depth, DEEPEST_FOLD)
+        for line in drawn(screen, part, max(screen.width - indent, 1)):
+            told = Text.assemble(*((each.text, each.style or "") for each in line), style=style)
+            screen.print(Text(" " * indent).append_text(told), soft_wrap=True)
+
+
+def _page(markdown: str) -> Iterator[tuple[ConsoleRenderable, int, str]]:
+    """Yield the blocks of Markdown that we wrote, how deep in folds they are, and their style."""
+    depth = 0
+    for block in blocks(markdown):
+        source = block.strip()
+        if source == "</details>":
+            depth = max(depth - 1, 0)
+        elif opened := _OPENED.fullmatch(source):
+            yield rendered(f"▾ {opened[1]}", ours=True), depth, ""
+            depth += 1
+        elif small := _SMALL.fullmatch(source):
+            yield rendered(small[1], ours=True), depth, "dim"
+        else:
+            yield rendered(block.strip("\n"), ours=True), depth, ""
+
+
+def rendered(source: str, *, ours: bool = False) -> ConsoleRenderable:
+    """Return Markdown, cleaned already of what terminals obey, as something rich can print.
+
+    The tags in `ours` are carried out; text that is nested too deep to be drawn stays text.
+    """
     tokens = _parser().parse(source)
-    return None if any(token.level > DEEPEST for token in tokens) else tokens
+    if any(token.level > DEEPEST for token in tokens):
+        return Text(source)
+    for token in tokens:
+        if ours and token.children:
+            token.children = list(_obeyed(token.children))
+    return _Harmless(tokens)
 
 
 def blocks(source: str) -> list[str]:
@@ -155,101 +219,79 @@ def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdo
     return True
 
 
-class _Code(CodeBlock):
-    """Code in colours of the terminal's own; two spaces before it, which IPython takes away."""
+class _Table(TableElement):
+    """A table in columns, or a list for each row where they would be too narrow; none is cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = str(self.text).rstrip()
-        text = Text(code)
-        name = self.lexer_name.lower()
-        if name in LANGUAGES and len(code) <= HIGHLIGHTED:
-            text = Syntax("", name, theme=_CODE).highlight(code)
-            text.rstrip()
-        width = max(options.max_width - 2, 1)
-        for line in text.wrap(console, width, overflow="fold", tab_size=4, no_wrap=False):
-            yield Segment("  ")
-            yield from line.render(console)
-            yield Segment("\n")
-
-
-class _Heading(Heading):
-    LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "default")
-
-
-class AnyTable(TableElement):
-    """A table whose names and rows are texts."""
-
-    def cells(self) -> tuple[list[Text], list[list[Text]]]:
-        """Return the names of the columns, and the rows."""
         head = self.header.row if self.header else None
-        body = self.body.rows if self.body else []
         names = [cell.content for cell in head.cells] if head else []
-        return names, [[cell.content for cell in row.cells] for row in body]
-
-
-class _Table(AnyTable):
-    """A table in columns, or a list for each row where the columns would be too narrow."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names, rows = self.cells()
-        room = [_least(column) for column in zip(names, *rows, strict=True)]
-        if sum(room) + 2 * len(room) <= options.max_width:
-            yield columns(names, rows)
-        else:
+        rows = [
+            [cell.content for cell in row.cells] for row in (self.body.rows if self.body else [])
+        ]
+        table = [(name, *cells) for name, *cells in zip(names, *rows, strict=True)]
+        headed = any(name.plain for name in names)
+        if headed and sum(map(_least, table)) + 3 * len(names) > options.max_width:
             yield from _listed(names, rows)
+            return
+        shown = Table(
+            box=box.SIMPLE_HEAD if headed else box.SIMPLE,
+            show_header=headed,
+            show_edge=False,
+            pad_edge=False,
+            style="markdown.table.border",
+        )
+        for name, column in zip(names, table, strict=True):
+            name.stylize("markdown.table.header")
+            shown.add_column(
+                name,
+                overflow="fold",
+                no_wrap=_is_whole(column) or (not shown.columns and not headed),
+            )
+        for row in rows:
+            shown.add_row(*row)
+        yield shown
 
 
-def columns(
-    names: Sequence[Text], rows: Iterable[Sequence[Text]], *, widths: Sequence[int] | None = None
-) -> Table:
-    """Return a table in columns, as wide as rich makes them or of these widths."""
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, style="markdown.table.border"
-    )
-    sizes: Sequence[int | None] = widths or [None] * len(names)
-    for name, width in zip(names, sizes, strict=True):
-        head = name.copy()
-        head.stylize("markdown.table.header")
-        table.add_column(head, overflow="fold", width=width)
-    for row in rows:
-        table.add_row(*row)
-    return table
+def _is_whole(column: Iterable[Text]) -> bool:
+    """Say whether no cell of a column may be broken."""
+    texts = [cell.plain.strip() for cell in column]
+    return not any(re.search(r"\s", text) or cell_len(text) > WHOLE_WORD for text in texts)
 
 
-def _least(column: Iterable[Text]) -> int:
+def _least(column: tuple[Text, ...]) -> int:
     """Return the width that a column needs: its longest word's, as far as words may not break."""
-    words = (word for cell in column for word in cell.plain.split())
-    return min(max(map(cell_len, words), default=1), NARROWEST)
+    longest = max((cell_len(word) for cell in column for word in cell.plain.split()), default=1)
+    return longest if _is_whole(column) else min(longest, NARROWEST)
 
 
 def _listed(names: list[Text], rows: list[list[Text]]) -> Iterator[ConsoleRenderable]:
     for row in rows:
-        yield Text("•", style="markdown.item.bullet")
-        for name, cell in zip(names, row, strict=True):
-            line = Text(name.plain, style="")
-            line.stylize("markdown.table.header")
-            yield Padding(line.append(": ").append_text(cell), (0, 0, 0, 2), expand=False)
+        said = [
+            both for both in zip(names, row, strict=True) if both[1].plain.strip() not in ("", "–")
+        ]
+        for number, (name, cell) in enumerate(said):
+            line = Text.assemble((f"{name.plain}: ", "markdown.table.header")).append_text(cell)
+            yield Padding(line, (0, 0, 0, INDENT), expand=False) if number else Text("• ") + line
 
 
-class Answer(Markdown):
-    """A parsed answer, its tokens made harmless."""
+class _Harmless(Markdown):
+    """Parsed Markdown, its tokens made harmless."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = Markdown.elements | {
-        "fence": _Code,
-        "code_block": _Code,
-        "heading_open": _Heading,
-        "table_open": _Table,
+        "table_open": _Table
     }
 
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__("", hyperlinks=False, justify="default")
+        self.code_theme = _CODE  # type: ignore[assignment]  # rich hands it on to what takes both
         self.parsed = [_harmless(token) for token in tokens]
 
 
 def _harmless(token: Token) -> Token:
     """Return a token that holds text alone, without what entities may have brought in."""
     token.content = readable(token.content)
-    token.info = token.info if token.info.isascii() and token.info.isprintable() else ""
+    name = token.info.partition(" ")[0].lower()
+    token.info = name if name in LANGUAGES and len(token.content) <= HIGHLIGHTED else ""
     if token.children:
         token.children = [_harmless(each) for each in _as_text(token.children)]
     return token
@@ -266,19 +308,48 @@ def _as_text(tokens: list[Token]) -> Iterator[Token]:
             case "link_close":
                 address, start = links.pop() if links else ("", 0)
                 if address and said[start:] != address:
-                    yield _text(f" ({address})")
+                    yield _token("text", "", 0, f" ({address})")
             case "image":
-                yield _text(f"[picture: {token.content}] ({token.attrs.get('src', '')})")
+                yield _token(
+                    "text", "", 0, f"[picture: {token.content}] ({token.attrs.get('src', '')})"
+                )
             case "html_inline" if _BREAK.fullmatch(token.content):
                 yield Token("hardbreak", "br", 0)
             case "html_inline":
-                yield _text(token.content)
+                yield _token("text", "", 0, token.content)
             case _:
                 said += token.content
                 yield token
 
 
-def _text(content: str) -> Token:
-    token = Token("text", "", 0)
+def _obeyed(tokens: list[Token]) -> Iterator[Token]:
+    """Yield the tokens of a line with the tags that we use carried out; others stay as they are."""
+    styles: list[str] = []
+    code: list[str] | None = None
+    for token in tokens:
+        tag = token.content if token.type == "html_inline" else ""
+        name = tag.strip("</>").lower()
+        if tag == "<code>" and code is None:
+            code = []
+        elif tag == "</code>" and code is not None:
+            yield _token("code_inline", "code", 0, "".join(code))
+            code = None
+        elif code is not None:
+            code.append(token.content)
+        elif name in _STYLES and not tag.startswith("</"):
+            styles.append(_STYLES[name])
+            yield _token(f"{styles[-1]}_open", styles[-1], 1)
+        elif name in _STYLES and styles:
+            yield _token(f"{styles[-1]}_close", styles.pop(), -1)
+        elif name not in _BARE or not tag:
+            yield token
+    if code:
+        yield _token("text", "", 0, "".join(code))
+    for style in reversed(styles):
+        yield _token(f"{style}_close", style, -1)
+
+
+def _token(kind: str, tag: str, nesting: int, content: str = "") -> Token:
+    token = Token(kind, tag, nesting)  # type: ignore[arg-type]
     token.content = content
     return token

@@ -26,20 +26,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from hermes_nb.core.events import (
-    ChildFinished,
     Event,
-    MessageAdded,
-    RequestRetried,
-    TextDelta,
-    ToolFinished,
     ToolStarted,
     TurnEnded,
 )
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.display.plain import TerminalView
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
 from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.markup import escape
-from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 
@@ -53,7 +48,7 @@ def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
 def show(bundle: Mapping[str, str], metadata: Mapping[str, object] | None = None) -> None:
     """Show a MIME bundle that has Markdown, which we wrote, and plain text."""
     if can_draw(sys.stdout):
-        from hermes_nb.notebook.display.terminal_page import draw  # and with it rich
+        from hermes_nb.notebook.display.terminal_markdown import draw  # and with it rich
 
         draw(bundle["text/markdown"], sys.stdout)
     else:
@@ -266,73 +261,6 @@ class CellView:
                 self._handle = display(data, raw=True, display_id=True)
             else:
                 self._handle.update(data, raw=True)
-
-
-class TerminalView:
-    """Text as it streams, a dim line a call, colours where the terminal has them."""
-
-    def __init__(self, transcript: Transcript) -> None:
-        from rich.console import Console
-
-        self.transcript = transcript
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self._held = ""
-        self._open_line = False
-        self._closed = False
-
-    def __call__(self, event: Event) -> None:
-        """Print what an event adds."""
-        self.transcript(event)
-        match event:
-            case TextDelta(text):
-                self._held += text  # whole words: half a secret is not known for one
-                self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
-            case RequestRetried(reason):
-                self._line(f"[{redact(reason)}; asking again]", style="yellow")
-            case ChildFinished(call_id, number):
-                child = self.transcript.call(call_id).children[number]
-                style = "dim" if child.status == "done" else "red"
-                self._line(f"  {plain_text(child.line())}", style=style)
-            case ToolFinished(call):
-                view = self.transcript.call(call.id)
-                style = "dim" if view.status == "ok" else "red"
-                self._line(f"  {plain_text(view.line())}", style=style)
-            case MessageAdded(message) if message.role == "assistant":
-                self._say(len(self._held))
-                self._end_line()
-            case _:
-                pass
-
-    def note(self, markdown: str) -> None:
-        """Print a line that is ours."""
-        self._line(markdown.replace("`", "").replace("**", ""), style="cyan")
-
-    def close(self) -> None:
-        """Print how the turn ended."""
-        if self._closed:
-            return
-        self._closed = True
-        reason = self.transcript.ending.reason if self.transcript.ending else ""
-        lines = self.transcript.ending_lines()
-        # A failure's text follows as the cell's error, and with what to do about it.
-        for line in lines[-1:] if reason == "failed" else lines:
-            self._line(line, style="dim" if reason == "answered" else "red")
-
-    def _say(self, length: int) -> None:
-        said, self._held = self._held[:length], self._held[length:]
-        if said:
-            self._console.print(visible(redact(said), lines=True), end="", markup=False)
-            self._open_line = True
-
-    def _line(self, text: str, *, style: str) -> None:
-        self._say(len(self._held))
-        self._end_line()
-        self._console.print(text, style=style, markup=False)
-
-    def _end_line(self) -> None:
-        if self._open_line:
-            self._console.print()
-            self._open_line = False
 
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")

@@ -1,4 +1,4 @@
-"""Markdown in a terminal: nothing is lost, nothing is obeyed, and what is final stays."""
+"""Markdown in a terminal: nothing is lost, nothing is obeyed but our own, what is final stays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import io
 import re
 
 import pytest
-from hermes_nb.notebook.display.terminal_markdown import COLOURS, blocks, finished, latest, rendered
+from hermes_nb.notebook.commands.edits import diff_bundle
+from hermes_nb.notebook.display.calls import folded
+from hermes_nb.notebook.display.terminal_markdown import (
+    COLOURS,
+    blocks,
+    draw,
+    finished,
+    latest,
+    rendered,
+)
+from hermes_nb.notebook.display.transcript import facts, grid
+from hermes_nb.notebook.display.transcript import printed as as_text
+from hermes_nb.notebook.display.views import can_draw
+from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.visible import readable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +66,7 @@ def read(source, **options):
             "costs $5 and $6; $a*b*c$, \\(x_1 \\\\ y\\)",
             "costs $5 and $6; $a*b*c$, \\(x_1 \\\\ y\\)",
         ),
-        ("```nosuchlanguage\n[red]a\n```", "  [red]a"),
+        ("```nosuchlanguage\n[red]a\n```", " [red]a"),
         (">" * 30 + " deep", ">" * 30 + " deep"),
     ],
 )
@@ -130,3 +143,127 @@ def test_the_latest_lines_of_a_block_keep_what_makes_them_one():
     table = "| a |\n|---|\n" + "\n".join(f"| {i} |" for i in range(100))
     assert latest(table, 2).split("\n") == ["| a |", "|---|", "| 98 |", "| 99 |"]
     assert latest("one\ntwo", 5) == "one\ntwo"
+
+
+HOSTILE = st.text(max_size=60) | st.sampled_from(
+    [
+        *("\x1b[2J\x1b]0;title\x07", "</details>", "<details><summary>", "<code>", "</code></b>"),
+        *("| a |\n|---|", "```", "&#27;[31m", "[red]x[/red]", "\u202egnp"),
+    ]
+)
+
+
+class Screen(io.StringIO):
+    """A terminal of some width, as far as rich asks."""
+
+    def __init__(self, monkeypatch, width):
+        super().__init__()
+        monkeypatch.setenv("COLUMNS", str(width))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Return a function that draws Markdown and returns what is sent to the terminal."""
+
+    def draw_it(markdown, *, width=80):
+        screen = Screen(monkeypatch, width)
+        draw(markdown, screen)
+        return screen.getvalue()
+
+    return draw_it
+
+
+@pytest.fixture
+def lines(drawn):
+    """Return a function that draws Markdown and returns the lines that are read."""
+
+    def read_lines(markdown, **options):
+        return [line.rstrip() for line in ESCAPES.sub("", drawn(markdown, **options)).split("\n")][
+            :-1
+        ]
+
+    return read_lines
+
+
+def test_facts_have_no_head(lines):
+    table = facts([("model", "a|b & <c> $d"), ("home", "/tmp")])
+    assert lines(table) == ["model   a|b & <c> $d", "home    /tmp"]
+
+
+def test_a_table_that_fits_has_columns(lines):
+    rows = [(code_span("20261122-144504-cac0b4"), escape("a *title*"))]
+    assert lines(grid(("session", "title"), rows)) == [
+        "session                  title",
+        "──────────────────────────────────",
+        "20261122-144504-cac0b4   a *title*",
+    ]
+
+
+def test_a_table_too_wide_keeps_its_ids_whole(lines):
+    rows = [(code_span("20261122-144504-cac0b4"), "–", "word " * 30, "x" * 30, "end")]
+    shown = lines(grid(("session", "none", "said", "long", "last"), rows), width=60)
+    assert shown[0] == "• session: 20261122-144504-cac0b4"
+    assert shown[1].startswith("  said: word word")
+    assert shown[-1] == "  last: end"
+
+
+def test_folds_are_open_and_indented(lines):
+    inner = folded("inside", code_block("x = 1", "python"))
+    assert lines(f"Before.\n\n{folded('2 *calls*', inner)}\n\n<sub>✓ 1.0 s</sub>") == [
+        *("Before.", "", "▾ 2 *calls*", "", "  ▾ inside", "", "     x = 1", "", "✓ 1.0 s")
+    ]
+
+
+def test_our_tags_are_styles_and_others_are_text(drawn, lines):
+    markdown = f"<b>bold</b> {code_span('a | b `c`')} {escape('<i>no</i> $5')} <blink>x</blink>"
+    assert lines(markdown) == ["bold a | b `c` <i>no</i> $5 <blink>x</blink>"]
+    assert "\x1b[1mbold" in drawn(markdown) and "\x1b[36ma | b" in drawn(markdown)
+
+
+def test_a_diff_is_in_colours(drawn):
+    shown = drawn(diff_bundle(" one\n-two\n+three")["text/markdown"])
+    assert "\x1b[31m-two" in shown and "\x1b[32m+three" in shown
+
+
+@given(texts=st.lists(HOSTILE, min_size=1, max_size=6), width=st.integers(5, 130))
+def test_what_others_wrote_is_never_obeyed(texts, width):
+    markdown = "\n\n".join(
+        [
+            grid(("a", "b"), [(escape(text), code_span(text)) for text in texts]),
+            *(safe_markdown(text) for text in texts),
+            *(folded(text, code_block(text, "diff")) for text in texts),
+        ]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        screen = Screen(patch, width)
+        draw(markdown, screen)
+    left = ESCAPES.sub("", screen.getvalue())
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", left)
+
+
+@given(words=st.lists(st.text("abcXYZ0123", min_size=1, max_size=50), min_size=1, max_size=30))
+def test_no_word_of_a_table_is_lost(words):
+    half = len(words) // 2 or 1
+    rows = [(escape(" ".join(words[:half])), escape(" ".join(words[half:])))]
+    for width in (20, 80):
+        with pytest.MonkeyPatch.context() as patch:
+            screen = Screen(patch, width)
+            draw(grid(("q", "q"), rows), screen)
+        left = ESCAPES.sub("", screen.getvalue())
+        assert sorted(re.sub(r"[\s•─q:]", "", left)) == sorted("".join(words))
+
+
+def test_what_is_printed_has_code_without_its_fence():
+    markdown = f"See `x`:\n\n{code_block('a `b` **c** <d>', 'python')}\n\n**End**"
+    assert as_text(markdown) == "See x:\n\na `b` **c** <d>\n\nEnd"
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}, {}])
+def test_who_wants_no_colours_gets_none(environment):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    assert can_draw(Terminal(), {"TERM": "xterm"})
+    assert not can_draw(Terminal(), environment)
+    assert not can_draw(io.StringIO(), {"TERM": "xterm"})
