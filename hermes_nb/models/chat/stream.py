@@ -39,9 +39,8 @@ class StreamDecoder:
     """
 
     def __init__(self) -> None:
-        self.done = False
+        self.done = self.page = False
         self.bad = 0
-        self.page = False
         self._pieces: list[bytes] = []
         self._size = 0
         self._document: bool | None = None
@@ -65,8 +64,7 @@ class StreamDecoder:
 
     def finish(self) -> list[object]:
         """Return what the end of the body completes."""
-        rest = b"".join(self._pieces)
-        self._pieces = []
+        rest, self._pieces = b"".join(self._pieces), []
         if self._document is not False:
             return self._whole(rest)
         values = [value for line in rest.split(b"\r") for value in self._line(line)]

@@ -7,6 +7,7 @@ package is ever installed, imported or built.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import os
 import shutil
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hermes_nb.core.errors import HermesError, TurnInterrupted
 from hermes_nb.core.text import one_line
@@ -58,7 +59,7 @@ class Partial:
         self._progress = progress
         self._stop = stop
         self._hash = hashlib.sha256()
-        self._file = open(self.path, "a+b", opener=_private)  # noqa: SIM115 - see close()
+        self._file = open(self.path, "a+b", opener=functools.partial(os.open, mode=0o600))  # noqa: SIM115 - see close()
         try:
             self._resume()
         except BaseException:
@@ -111,28 +112,6 @@ class Partial:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Source(Protocol):
-    """A place to get the file from. `spare` is the disk needed besides the file, in bytes."""
-
-    @property
-    def name(self) -> str:
-        """What the user reads."""
-
-    @property
-    def spare(self) -> int:
-        """Bytes of disk needed besides the file while it is fetched."""
-
-    def pour(self, into: Partial) -> None:
-        """Append what is missing.
-
-        Raises `SourceError`, `TurnInterrupted`, or the disk's OSError.
-        """
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 ANSWER_SECONDS = 6.0
 """How long a server may take to answer at all, its name's look-up included."""
 READ_SECONDS = 20.0
@@ -157,7 +136,7 @@ class Url:
             if into.done and answer.status != HTTPStatus.PARTIAL_CONTENT:
                 into.restart()
             _check(answer, into)
-            while block := self._read(answer):
+            for block in _blocks(answer):
                 into.write(block)
         if into.done < into.size:
             message = f"ended after {into.done:,} of {into.size:,} bytes"
@@ -167,26 +146,27 @@ class Url:
         """Open the URL in a thread of its own: a name's look-up knows no time limit and no stop."""
         future: Future[Any] = Future()
         threading.Thread(target=_open, args=(request, future), daemon=True).start()
+        waited = False
         try:
             for _ in range(max(1, round(self.answer_seconds * 10))):
                 into.announce()
-                if wait([future], timeout=0.1).done:
+                if waited := bool(wait([future], timeout=0.1).done):
                     return future.result()
         except (OSError, ValueError) as error:
             raise SourceError(_why(error)) from error
-        except BaseException:
-            future.add_done_callback(_discard)
-            raise
-        future.add_done_callback(_discard)
+        finally:
+            if not waited:  # close an answer that nobody waits for any more
+                future.add_done_callback(lambda late: late.exception() or late.result().close())
         message = f"no answer within {self.answer_seconds:g} s"
         raise SourceError(message)
 
-    def _read(self, answer: Any) -> bytes:  # noqa: ANN401
-        try:
-            block: bytes = answer.read(BLOCK)
-        except OSError as error:
-            raise SourceError(_why(error)) from error
-        return block
+
+def _blocks(answer: Any) -> Iterator[bytes]:  # noqa: ANN401
+    try:
+        while block := answer.read(BLOCK):
+            yield block
+    except OSError as error:
+        raise SourceError(_why(error)) from error
 
 
 def _check(answer: Any, into: Partial) -> None:  # noqa: ANN401
@@ -203,12 +183,6 @@ def _open(request: urllib.request.Request, future: Future[Any]) -> None:
         future.set_result(urllib.request.urlopen(request, timeout=READ_SECONDS))  # noqa: S310
     except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
         future.set_exception(error)
-
-
-def _discard(future: Future[Any]) -> None:
-    """Close an answer that nobody waits for any more."""
-    if future.exception() is None:
-        future.result().close()
 
 
 def _why(error: Exception) -> str:
@@ -347,3 +321,11 @@ def weight(folder: Path) -> int:
             with suppress(OSError):  # and it moves files while we look
                 sizes.append(Path(place, name).stat().st_size)
     return max(sizes)
+
+
+Source = Url | Wheels
+"""A place to get the file from: `pour` appends what is missing to a `Partial`.
+
+It raises `SourceError`, `TurnInterrupted`, or the disk's OSError. `spare` is the disk needed
+besides the file, in bytes.
+"""

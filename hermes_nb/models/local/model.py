@@ -25,6 +25,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -124,7 +125,9 @@ class _Running:
             _pipe(self.process.stdin).close()
         self._wait()
         self._listener.join(ENDING_SECONDS)  # before its pipe is closed under it
-        self._release()
+        with suppress(OSError):
+            _pipe(self.process.stdout).close()
+        self.log.close()
 
     def _wait(self) -> None:
         try:
@@ -135,15 +138,10 @@ class _Running:
 
     def abandon(self) -> None:
         """Let go of a process that belongs to the parent of this fork."""
-        with suppress(OSError):
-            _pipe(self.process.stdin).close()
         self.process.returncode = 0  # keeps Popen from waiting for what is not our child
-        self._release()
-
-    def _release(self) -> None:
-        with suppress(OSError):
-            _pipe(self.process.stdout).close()
-        self.log.close()
+        for pipe in (self.process.stdin, self.process.stdout, self.log):
+            with suppress(OSError):
+                _pipe(pipe).close()
 
 
 class EmbeddedServer:
@@ -202,18 +200,13 @@ class EmbeddedServer:
                     raise ConfigError(message) from error
             return self._running
 
-    def end(self) -> str:
-        """Return how the process ended in a few words, "" while it runs or was never started."""
-        running = self._running
-        return running.end() if running else ""
-
     async def ending(self) -> str:
         """Return how the process ended after it broke a connection, "" if it did not end.
 
         Its connections close a little before the system can tell its exit status.
         """
         for _ in range(10):
-            if end := self.end():
+            if (running := self._running) and (end := running.end()):
                 return end
             await asyncio.sleep(0.05)
         return ""
@@ -251,19 +244,14 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _stop_all() -> None:
+def _each(action: Callable[[EmbeddedServer], None]) -> None:
     for server in list(_servers):
-        server.stop()
+        action(server)
 
 
-def _abandon_all() -> None:
-    for server in list(_servers):
-        server.abandon()
-
-
-atexit.register(_stop_all)
+atexit.register(_each, EmbeddedServer.stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+    os.register_at_fork(after_in_child=partial(_each, EmbeddedServer.abandon))
 
 
 NAME = EMBEDDED
@@ -311,12 +299,10 @@ class EmbeddedModel:
 
     @property
     def name(self) -> str:
-        """The model's name."""
         return NAME
 
     @property
     def window(self) -> int | None:
-        """The context window in tokens."""
         return self._window
 
     @property
@@ -325,7 +311,6 @@ class EmbeddedModel:
         return self._server.pid if self._server else None
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the text of the answer as it grows and, last, the reply."""
         server = await self._serve()
         address = await server.start()
         chat = await self._client(address)

@@ -118,7 +118,7 @@ def prefix(tools: Sequence[SmallTool], variables: Iterable[Variable]) -> tuple[M
     pairs: list[tuple[str, str]] = []
     if "run_python" in names:
         table = next((variable for variable in shown if variable.columns), None)
-        pairs += _about(table) if table else _arithmetic()
+        pairs += _about(table) if table else _ARITHMETIC
     if "list_files" in names:
         pairs.append(("List the files here.", say("list_files", ".")))
     known = {tool.name for tool in _KNOWN}
@@ -168,7 +168,9 @@ def _about(table: Variable) -> list[tuple[str, str]]:
     """Return examples with the table's own columns; what they cannot know has names like `x`."""
     name = table.name
     rows = table.shape.split(" ")[0].replace(",", "")
-    numbers, words = _columns(table.columns or {})
+    columns = (table.columns or {}).items()
+    numbers = [name for name, dtype in columns if dtype.startswith(_NUMBERS)]
+    words = [name for name, dtype in columns if dtype.startswith(_WORDS)]
     pairs = []
     if rows.isdecimal():
         pairs += [
@@ -205,19 +207,11 @@ def _python(code: str) -> str:
     return say("run_python", code)
 
 
-def _columns(columns: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the columns that hold numbers and those that hold words, to group by."""
-    numbers = [name for name, dtype in columns.items() if dtype.startswith(_NUMBERS)]
-    words = [name for name, dtype in columns.items() if dtype.startswith(_WORDS)]
-    return numbers, words
-
-
-def _arithmetic() -> list[tuple[str, str]]:
-    return [
-        ("What is 3 + 4?", _python("3 + 4")),
-        ("Result: 7", say(REPLY, "3 + 4 is 7.")),
-        ('Use Python to make "abc" upper case.', _python("'abc'.upper()")),
-    ]
+_ARITHMETIC = (
+    ("What is 3 + 4?", _python("3 + 4")),
+    ("Result: 7", say(REPLY, "3 + 4 is 7.")),
+    ('Use Python to make "abc" upper case.', _python("'abc'.upper()")),
+)
 
 
 CONTEXT = "[Notebook context]"
@@ -281,11 +275,7 @@ class Constrained:
 
     def fields(self, request: Request) -> Mapping[str, Any]:
         """Return the schema of the next answer, and how it is to be sampled."""
-        fields: dict[str, Any] = {
-            "temperature": 0,
-            "max_tokens": MOST_TOKENS,
-            "cache_prompt": True,
-        }
+        fields: dict[str, Any] = {"temperature": 0, "max_tokens": MOST_TOKENS, "cache_prompt": True}
         if len(request.tools):
             tools = self._conversation(request).tools
             fields["response_format"] = _format(_allowed(request, tools))
@@ -306,7 +296,8 @@ class Constrained:
         begin = request.messages[0] if request.messages else request
         key = id(begin), len(request.tools) > 0
         found = self._conversations.get(key)
-        if found is not None and (found[1].columns or not _asks(request)):
+        asks = bool(request.messages) and request.messages[-1].role == "user"
+        if found is not None and (found[1].columns or not asks):
             return found[1]
         tools = small_tools(request.tools)
         variables = shown_variables(self._variables()) if tools else []
@@ -315,17 +306,14 @@ class Constrained:
             return found[1]
         self._arguments.update((tool.name, tool.argument) for tool in tools)
         known = frozenset(_head(described(variable)) for variable in variables)
-        first = prefix(tools, variables) if len(request.tools) else _own_system(request)
+        own = tuple(_shortened(m) for m in request.messages if m.role == "system")
+        first = prefix(tools, variables) if len(request.tools) else own
         made = _Conversation(tools, known, columns, first)
         self._conversations.pop(key, None)
         while len(self._conversations) >= CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
         self._conversations[key] = begin, made  # holding it keeps its id from another object
         return made
-
-
-def _asks(request: Request) -> bool:
-    return bool(request.messages) and request.messages[-1].role == "user"
 
 
 def _once(conversation: _Conversation, message: Message) -> Message:
@@ -412,10 +400,6 @@ def _format(tools: Sequence[SmallTool]) -> dict[str, Any]:
         "type": "json_schema",
         "json_schema": {"name": "answer", "strict": True, "schema": schema},
     }
-
-
-def _own_system(request: Request) -> tuple[Message, ...]:
-    return tuple(_shortened(message) for message in request.messages if message.role == "system")
 
 
 def _shortened(message: Message) -> Message:

@@ -90,10 +90,6 @@ class WeightsNeeded(ConfigError):  # noqa: N818 - a question for the user, not a
         )
 
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
 def _cache() -> Path:
     return Path(platformdirs.user_cache_dir("hermes_nb", appauthor=False)) / "weights"
 
@@ -105,7 +101,7 @@ class WeightsStore:
     weights: Weights = field(default_factory=shipped)
     folder: Path = field(default_factory=_cache)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    free: Callable[[Path], int] = _free
+    free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
 
     def locate(self) -> Path | None:
         """Return the verified file, or None; never uses the network.
