@@ -26,8 +26,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from hermes_nb.core.messages import Message
-from hermes_nb.memory.encoding import encode
-from hermes_nb.memory.search import finding, index, stopwords
+from hermes_nb.memory.rows import encode
+from hermes_nb.memory.search import finding, index
+from hermes_nb.storage import words
 
 import recall_chat
 
@@ -329,7 +330,7 @@ def simple(rows, *, tokenizer: str, stop: bool, neighbours: bool) -> Finder:
 
     def find(query: str, limit: int) -> list[tuple[str, int]]:
         asked = [word.replace("'s", "") for word in re.findall(r"\w+(?:'\w+)?", query.lower())]
-        left = [w for w in asked if w not in stopwords.stop_words(asked)] if stop else asked
+        left = [w for w in asked if w not in words.stop_words(asked)] if stop else asked
         match = " OR ".join(f'"{word}"' for word in left or asked)
         found = connection.execute(
             "SELECT rowid FROM f WHERE f MATCH ? ORDER BY rank LIMIT ?", (match, limit)

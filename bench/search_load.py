@@ -20,10 +20,9 @@ import time
 from pathlib import Path
 
 from hermes_nb.core.messages import Message
-from hermes_nb.memory.encoding import encode
+from hermes_nb.memory import rows, schema
+from hermes_nb.memory.rows import SessionRow, encode
 from hermes_nb.memory.search import finding, index
-from hermes_nb.memory.store import message_rows, migrations, session_rows
-from hermes_nb.memory.store.session_rows import SessionRow
 
 LIMITS = {100_000: 30.0, 1_000_000: 250.0}
 """Milliseconds at the 95th percentile, by messages in the store."""
@@ -73,7 +72,7 @@ def make(path: Path, number: int, language: Language) -> None:
     connection = sqlite3.connect(unfinished, isolation_level=None)
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
-    migrations.migrate(connection)
+    schema.SCHEMA.migrate(connection)
     text = 0
     before = time.process_time()
     connection.execute("BEGIN")
@@ -82,10 +81,10 @@ def make(path: Path, number: int, language: Language) -> None:
         at = STARTED + row * SECONDS
         if position == 0:
             began = SessionRow(id=session, source="bench", started=at)
-            session_rows.insert(connection, began)
+            rows.insert(connection, began)
         message = (Message.user, Message.assistant)[row % 2](language.text())
         text += len(message.text)
-        message_rows.append(connection, session, message.role, encode(message), at)
+        rows.append(connection, session, message.role, encode(message), at)
         if index.is_time(row + 1, size=0):
             index.catch_up(connection)
             connection.execute("COMMIT")

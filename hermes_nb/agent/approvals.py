@@ -38,12 +38,10 @@ from hermes_nb.agent.proposals import (
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, Toolset
-from hermes_nb.memory.curated import CuratedMemory, Outcome
-from hermes_nb.memory.curation.history import Change as Entry
-from hermes_nb.memory.curation.history import Origin
-from hermes_nb.memory.curation.notefile import Unusable
-from hermes_nb.memory.curation.operations import Operation, Refusal, operations_of
-from hermes_nb.memory.curation.outcome import reason_of
+from hermes_nb.memory.curated import CuratedMemory, Outcome, reason_of
+from hermes_nb.memory.entries import Operation, Refusal, operations_of
+from hermes_nb.memory.history import Change as Entry
+from hermes_nb.memory.history import Origin, Unusable
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.editing import Change, Details
 from hermes_nb.skills.editing import Outcome as SkillOutcome

@@ -27,7 +27,7 @@ from hermes_nb.core.protocols import (
     SessionStore,
 )
 from hermes_nb.core.tools import Risk, ToolContext, Toolset
-from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.wrappers import Hinting
@@ -123,7 +123,7 @@ def known_tools(
     `model` condenses what was said, and `spent` hears what that used; `session()` is the running
     session's id, and `origin` what a write is recorded under.
     """
-    from hermes_nb.memory.condense import Condenser
+    from hermes_nb.memory.quoting import Condenser
     from hermes_nb.tools.stores import memory_tools, session_tools, skills
 
     settings = knowledge.settings

@@ -14,7 +14,7 @@ from hermes_nb.agent.session import CHILD, REVIEW
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import number_of
-from hermes_nb.memory.encoding import encode
+from hermes_nb.memory.rows import encode
 from hermes_nb.memory.sessions import SqliteStore
 
 DAY = 86_400.0

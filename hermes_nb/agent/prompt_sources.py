@@ -17,7 +17,7 @@ from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
-from hermes_nb.memory.hermes_db import HermesDatabase
+from hermes_nb.memory.hermes_agent import HermesDatabase
 from hermes_nb.memory.providers import Guarded, open_provider
 from hermes_nb.memory.recall import Recall
 from hermes_nb.prompt.builder import IDENTITY, Material

@@ -20,10 +20,9 @@ from typing import Any, Literal
 
 from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.text import canonical_json, one_line
-from hermes_nb.memory.curation.duplicates import same_fact
-from hermes_nb.memory.curation.history import Origin
-from hermes_nb.memory.curation.notefile import read_regular, sweep_locked
-from hermes_nb.memory.curation.operations import ACTIONS, Operation
+from hermes_nb.memory.duplicates import same_fact
+from hermes_nb.memory.entries import ACTIONS, Operation
+from hermes_nb.memory.history import Origin, read_regular, sweep_locked
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.editing import Change

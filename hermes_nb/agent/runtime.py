@@ -33,7 +33,7 @@ from hermes_nb.core.protocols import (
     StoredSession,
 )
 from hermes_nb.core.tools import Tool, ToolContext, Toolset
-from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import Material
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.provenance import outside, source_of, taken

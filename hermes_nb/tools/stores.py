@@ -15,12 +15,10 @@ from hermes_nb.core.messages import Origin as TextOrigin
 from hermes_nb.core.messages import least_trusted
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
-from hermes_nb.memory.condense import Condenser
-from hermes_nb.memory.curation.history import Change, Origin
-from hermes_nb.memory.curation.notefile import Unusable
-from hermes_nb.memory.curation.operations import Action, Refusal
-from hermes_nb.memory.curation.outcome import Outcome
-from hermes_nb.memory.quoting import browsed, scrolled, told
+from hermes_nb.memory.curated import Outcome
+from hermes_nb.memory.entries import Action, Refusal
+from hermes_nb.memory.history import Change, Origin, Unusable
+from hermes_nb.memory.quoting import Condenser, browsed, scrolled, told
 from hermes_nb.memory.recall import Passage, Recall, Sort
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.catalogue import GENERAL, Skill

@@ -325,8 +325,8 @@ PROPOSER = """
 import sys
 from hermes_nb.agent.proposals import Pending
 from hermes_nb.agent.proposals import MemoryWrite, SkillWrite
-from hermes_nb.memory.curation.history import Origin
-from hermes_nb.memory.curation.operations import Operation
+from hermes_nb.memory.history import Origin
+from hermes_nb.memory.entries import Operation
 from hermes_nb.skills.editing import Change
 from pathlib import Path
 queue = Pending(Path(sys.argv[1]))

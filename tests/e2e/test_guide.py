@@ -20,7 +20,7 @@ import pexpect
 import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.history import Origin
 from hermes_nb.skills.discovery import STATE
 from hermes_nb.skills.ledger import Ledger
 from PIL import Image

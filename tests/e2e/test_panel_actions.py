@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 
 from hermes_nb.agent.proposals import MemoryWrite, Pending, SkillWrite
-from hermes_nb.memory.curation.history import Origin
-from hermes_nb.memory.curation.operations import Operation
+from hermes_nb.memory.entries import Operation
+from hermes_nb.memory.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.trust import Trust
 from hermes_nb.skills.discovery import STATE

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.curation.entries import size
+from hermes_nb.memory.entries import size
 
 from tests.faults.stores import ROUNDS, finished, run_python
 from tests.memory.hermes_format import read_memory

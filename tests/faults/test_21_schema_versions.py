@@ -10,8 +10,8 @@ from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
+from hermes_nb.memory import schema
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store import migrations
 
 from tests.faults.stores import filled, is_intact, killed, run_python
 
@@ -20,7 +20,7 @@ def make_old(path, *, messages):
     """Write a store of the first schema, its text as it was then: ASCII with blanks."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript(migrations._FIRST + "PRAGMA user_version = 1;")
+    connection.executescript(schema._FIRST + "PRAGMA user_version = 1;")
     connection.execute("BEGIN")
     connection.execute(
         "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started, written)"
@@ -55,7 +55,7 @@ def make(path, version):
     """Write a store of a schema with a session of three messages, one of them set aside."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.row_factory = sqlite3.Row
-    for step in migrations.STEPS[:version]:
+    for step in schema.STEPS[:version]:
         step(connection)
     values = {"id": "old", "title": "t", "source": "notebook", "notebook": "", "model": "m"}
     values |= {"system_prompt": "p" * 9_000, "started": 1.5, "ended": 4.5, "tokens_in": 7}
@@ -77,7 +77,7 @@ def make(path, version):
     connection.close()
 
 
-@pytest.mark.parametrize("version", range(1, migrations.VERSION + 1))
+@pytest.mark.parametrize("version", range(1, schema.VERSION + 1))
 @pytest.mark.parametrize("damaged", [False, True])
 def test_21_what_a_session_counts_outlives_every_step(tmp_path, version, damaged):
     path = tmp_path / "n.db"
@@ -142,7 +142,7 @@ def test_21_newer(tmp_path):
     path = tmp_path / "n.db"
     ids = filled(path)
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {migrations.VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     connection.close()
     before = path.read_bytes()
     store = SqliteStore(path)
@@ -166,7 +166,7 @@ def test_21_newer_and_damaged_is_left_alone(tmp_path):
     path = tmp_path / "n.db"
     filled(path)
     data = bytearray(path.read_bytes())
-    data[60:64] = (migrations.VERSION + 1).to_bytes(4, "big")
+    data[60:64] = (schema.VERSION + 1).to_bytes(4, "big")
     data[100:4096] = b"\xff" * 3996
     path.write_bytes(data)
     store = SqliteStore(path)

@@ -10,7 +10,7 @@ from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store import database
+from hermes_nb.storage import database
 
 
 def play(path):

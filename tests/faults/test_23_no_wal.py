@@ -8,7 +8,7 @@ import sys
 import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store import opening
+from hermes_nb.storage import opening
 
 from tests.faults.stores import filled, is_intact, names
 

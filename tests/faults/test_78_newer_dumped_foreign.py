@@ -9,8 +9,8 @@ import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Message
+from hermes_nb.memory.schema import VERSION
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store.migrations import VERSION
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.faults.stores import filled, names

@@ -19,8 +19,8 @@ from hermes_nb.agent.proposals import (
     from_json,
     to_json,
 )
-from hermes_nb.memory.curation.history import Origin
-from hermes_nb.memory.curation.operations import Operation
+from hermes_nb.memory.entries import Operation
+from hermes_nb.memory.history import Origin
 from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Origin as SkillOrigin
 from hypothesis import given

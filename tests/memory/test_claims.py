@@ -8,9 +8,9 @@ import threading
 import pytest
 from hermes_nb.core.claims import ClaimLedger
 from hermes_nb.core.messages import Message
+from hermes_nb.memory import claims, schema
+from hermes_nb.memory.schema import salvage
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store import claim_rows, migrations
-from hermes_nb.memory.store.salvage import salvage
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -150,8 +150,8 @@ def test_a_claim_that_was_answered_survives_a_kill(tmp_path):
 
 
 def test_the_oldest_are_forgotten_by_number_not_by_age(store, monkeypatch):
-    monkeypatch.setattr(claim_rows, "KEPT", 10)
-    monkeypatch.setattr(claim_rows, "TIDIED", 5)
+    monkeypatch.setattr(claims, "KEPT", 10)
+    monkeypatch.setattr(claims, "TIDIED", 5)
     for n in range(20):
         store.claim("old", f"{n:02}", owner="one")
     for n in range(30):
@@ -165,7 +165,7 @@ def test_a_store_of_the_third_schema_gets_its_ledger(tmp_path):
     path = tmp_path / "n.db"
     connection = sqlite3.connect(path, isolation_level=None)
     connection.row_factory = sqlite3.Row
-    for step in migrations.STEPS[:3]:
+    for step in schema.STEPS[:3]:
         step(connection)
     connection.execute("PRAGMA user_version = 3")
     connection.execute(
@@ -191,8 +191,7 @@ def test_claims_are_salvaged_from_a_damaged_file(tmp_path):
             store.settle("run", f"{n:02}", owner="one", state="done", result="{}")
     before = [(c.task, c.state, c.result) for c in store.claims("run")]
     store.close()
-    found = salvage(path, fresh)
-    assert (found.sessions, found.messages) == (1, 1)
+    assert salvage(path, fresh).startswith("1 message of 1 session")
     again = SqliteStore(fresh)
     assert [(c.task, c.state, c.result) for c in again.claims("run")] == before
     again.close()

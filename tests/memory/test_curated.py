@@ -9,10 +9,10 @@ import threading
 
 import pytest
 from hermes_nb.core.files import TEMPORARY
+from hermes_nb.memory import history
 from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.curation import history
-from hermes_nb.memory.curation.entries import size
-from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.entries import size
+from hermes_nb.memory.history import Origin
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -313,7 +313,7 @@ def test_a_failed_write_leaves_no_record(memory, home, monkeypatch):
     def full(self, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hermes_nb.memory.curation.notefile.NoteFile.write", full)
+    monkeypatch.setattr("hermes_nb.memory.history.NoteFile.write", full)
     outcome = memory.apply("memory", add("two"))
     assert not outcome and "No space left" in outcome.message
     assert outcome.entries == ("one",)

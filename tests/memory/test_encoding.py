@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.memory.encoding import decode, encode, storable
+from hermes_nb.memory.rows import decode, encode, storable
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,9 +10,18 @@ import time
 import pytest
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import StoredMessage
-from hermes_nb.memory.condense import PROMPT, WORDS, Condenser, cut_around
-from hermes_nb.memory.hermes_db import HermesDatabase
-from hermes_nb.memory.quoting import LIMIT, browsed, day, scrolled, told
+from hermes_nb.memory.hermes_agent import HermesDatabase
+from hermes_nb.memory.quoting import (
+    LIMIT,
+    PROMPT,
+    WORDS,
+    Condenser,
+    browsed,
+    cut_around,
+    day,
+    scrolled,
+    told,
+)
 from hermes_nb.memory.recall import Recall, cells_of
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel

@@ -9,9 +9,9 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.core.tools import Risk
-from hermes_nb.memory.condense import Condenser
 from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.history import Origin
+from hermes_nb.memory.quoting import Condenser
 from hermes_nb.memory.recall import Recall
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call

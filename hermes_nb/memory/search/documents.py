@@ -1,20 +1,81 @@
-"""What the index knows a message by: its terms, and marks of when it was said and by whom.
+"""What the index knows a message by: its terms, marks of when it was said and by whom, a number.
 
 A document is made of a row of the store and always the same for it: what is taken out of a
-contentless index has to be named exactly as it was put in.
+contentless index has to be named exactly as it was put in, by whichever version of this package.
+
+Its number says where the message stands. It holds, from its highest bits to its lowest: the block
+of a session, the place in the block, the role, the class of length. So neighbours in a conversation
+are neighbours by number, a session is a few ranges of numbers, and ranking needs no look-up by
+document. A spot is a number without role and length: what is left of it when only the place counts.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
 
 from hermes_nb.core.messages import Message, Role, ToolCall
-from hermes_nb.memory.search import addresses, dates, words
+from hermes_nb.storage import words
+
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+_MARGIN = 2
+"""Places left free at both ends of a block, so that the neighbours of one never are another's."""
+BLOCK = 256 - 2 * _MARGIN
+"""Messages of a session that have consecutive places."""
+_CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)
+"""Terms up to which a message belongs to the first, second ... class of length."""
+
+SPOT_BITS = 5
+"""Bits of a document's number below its spot."""
+BLOCK_BITS = 8
+"""Bits of a spot below its block."""
+LENGTH_MASK = 7
+"""Those of a document's lowest bits that are the class of length."""
+BLOCK_OF = "(rowid >> 13)"
+"""SQL for the block of a document."""
+ROLE_OF = "(rowid >> 3 & 3)"
+"""SQL for the number in `ROLES` of a document's role."""
+
+
+def numbered(block: int, position: int, role: Role, *, terms: int) -> int:
+    """Return the number of the message at a position of its session, with so many terms."""
+    spot = block << 8 | position % BLOCK + _MARGIN
+    return spot << SPOT_BITS | ROLES.index(role) << 3 | sum(terms > limit for limit in _CLASSES)
+
+
+def spot_of(document: int) -> int:
+    """Return where a document stands."""
+    return document >> SPOT_BITS
+
+
+def role_of(document: int) -> Role:
+    """Return the role of the message."""
+    return ROLES[document >> 3 & 3]
+
+
+def block_of(spot: int) -> int:
+    """Return the block that a spot belongs to."""
+    return spot >> BLOCK_BITS
+
+
+def offset_of(spot: int) -> int:
+    """Return the place in its block; negative, or `BLOCK` and more, where no message stands."""
+    return (spot & 255) - _MARGIN
+
+
+def documents_of(first: int, last: int) -> tuple[int, int]:
+    """Return the least and the greatest document of the blocks `first` to `last`."""
+    return first << 13, ((last + 1) << 13) - 1
+
 
 MARK = "\u00a7"
 """Begins a term that no text contains."""
+WRITTEN = f"{MARK}w"
+"""Begins the mark of the day on which a message was written, which every message has. Another one,
+of the day on which its session began, follows where it differs. No search asks for days; indexes
+on users' disks have the marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +93,7 @@ class Document:
 
     def number(self, block: int, position: int) -> int:
         """Return its number in the index (`addresses`), at a position of its session."""
-        return addresses.document(block, position, self.role, terms=self.length)
+        return numbered(block, position, self.role, terms=self.length)
 
 
 def document(body: str, *, at: float, began: float | None) -> Document:
@@ -45,10 +106,10 @@ def document(body: str, *, at: float, began: float | None) -> Document:
     terms, forms = words.in_forms(text)
     length = terms.count(" ") + 1 if terms else 0
     marks = [spoken_by(term) for term in words.terms(speaker(text))]
-    written, said = (dates.day_of(when) if when is not None else None for when in (at, began))
-    marks.append(written_on(dates.digits(written) if written else ""))
+    written, said = _day(at), _day(began)
+    marks.append(WRITTEN + written)
     if said and said != written:
-        marks.append(said_on(dates.digits(said)))
+        marks.append(f"{MARK}s{said}")
     forms += marks
     return Document(role, length, " ".join((terms, words.BREAK, *marks)), forms)
 
@@ -60,7 +121,7 @@ def expect(body: str, message: Message) -> None:
     would take a sixth of what its document does.
     """
     text = _joined(message.name, message.text)
-    if message.calls or message.role not in addresses.ROLES or not text.isascii():
+    if message.calls or message.role not in ROLES or not text.isascii():
         return
     if len(_EXPECTED) >= _MOST_EXPECTED:
         _EXPECTED.clear()
@@ -107,14 +168,15 @@ def spoken_by(term: str) -> str:
     return f"{MARK}v{term}"
 
 
-def written_on(day: str) -> str:
-    """Return the mark of messages written on a day (`20230508`); every message has one."""
-    return f"{MARK}w{day}"
-
-
-def said_on(day: str) -> str:
-    """Return the mark of messages whose session began on a day that they were not written on."""
-    return f"{MARK}s{day}"
+def _day(at: float | None) -> str:
+    """Return the local day of a time as `20230508`, "" where there is no such."""
+    try:
+        day = time.localtime(at) if at is not None else None
+    except (OverflowError, OSError, ValueError):
+        return ""
+    if day is None or not 1 <= day.tm_year <= 9999:  # noqa: PLR2004 - the calendar's limits
+        return ""
+    return f"{day.tm_year:04d}{day.tm_mon:02d}{day.tm_mday:02d}"
 
 
 def _read(body: str) -> tuple[Role, str]:
@@ -128,7 +190,7 @@ def _read(body: str) -> tuple[Role, str]:
         said = [part["text"] for part in data.get("parts", ()) if "image" not in part]
         calls = [ToolCall(**call) for call in data.get("calls", ())]
         asked = [f"{call.name} {call.arguments_json()}" for call in calls]
-        if role in addresses.ROLES:
+        if role in ROLES:
             return role, _joined(name, "\n".join(said), *asked)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass

@@ -1,41 +1,90 @@
-"""Find messages by what they say, in any session.
+"""From a query to hits: what the index found is read, weighed by what it says, and shown in part.
 
-Three steps. The index says which messages hold the query's words (`evidence`); each place is scored
-by these words and by those around it (`ranking`); the texts of the best are read for what the index
-cannot tell (`clues`). Every step is bounded, whatever the store's size. A query never raises; a
-damaged index does, as `sqlite3.DatabaseError`, and `index.rebuild` mends it.
+A text adds to what the index knows: who speaks, and whether it answers. Each clue raises or lowers
+a score by a share of it. The shares were chosen on the first half of `bench/recall.py`; the other
+half shows what they are worth.
+
+Where SQLite was built without FTS5 the newest messages are read instead, by words alone: no
+neighbours, no sessions, no clues. So are those that the index does not have yet because the file
+cannot be written now. A fault of the index comes out as `sqlite3.DatabaseError`, and
+`index.rebuild` mends it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sqlite3
-from collections.abc import Collection
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit
-from hermes_nb.memory.search import (
-    addresses,
-    clues,
-    index,
-    passages,
-    ranking,
-    unindexed,
-)
-from hermes_nb.memory.search.clues import Clues, People
-from hermes_nb.memory.search.evidence import Collector
-from hermes_nb.memory.search.passages import Passage
+from hermes_nb.memory.search import documents, index, ranking
+from hermes_nb.memory.search.documents import speaker, spoken_by, text_of
 from hermes_nb.memory.search.postings import Filter, Postings, expression
-from hermes_nb.memory.search.query import Query, parse
+from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
+from hermes_nb.memory.search.vocabulary import GRAM
+from hermes_nb.storage import words
 
 POOL = 80
 """Messages whose texts are read."""
 SHARE = 25
 FEWEST, MOST = 4_000, 40_000
 """Documents that a search may look at: one in `SHARE` of the store's, within these bounds."""
+SHOWN = 300
+"""Characters of a snippet."""
+
+SPEAKER = 0.7
+"""The one whom the query names is speaking."""
+NUMBER = 0.3
+"""The query asks how many, and the text names a number."""
+QUESTION = -0.25
+"""It is a question itself."""
+ANSWER = 0.8
+"""The share of a question's lead over the turn after it that this turn is given."""
+
+_READ_FOR_CLUES = 1_000
+"""Characters of a message that are read for clues."""
+_MENTIONS = 1_000
+"""Messages with a name that are looked at to learn whose it is."""
+_ENOUGH_MENTIONS = 4
+_ONE_SIDED = 0.75
+_UNINDEXED, _LONGEST = 5_000, 20_000
+"""Messages that are read without an index, the newest first, and characters of each."""
+_SEARCHED, _READ_WHOLE = 400_000, 20_000
+"""Characters of a text that are searched for the words to show: as they are asked for, and in every
+other form. Of a longer one its beginning has to do."""
+_CUT = 30
+"""Characters that a cut may move to fall between words."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A stored message as ranking sees it. `text` is all of it."""
+
+    spot: int
+    session_id: str
+    position: int
+    role: Role
+    at: float
+    text: str
+
+    def hit(self, terms: Collection[str], score: float) -> Hit:
+        """Return it as a hit for some terms."""
+        return Hit(
+            session_id=self.session_id,
+            position=self.position,
+            role=self.role,
+            snippet=snippet(self.text, terms),
+            score=score,
+            when=self.at,
+        )
 
 
 def find(
@@ -72,14 +121,14 @@ def find(
                 raise
         else:
             if not index.is_current(connection):
-                found += unindexed.find(connection, asked, only, limit=limit, after=last)
+                found += _unindexed(connection, asked, only, limit=limit, after=last)
                 found.sort(key=lambda hit: hit.score, reverse=True)
             return found[:limit]
     _say_once()
-    return unindexed.find(connection, asked, only, limit=limit)
+    return _unindexed(connection, asked, only, limit=limit)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _say_once() -> None:
     log.warning("searching without a full-text index, which is slower and simpler")
 
@@ -90,31 +139,26 @@ def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: 
     size = max(1, newest or 0)
     budget = min(MOST, max(FEWEST, size // SHARE))
     people = People.named(asked, postings)
-    collector = Collector(
+    collector = ranking.Collector(
         postings, asked, people=people.terms, budget=budget, limit=limit, size=size
     )
     evidence = collector.evidence()
-    scored = ranking.scores(evidence, silent=asked.question, most=max(ranking.SEEDS, 2 * limit))
+    most = max(ranking.SEEDS, 2 * limit)
+    scored = ranking.scores(evidence, silent=asked.question, most=most)
     if asked.must:
         allowed = postings.documents(expression(asked.must), most=budget)
-        scored = {spot: scored.get(spot, 0.0) for spot in map(addresses.spot_of, allowed)}
-    texts = passages.load(connection, ranking.best(scored, max(POOL, 2 * limit)))
+        scored = {spot: scored.get(spot, 0.0) for spot in map(documents.spot_of, allowed)}
+    timed = only.since is not None or only.until is not None
+    pool = len(scored) if timed else max(POOL, 2 * limit)
+    texts = load(connection, ranking.best(scored, pool))
     texts = {s: p for s, p in texts.items() if only.admits(p.session_id, p.role, p.at)}
-    clue = Clues(people=people, number=clues.asks_number(asked.text))
-    found = clues.with_answers({spot: scored[spot] for spot in texts}, texts)
-    found = {spot: score * clue.factor(texts[spot]) for spot, score in found.items()}
-    terms = {term for unit in asked.units for term in unit.terms}
-    return [
-        Hit(
-            session_id=passage.session_id,
-            position=passage.position,
-            role=passage.role,
-            snippet=passages.snippet(passage.text, terms),
-            score=found[passage.spot],
-            when=passage.at,
-        )
-        for passage in _distinct([texts[spot] for spot in ranking.best(found, len(found))])[:limit]
-    ]
+    found = with_answers({spot: scored[spot] for spot in texts}, texts)
+    number = _ASKS_NUMBER.search(asked.text) is not None
+    found = {
+        spot: score * clues(texts[spot], people, number=number) for spot, score in found.items()
+    }
+    best = [texts[spot] for spot in ranking.best(found, len(found))]
+    return [each.hit(asked.terms, found[each.spot]) for each in _distinct(best)[:limit]]
 
 
 def _distinct(found: list[Passage]) -> list[Passage]:
@@ -127,3 +171,251 @@ def _distinct(found: list[Passage]) -> list[Passage]:
         (repeated if key in seen else first).append(passage)
         seen.add(key)
     return first + repeated
+
+
+def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, Passage]:
+    """Return the messages at some spots; a spot without one is left out."""
+    blocks = {
+        row[0]: (row[1], row[2])
+        for row in connection.execute(
+            "SELECT id, session, number FROM search_blocks"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(sorted({documents.block_of(spot) for spot in spots})),),
+        )
+    }
+    wanted = []
+    for spot in spots:
+        offset = documents.offset_of(spot)
+        if 0 <= offset < documents.BLOCK and documents.block_of(spot) in blocks:
+            session, number = blocks[documents.block_of(spot)]
+            wanted.append((spot, session, number * documents.BLOCK + offset))
+    rows = connection.execute(
+        "SELECT w.value ->> 0, m.session, m.position, m.role, m.at, m.body FROM json_each(?) w"
+        " JOIN messages m ON m.session = w.value ->> 1 AND m.position = w.value ->> 2",
+        (json.dumps(wanted),),
+    )
+    return {
+        row[0]: Passage(
+            spot=row[0],
+            session_id=row[1],
+            position=row[2],
+            role=row[3],
+            at=row[4],
+            text=text_of(row[5]),
+        )
+        for row in rows
+    }
+
+
+_ASKS_NUMBER = re.compile(r"\bhow (?:many|much|old|often|long|far|big|tall)\b", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|twenty|thirty|"
+    r"forty|fifty|sixty|hundred|thousand|million|once|twice|half|couple|several)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """Those who speak and whom a query names: `terms` are their names, `marks` stand in the index.
+
+    `roles` are those of people whose names the texts do not begin with.
+    """
+
+    terms: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+
+    @classmethod
+    def named(cls, query: Query, postings: Postings) -> People:
+        """Return the speakers among a query's capitalised words."""
+        terms = query.terms & query.names
+        marks = postings.known({spoken_by(term) for term in terms})
+        roles = {}
+        for term in terms:
+            if spoken_by(term) in marks:
+                continue
+            mentions = postings.documents(f'"{term}"', most=_MENTIONS)
+            if role := role_of_name(mentions):
+                roles[term] = role
+        return cls(
+            terms=frozenset(t for t in terms if t in roles or spoken_by(t) in marks),
+            marks=frozenset(marks),
+            roles=frozenset(roles.values()),
+        )
+
+    def speak(self, role: str, text: str) -> bool:
+        """Say whether one of them says this."""
+        if role in self.roles:
+            return True
+        return bool(self.marks) and any(
+            spoken_by(term) in self.marks for term in words.terms(speaker(text))
+        )
+
+
+def clues(passage: Passage, people: People, *, number: bool) -> float:
+    """Return what the score of a passage is multiplied with; a query may ask for a number."""
+    text = passage.text[:_READ_FOR_CLUES]
+    out = 1.0
+    if people.speak(passage.role, text):
+        out += SPEAKER
+    if number and _NUMBER.search(documents.said(text)):
+        out += NUMBER
+    if asks(passage):
+        out += QUESTION
+    return out
+
+
+def asks(passage: Passage) -> bool:
+    """Say whether a passage is a question to the other one."""
+    return passage.role in ("user", "assistant") and passage.text[-200:].rstrip().endswith("?")
+
+
+def with_answers(found: Mapping[int, float], texts: Mapping[int, Passage]) -> dict[int, float]:
+    """Return scores in which the turn after a question has most of the question's."""
+    out = dict(found)
+    for spot, score in found.items():
+        if score > found.get(spot + 1, score) and asks(texts[spot]):
+            out[spot + 1] = max(out[spot + 1], found[spot + 1] + ANSWER * (score - found[spot + 1]))
+    return out
+
+
+def role_of_name(mentions: Collection[int]) -> str:
+    """Return the role of whoever is called by a name: the one who does not say it.
+
+    "" where both say it, or too few did to tell.
+    """
+    said = {"user": 0, "assistant": 0}
+    for mention in mentions:
+        if (role := documents.role_of(mention)) in said:
+            said[role] += 1
+    total = sum(said.values())
+    if total < _ENOUGH_MENTIONS or max(said.values()) < _ONE_SIDED * total:
+        return ""
+    return min(said, key=lambda role: said[role])
+
+
+def _unindexed(
+    connection: sqlite3.Connection, query: Query, only: Filter, *, limit: int, after: int = 0
+) -> list[Hit]:
+    """Return the messages that hold the query's words, those with the rarer ones first.
+
+    Only rows with a greater number than `after` are read.
+    """
+    rows = connection.execute(
+        "SELECT session, position, role, at, body FROM messages"
+        " WHERE id > ?2 AND (?1 = '' OR session = ?1) ORDER BY id DESC",
+        (only.session_id, after),
+    )
+    found: list[tuple[Passage, list[Phrase]]] = []
+    counted: Counter[Phrase] = Counter()
+    read = 0
+    for session_id, position, role, at, body in rows:
+        if not only.admits(session_id, role, at):
+            continue
+        read += 1
+        text = text_of(body)[:_LONGEST]
+        held = f" {words.indexed(text)} "
+        units = [unit for unit in query.units if _holds(held, unit)]
+        counted.update(units)
+        if _holds(held, query.must) if query.must else units:
+            passage = Passage(
+                spot=0, session_id=session_id, position=position, role=role, at=at, text=text
+            )
+            found.append((passage, units))
+        if read == _UNINDEXED:
+            break
+    weights = {unit: ranking.rarity(number, read) for unit, number in counted.items()}
+    scored = [(sum(weights[unit] for unit in units), passage) for passage, units in found]
+    scored.sort(key=lambda each: each[0], reverse=True)
+    return [passage.hit(query.terms, score) for score, passage in scored[:limit]]
+
+
+def _holds(held: str, node: Node) -> bool:
+    """Say whether terms, each between spaces, match an expression."""
+    match node:
+        case Phrase(terms, prefix):
+            return f" {' '.join(terms)}{'' if prefix else ' '}" in held
+        case Every(operands):
+            return all(_holds(held, operand) for operand in operands)
+        case Either(operands):
+            return any(_holds(held, operand) for operand in operands)
+        case But(kept, dropped):
+            return (kept is None or _holds(held, kept)) and not _holds(held, dropped)
+
+
+def wanted(query: str) -> frozenset[str]:
+    """Return the terms that a query is after, for `excerpt`."""
+    return parse(query).terms
+
+
+def snippet(text: str, terms: Collection[str]) -> str:
+    """Return at most `SHOWN` characters on one line, around where most of the terms stand."""
+    line = " ".join(text[: SHOWN * 4].split()) if len(text) <= SHOWN * 4 else ""
+    if line and len(line) <= SHOWN:
+        return line
+    start = _densest(text[:_SEARCHED], terms, SHOWN)
+    if start and (space := text.find(" ", start, start + _CUT)) >= 0:
+        start = space + 1
+    shown = " ".join(text[start : start + SHOWN * 3].split())
+    head = "\u2026" if start else ""
+    if len(head + shown) > SHOWN or start + SHOWN * 3 < len(text):
+        shown = shown[: SHOWN - len(head) - 1].rsplit(" ", 1)[0] + "\u2026"
+    return head + shown
+
+
+def excerpt(text: str, terms: Collection[str], size: int) -> str:
+    """Return about `size` characters of `text` where most different terms stand.
+
+    An ellipsis stands where something was left out; without any of them it is the beginning.
+    """
+    if len(text) <= size:
+        return text
+    end = min(len(text), _densest(text[:_SEARCHED], terms, size) + size)
+    start = max(0, end - size)
+    if start and (blank := text.find(" ", start, start + _CUT)) >= 0:
+        start = blank + 1
+    if end < len(text) and (blank := text.rfind(" ", max(start, end - _CUT), end)) > start:
+        end = blank
+    return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"
+
+
+def _densest(text: str, terms: Collection[str], size: int) -> int:
+    """Return where a stretch of `size` characters begins that shows the most of the terms."""
+    if not terms:
+        return 0
+    recent: list[tuple[int, str]] = []
+    best, where = 0, 0
+    for start, term in _occurrences(text, terms):
+        recent = [(at, other) for at, other in recent if at > start - size * 3 // 4]
+        recent.append((start, term))
+        if (number := len({other for _, other in recent})) > best:
+            best, where = number, recent[0][0]
+            if best == len(terms):
+                break
+    return max(0, where - size // 4)
+
+
+def _occurrences(text: str, terms: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield where words stand that have one of the terms, and the term.
+
+    Words that begin as a term does are tried first, which saves stemming all of them; where there
+    are none the words were said in other forms ("went" for "go"), or a term is only a part of them.
+    """
+    found = False
+    for start, piece in words.places(text, beginning=terms):
+        for term in words.terms_of(piece):
+            if term in terms:
+                found = True
+                yield start, term
+    if found:
+        return
+    parts: list[tuple[int, str]] = []
+    for start, piece in words.places(text[:_READ_WHOLE]):
+        for term in words.terms_of(piece):
+            if term in terms:
+                found = True
+                yield start, term
+            parts += ((start, one) for one in terms if len(one) >= GRAM and one in term)
+    if not found:
+        yield from parts

@@ -1,6 +1,6 @@
 """The tables of the full-text index, and how messages get into them.
 
-Every message is one document of a contentless FTS5 table; its row id is its address (`addresses`).
+Every message is one document of a contentless FTS5 table; its row id says where it stands.
 
 Messages are indexed some at a time, in the order of their rows: one by one costs twice as
 much. `search_state` says up to which row that was done, in the same transaction, so that neither
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hermes_nb.memory.search import addresses
+from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.documents import Document, document
 from hermes_nb.memory.search.vocabulary import Vocabulary
 
@@ -43,7 +43,6 @@ CREATE TABLE IF NOT EXISTS search_state (
 """
 """The plain tables; FTS5's own are made when they are first needed. The state is one row, of the
 index's own random name and the last message in it; without that row there is no index."""
-
 _FULL_TEXT = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS search_text USING fts5("
     "terms, content='', columnsize=0, tokenize='ascii')",
@@ -52,7 +51,6 @@ _FULL_TEXT = (
     "INSERT INTO search_text (search_text, rank) VALUES ('automerge', 8)",
 )
 _TABLES = ("search_text", "search_words", "search_blocks", "search_state")
-
 TOGETHER = 256
 """Messages that are indexed together: half as many cost 5 % more. A search may find so many that
 are not yet: 256 of a kilobyte take it some 40 ms."""
@@ -60,7 +58,6 @@ LARGE = 16_384
 """Characters of a stored message that does not wait for others: what it costs is its own text."""
 _PREPARED = 2
 """Batches of messages whose documents are made in advance."""
-
 Source = tuple[str, float, float | None]
 """All that a document is made of: what is stored of a message, when, and when its session began."""
 
@@ -89,7 +86,6 @@ class Prepared:
 
 
 NOTHING = Prepared()
-
 Blocks = dict[tuple[str, int], int]
 """Blocks of the index by session and number, as one transaction makes them."""
 
@@ -284,7 +280,7 @@ def _rows(
     """Yield messages' rows a few at a time: the table may be larger than memory."""
     cursor = connection.cursor()
     cursor.row_factory = None
-    values = {"block": addresses.BLOCK, "most": TOGETHER, "after": after, "session": session_id}
+    values = {"block": documents.BLOCK, "most": TOGETHER, "after": after, "session": session_id}
     values["position"] = 0
     while found := cursor.execute(statement, values).fetchall():
         # Not by a join: the start lies behind a long prompt, and few sessions have many messages.
@@ -322,7 +318,7 @@ def _numbered(
     for row, one in batch:
         block = row.block
         if block is None:
-            key = (row.session, row.position // addresses.BLOCK)
+            key = (row.session, row.position // documents.BLOCK)
             if key not in made:
                 query = "INSERT INTO search_blocks (session, number) VALUES (?, ?)"
                 made[key] = connection.execute(query, key).lastrowid or 0

@@ -1,12 +1,12 @@
 """Which documents hold what: queries put to the full-text index, within a budget.
 
 A query's cost is the number of documents it reads, so each reads only so many, the newest first.
-Filters belong to the statement: what they leave out does not count against the budget.
+Filters belong to the statement, but for times: what they leave out does not count against the
+budget.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sqlite3
 from collections.abc import Collection, Iterable
@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Any
 
 from hermes_nb.core.messages import Role
-from hermes_nb.memory.search import addresses, dates, documents
+from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
-from hermes_nb.memory.search.stems import stem
-from hermes_nb.memory.search.wordlist import GRAM, grams, word_list
+from hermes_nb.memory.search.vocabulary import GRAM, grams, word_list
+from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
 """Words that a prefix or a part of a word stands for."""
@@ -28,8 +28,8 @@ _MOST_ALIKE = 20
 _STALE = 1.1
 """How much an index may have grown since a word was counted."""
 _MOST_COMMON = 1_000
-_MOST_DAYS = 62
-"""Days that are asked for one by one; of more, the months are asked for."""
+_ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
+_EVERYTHING = f'"{documents.WRITTEN}" *'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +77,6 @@ def expression(node: Node) -> str:
             return f"({whole} NOT {expression(dropped)})"
 
 
-_ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
-_EVERYTHING = f'"{documents.written_on("")}" *'
-_NOTHING = f'"{documents.MARK}"'
-
-
 class Postings:
     """The index as one search sees it: through its filter. `name` is the index's own."""
 
@@ -90,7 +85,6 @@ class Postings:
         self._name = name
         self._where = ""
         self._values: dict[str, object] = {}
-        self._and = ""
         self._restrict(only)
 
     def documents(self, match: str, *, most: int) -> list[int]:
@@ -113,7 +107,7 @@ class Postings:
         With a filter the query is most of the work. Without one it is what is made of its answer,
         and words that were too common a while ago still are.
         """
-        if not (self._where or self._and):
+        if not self._where:
             common = _common(self._name)
             count, last = common.get(match, (0, 0))
             if count > most and self._bounds[1] <= _STALE * last:
@@ -133,8 +127,6 @@ class Postings:
         return int(number * max(1.0, (last - first) / max(1, last - oldest)))
 
     def _read(self, columns: str, match: str, most: int) -> tuple[Any, ...]:
-        if self._and:
-            match = f"({match}){self._and}"
         row: tuple[Any, ...] = self._connection.execute(
             f"SELECT {columns} FROM (SELECT rowid FROM search_text"  # noqa: S608 - all ours
             f" WHERE search_text MATCH :match{self._where} ORDER BY rowid DESC LIMIT :most)",
@@ -150,15 +142,8 @@ class Postings:
         )
         return {row[0] for row in rows}
 
-    def words_like(self, text: str, *, prefix: bool = False) -> list[str]:
-        """Return words of the store that contain a folded text, or begin with it."""
-        if prefix:
-            rows = self._connection.execute(
-                "SELECT word FROM search_words WHERE word >= ?1 AND word < ?1 || char(0x10ffff)"
-                " LIMIT ?2",
-                (text, MOST_WORDS),
-            )
-            return [row[0] for row in rows]
+    def words_like(self, text: str) -> list[str]:
+        """Return words of the store that contain a folded text."""
         if len(text) < GRAM:
             return []
         return word_list(self._connection, self._name).containing(text, most=MOST_WORDS)
@@ -170,48 +155,26 @@ class Postings:
         return word_list(self._connection, self._name).alike(text, most=_MOST_ALIKE)
 
     def _restrict(self, only: Filter) -> None:
-        """Write the filter as SQL and, for days, as marks."""
+        """Write the filter as SQL."""
         if only.session_id:
             blocks = self._blocks([only.session_id])
-            first, last = addresses.documents_of(min(blocks, default=0), max(blocks, default=-1))
+            first, last = documents.documents_of(min(blocks, default=0), max(blocks, default=-1))
             self._where += " AND rowid BETWEEN :first AND :last"
             self._values |= {"first": first, "last": last}
             if len(blocks) != max(blocks, default=0) - min(blocks, default=1) + 1:
-                self._where += _among(addresses.BLOCK_OF, "IN", "blocks")
+                self._where += _among(documents.BLOCK_OF, "IN", "blocks")
                 self._values["blocks"] = json.dumps(blocks)
             self._bounds = (first, last)
         else:
             (last,) = self._connection.execute("SELECT max(id) FROM search_blocks").fetchone()
-            self._bounds = (0, addresses.documents_of(0, last or 0)[1])
+            self._bounds = (0, documents.documents_of(0, last or 0)[1])
         if excluded := self._blocks(only.exclude):
-            self._where += _among(addresses.BLOCK_OF, "NOT IN", "excluded")
+            self._where += _among(documents.BLOCK_OF, "NOT IN", "excluded")
             self._values["excluded"] = json.dumps(excluded)
         if only.roles:
-            roles = [addresses.ROLES.index(role) for role in only.roles if role in addresses.ROLES]
-            self._where += _among(addresses.ROLE_OF, "IN", "roles")
+            roles = [documents.ROLES.index(role) for role in only.roles if role in documents.ROLES]
+            self._where += _among(documents.ROLE_OF, "IN", "roles")
             self._values["roles"] = json.dumps(roles)
-        if only.since is not None or only.until is not None:
-            written = self._written(only.since, only.until)
-            self._and = f" AND ({' OR '.join(written) or _NOTHING})"
-
-    def _written(self, since: float | None, until: float | None) -> list[str]:
-        """Return marks of the days on which messages were written between the two times.
-
-        A day more at both ends: the zone may have changed, and the message's own time decides.
-        """
-        first, last = (
-            documents.written_on(dates.digits(day + by * dt.timedelta(days=1)))
-            if when is not None and (day := dates.day_of(when)) and dt.date.min < day < dt.date.max
-            else documents.written_on(end)
-            for when, by, end in ((since, -1, ""), (until, 1, "~"))
-        )
-        rows = self._connection.execute(
-            "SELECT word FROM search_words WHERE word BETWEEN ? AND ?", (first, last)
-        )
-        found = [row[0] for row in rows]
-        if len(found) <= _MOST_DAYS:
-            return [f'"{mark}"' for mark in found]
-        return [f'"{month}" *' for month in dict.fromkeys(mark[:-2] for mark in found)]
 
     def _blocks(self, sessions: Iterable[str]) -> list[int]:
         rows = self._connection.execute(

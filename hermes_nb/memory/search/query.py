@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hermes_nb.memory.search import stopwords, words
+from hermes_nb.storage import words
 
 LONGEST = 8_000
 """Characters of a query that are read."""
@@ -70,6 +70,11 @@ class Query:
     must: Node | None = None
     names: frozenset[str] = frozenset()
     question: bool = False
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """What the units are made of."""
+        return frozenset(term for unit in self.units for term in unit.terms)
 
 
 _QUESTION = re.compile(
@@ -157,7 +162,7 @@ def _units(tokens: list[_Token]) -> list[Phrase]:
     """Return what a plain query's words are looked for as, without stop words if others remain."""
     plain = [token for token in tokens if token.kind == "word"]
     folded = [words.fold(piece).replace("'", "") for t in plain for piece in words.pieces(t.text)]
-    stop = stopwords.stop_words(folded)
+    stop = words.stop_words(folded)
     kept = [unit for token in plain for unit in _units_of(token, stop)]
     return kept or [unit for token in plain for unit in _units_of(token, frozenset())]
 

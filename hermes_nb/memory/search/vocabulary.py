@@ -1,21 +1,26 @@
-"""The list of an index's words.
+"""The words of an index: how their list grows, which contain a text, and which are like it.
 
 Only words that a process meets for the first time are looked up: asking costs more than indexing
-does.
+does. To search, the words are kept as one string, a line each, that grows with the store. To look
+through it takes half a millisecond for 50,000 words, to read it the first time 15 ms. (An index of
+the words' trigrams is not faster, and `fts5vocab` reads all of the index.)
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from hermes_nb.memory.search import words
 from hermes_nb.memory.search.documents import MARK
+from hermes_nb.storage import words
 
 _MOST_KNOWN = 50_000
+GRAM = 3
+"""Characters of the parts by which words are compared."""
 
 
 class Vocabulary:
@@ -88,3 +93,75 @@ def _known(name: str) -> _Known:  # noqa: ARG001 - the key
 def _is_word(term: str) -> bool:
     """Say whether a term is kept in the list of words: marks, and what a part may be asked of."""
     return term[0] == MARK or (len(term) > 3 and term.isalpha())  # noqa: PLR2004
+
+
+class WordList:
+    """The words that an index had when it was last read; see `word_list`."""
+
+    def __init__(self) -> None:
+        self._read = (0, "\n")
+        """The number of the last word, and all up to it."""
+
+    def catch_up(self, connection: sqlite3.Connection) -> None:
+        """Read the words that were added since; all of them, if the file is an older one again."""
+        last, text = self._read
+        (greatest,) = connection.execute("SELECT max(id) FROM search_words").fetchone()
+        if (greatest or 0) < last:
+            last, text = self._read = 0, "\n"
+        newest, found = connection.execute(
+            "SELECT max(id), group_concat(word, char(10)) FROM search_words WHERE id > ?", (last,)
+        ).fetchone()
+        if newest is not None:
+            self._read = newest, f"{text}{found}\n"
+
+    def containing(self, part: str, *, most: int) -> list[str]:
+        """Return up to `most` words that contain a text."""
+        _, text = self._read
+        found: list[str] = []
+        for start in _lines(text, part):
+            if len(found) == most:
+                break
+            found.append(text[start : text.index("\n", start)])
+        return found
+
+    def alike(self, word: str, *, most: int) -> list[tuple[str, int]]:
+        """Return the `most` words that share most trigrams with one, and how many."""
+        _, text = self._read
+        shared = Counter[int]()
+        for gram in grams(word):
+            shared.update(_lines(text, gram))
+        fewest = sorted(shared.values(), reverse=True)[:most][-1] if shared else 0
+        found = [
+            (text[start : text.index("\n", start)], count)
+            for start, count in shared.items()
+            if count >= fewest
+        ]
+        found.sort(key=lambda each: (-each[1], abs(len(each[0]) - len(word)), each[0]))
+        return found[:most]
+
+
+def word_list(connection: sqlite3.Connection, name: str) -> WordList:
+    """Return the words of the index of a name, as they are now."""
+    found = _list(name) if name else WordList()
+    found.catch_up(connection)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _list(name: str) -> WordList:  # noqa: ARG001 - the key
+    return WordList()
+
+
+def grams(text: str) -> set[str]:
+    """Return the trigrams of a word."""
+    return {text[n : n + GRAM] for n in range(len(text) - GRAM + 1)}
+
+
+def _lines(text: str, part: str) -> Iterator[int]:
+    """Yield where each line begins that contains a text; those with marks are left out."""
+    at = text.find(part)
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        if text[start] != MARK:
+            yield start
+        at = text.find(part, text.index("\n", at))

@@ -29,10 +29,8 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.memory.curated import FILES, Outcome
-from hermes_nb.memory.curation.history import Change, Record, undone
-from hermes_nb.memory.curation.notefile import Unusable
-from hermes_nb.memory.curation.operations import Operation
-from hermes_nb.memory.curation.shown import Fill
+from hermes_nb.memory.entries import Fill, Operation
+from hermes_nb.memory.history import Change, Record, Unusable, undone
 from hermes_nb.notebook.commands.knowledge import BY_HAND
 from hermes_nb.notebook.display.transcript import ago
 from hermes_nb.notebook.panels.style import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.core.errors import ModelError, ToolError
 from hermes_nb.core.messages import Message
-from hermes_nb.memory.curation.entries import parse
+from hermes_nb.memory.entries import parse
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.call_reader import CallReader
 from hermes_nb.models.chat.stream import StreamDecoder

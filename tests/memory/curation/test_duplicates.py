@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.memory.curation.duplicates import duplicate_of, same_fact
+from hermes_nb.memory.duplicates import duplicate_of, same_fact
 from hypothesis import given
 from hypothesis import strategies as st
 

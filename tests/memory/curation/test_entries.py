@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hermes_nb.memory.curation.entries import cleaned, has_separator, parse, render, size
+from hermes_nb.memory.entries import cleaned, has_separator, parse, render, size
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 from hermes_nb.core.messages import Image, Message, Text, ToolCall
-from hermes_nb.memory.encoding import decode, encode
-from hermes_nb.memory.search import documents, words
+from hermes_nb.memory.rows import decode, encode
+from hermes_nb.memory.search import documents
+from hermes_nb.storage import words
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.memory.encoding import encode
-from hermes_nb.memory.search import addresses, documents, finding, index
-from hermes_nb.memory.search.passages import SHOWN
-from hermes_nb.memory.store import migrations
+from hermes_nb.memory import schema
+from hermes_nb.memory.rows import encode
+from hermes_nb.memory.search import documents, finding, index
+from hermes_nb.memory.search.finding import SHOWN
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ class Store:
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        migrations.migrate(self.connection)
+        schema.SCHEMA.migrate(self.connection)
         self._at = MAY
 
     def add(self, session, *messages, at=None, started=None):
@@ -133,12 +133,9 @@ def test_filters_apply_before_anything_is_cut_off(store, monkeypatch):
     for n in range(30):
         store.add(f"new{n}", *["alpha delta"] * 10, at=MAY + 100 * DAY)
     assert store.places("alpha", session_id="old") == [("old", 1), ("old", 0)]
-    assert set(store.places("alpha", until=MAY + DAY)) == {("old", 0), ("old", 1)}
     assert store.places("alpha", roles=["assistant"]) == [("old", 1)]
     excluded = [f"new{n}" for n in range(30)]
     assert set(store.places("alpha", exclude=excluded)) == {("old", 0), ("old", 1)}
-    assert len(store.places("alpha", since=MAY + DAY, limit=7)) == 7
-    assert store.places("alpha", since=MAY + DAY, session_id="old") == []
     assert store.places("alpha", session_id="nowhere") == []
 
 
@@ -159,10 +156,10 @@ def test_a_mad_clock_breaks_nothing(store, at):
 
 
 def test_a_long_session_spans_blocks(store):
-    store.add("a", *(f"word{n} filler" for n in range(2 * addresses.BLOCK + 5)))
-    for n in (0, addresses.BLOCK - 1, addresses.BLOCK, 2 * addresses.BLOCK + 4):
+    store.add("a", *(f"word{n} filler" for n in range(2 * documents.BLOCK + 5)))
+    for n in (0, documents.BLOCK - 1, documents.BLOCK, 2 * documents.BLOCK + 4):
         assert store.places(f"word{n}") == [("a", n)]
-    assert len(store.places("filler", session_id="a", limit=1000)) == 2 * addresses.BLOCK + 5
+    assert len(store.places("filler", session_id="a", limit=1000)) == 2 * documents.BLOCK + 5
 
 
 def test_repeated_texts_come_last(store):

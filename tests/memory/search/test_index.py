@@ -6,9 +6,10 @@ import sqlite3
 
 import pytest
 from hermes_nb.core.messages import Message
-from hermes_nb.memory.search import index, words
+from hermes_nb.memory import rows
+from hermes_nb.memory.search import index
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store import message_rows
+from hermes_nb.storage import words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def test_an_append_is_safe_whatever_becomes_of_the_index(store, path, monkeypatc
     monkeypatch.setattr(index, "TOGETHER", 1)
     monkeypatch.setattr("hermes_nb.memory.sessions.APPEND_SECONDS", 0.0)
     session = store.start()
-    append = message_rows.append
+    append = rows.append
 
     def overtaken(connection, *arguments):
         due = append(connection, *arguments)
@@ -157,7 +158,7 @@ def test_an_append_is_safe_whatever_becomes_of_the_index(store, path, monkeypatc
 
     other = sqlite3.connect(path, isolation_level=None, timeout=1)
     with monkeypatch.context() as patch:
-        patch.setattr(message_rows, "append", overtaken)
+        patch.setattr(rows, "append", overtaken)
         store.append(session, Message.user("walrus"))
     other.execute("ROLLBACK")
     other.close()

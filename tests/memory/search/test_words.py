@@ -8,8 +8,9 @@ import time
 import unicodedata
 
 import pytest
-from hermes_nb.memory.search import dates, documents, stems, stopwords, thesaurus, words
+from hermes_nb.memory.search import documents, ranking
 from hermes_nb.memory.search.query import But, Either, Every, Phrase, parse
+from hermes_nb.storage import words
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,8 +24,8 @@ from hypothesis import strategies as st
 @example("byyness")
 @example("byyying")
 def test_stems_are_porters(word):
-    if stems._irregular().get(word) is None and "yyyyy" not in word:
-        assert stems.stem(word) == porter(word)
+    if words._irregular().get(word) is None and "yyyyy" not in word:
+        assert words.stem(word) == porter(word)
 
 
 _PORTER = sqlite3.connect(":memory:")
@@ -46,11 +47,11 @@ def porter(word):
     ],
 )
 def test_irregular_forms_have_one_stem(forms):
-    assert len({stems.stem(form) for form in forms.split()}) == 1
+    assert len({words.stem(form) for form in forms.split()}) == 1
 
 
 def test_a_form_means_one_word():
-    forms = [f for line in stems.listed()["irregular"].split(";") for f in line.split()[1:]]
+    forms = [f for line in words._listed()["irregular"].split(";") for f in line.split()[1:]]
     assert len(forms) == len(set(forms))
 
 
@@ -135,14 +136,14 @@ def test_stop_words_are_those_of_the_query_s_language(query, kept):
 
 
 def test_stop_words_are_folded():
-    for language in stems.listed()["stop_words"]:
-        assert all(words.fold(w) == w for w in stopwords._sets()[language])
+    for language in words._listed()["stop_words"]:
+        assert all(words.fold(w) == w for w in words._stop_words_by_language()[language])
 
 
-@given(st.sampled_from(sorted(thesaurus._table())))
+@given(st.sampled_from(sorted(ranking._table())))
 def test_alternatives_are_mutual(term):
-    for other in thesaurus.alternatives(term):
-        assert term in thesaurus.alternatives(other)
+    for other in ranking.alternatives(term):
+        assert term in ranking.alternatives(other)
         assert other != term
 
 
@@ -179,21 +180,15 @@ def test_deep_parentheses_keep_their_meaning():
     assert parse(text).must == Every((Either((phrase("a"), phrase("b"))), phrase("c")))
 
 
-@given(st.floats())
-def test_any_time_has_a_day_or_none(at):
-    dates.day_of(at)
-
-
 @given(st.floats(min_value=-1e9, max_value=4e9).map(lambda at: round(at, 3)))
 def test_days_are_local_ones(at):
     expected = dt.datetime.fromtimestamp(at, tz=dt.UTC).astimezone().date()
-    assert dates.day_of(at) == expected
-    assert dates.digits(expected) == f"{expected:%Y%m%d}"
+    assert documents._day(at) == f"{expected:%Y%m%d}"
 
 
-@pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e300, -1e300, 2.6e11])
+@pytest.mark.parametrize("at", [None, float("nan"), float("inf"), 1e300, -1e300, 2.6e11])
 def test_no_time_breaks_a_day(at):
-    assert dates.day_of(at) is None
+    assert documents._day(at) == ""
 
 
 PLACED = st.lists(

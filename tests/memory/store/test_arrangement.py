@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hermes_nb.memory.store.arrangement import Arrangement, matched, packed, unpacked
+from hermes_nb.memory.rows import Arrangement, matched, packed, unpacked
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.memory.store import filesystem
-from hermes_nb.memory.store.filesystem import mounted_as, on_network
+from hermes_nb.storage import opening
+from hermes_nb.storage.opening import mounted_as, on_network
 
 TABLE = r"""
 proc /proc proc rw 0 0
@@ -21,7 +21,7 @@ short line
 def mounts(tmp_path, monkeypatch):
     path = tmp_path / "mounts"
     path.write_text(TABLE, encoding="utf-8")
-    monkeypatch.setattr(filesystem, "MOUNTS", path)
+    monkeypatch.setattr(opening, "MOUNTS", path)
     return path
 
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 from hermes_nb.core.messages import Message
+from hermes_nb.memory.schema import salvage
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.memory.store import quarantine
-from hermes_nb.memory.store.salvage import salvage
+from hermes_nb.storage import repair
 
 from tests.faults.stores import filled, is_intact, killed, names, run_python, set_aside
 
@@ -61,7 +61,7 @@ def test_an_exchange_that_was_cut_short_is_finished_by_the_next(broken, monkeypa
     store.close()
     assert is_intact(path)
     assert len([name for name in names(path) if name[-1].isdigit()]) == 1
-    assert not quarantine.unfinished(path)
+    assert not repair.unfinished(path)
 
 
 def test_killed_while_it_saves(tmp_path):
@@ -99,8 +99,7 @@ def test_compressions_families_and_counters_are_saved_too(tmp_path):
     store.replace("child", [before[0], Message.user("summary"), before[5]])
     after = store.messages("child")
     store.close()
-    found = salvage(path, target)
-    assert (found.sessions, found.messages, found.unreadable) == (2, 7, 0)
+    assert salvage(path, target) == "7 messages of 2 sessions could be saved into a new one"
     saved = SqliteStore(target)
     assert saved.messages("child") == after
     assert saved.get("child").messages == 3

@@ -23,7 +23,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
-from hermes_nb.memory.curation.history import Origin
+from hermes_nb.memory.history import Origin
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.event_hub import Happenings
 from hermes_nb.notebook.kernel_agent import Resident

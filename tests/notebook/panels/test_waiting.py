@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hermes_nb.agent.proposals import MemoryWrite, SkillWrite
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.memory.curation.history import Origin
-from hermes_nb.memory.curation.operations import Operation
+from hermes_nb.memory.entries import Operation
+from hermes_nb.memory.history import Origin
 from hermes_nb.notebook.commands.knowledge import memory, skills
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.skills.editing import Change

@@ -7,33 +7,47 @@ Facts about the format (its session storage guide, schema versions 1 to 30): tab
 table `messages_fts` whose row ids are those of `messages`. Columns that a version does not have
 count as empty, those it has besides are ignored.
 
-Whatever is wrong with the file means no results and one note. A call ends within a second.
+Whatever is wrong with the file means no results and one note. A call ends within a second, and no
+trace is left beside the file. A WAL database needs `-wal` and `-shm` files even to be read, and
+SQLite makes them where they are missing; a reader that may not write cannot remove them again. So
+there are two ways in. While its owner is at it, there is a log or a journal, and the file is opened
+read-only, its shared memory too (`readonly_shm`). Otherwise the file alone is the whole truth: it
+is read as it lies, without locks, and whether it stayed as it was is checked afterwards. It is
+never opened by hand: closing a descriptor of it would take away the locks that another connection
+in this process holds (POSIX advisory locks).
 """
 
 # ruff: noqa: S608 - what is put into a statement are names and marks from this file alone
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
+import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
-from hermes_nb.core.messages import Role
+from hermes_nb.core.messages import Message, Role, Text, ToolCall, without_thinking
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
-from hermes_nb.memory.foreign import Changed, Unreadable, connect
-from hermes_nb.memory.hermes_rows import ROLES, message_of, text_of
-from hermes_nb.memory.search.excerpts import excerpt, matcher, query_words, word_start
+from hermes_nb.memory.search.finding import excerpt, wanted
+from hermes_nb.storage.words import pieces, stem, stop_words
 
-CALL_SECONDS = 0.8
+BUSY_SECONDS, CALL_SECONDS = 0.3, 0.8
 SNIPPET = 300
 MOST_ROWS = 20_000
 """Messages read of one session."""
-
-Result = TypeVar("Result")
-
+MOST_WORDS = 40
+"""Words of a query that are looked for."""
+ROLES: tuple[Role, ...] = ("user", "assistant", "tool")
+"""The system prompt is left out: it is not what anybody said."""
+_SHORTEST_STEM = 4
+_PARTS_MARK = "\0json:"
+"""How content begins that is a list of parts (text, image) instead of text."""
 _SESSION = {
     "parent_session_id": "''",
     "title": "''",
@@ -43,6 +57,16 @@ _SESSION = {
     "ended_at": "NULL",
 }
 _MESSAGE = {"content": "''", "tool_calls": "''", "tool_name": "''", "tool_call_id": "''"}
+
+Result = TypeVar("Result")
+
+
+class Unreadable(Exception):  # noqa: N818 - a state of the file
+    """The file is there and cannot be read; the text says why."""
+
+
+class Changed(Unreadable):
+    """The file was written while it was read; what was read may be wrong, try again."""
 
 
 class HermesDatabase:
@@ -54,25 +78,17 @@ class HermesDatabase:
         self._noted = False
 
     def search(
-        self,
-        query: str,
-        *,
-        limit: int = 20,
-        session_id: str = "",
-        exclude: Collection[str] = (),
-        since: float | None = None,
-        until: float | None = None,
-        roles: Collection[Role] = (),
+        self, query: str, *, limit: int = 20, session_id: str = "", exclude: Collection[str] = ()
     ) -> list[Hit]:
         """Return the messages that fit best, best first; the words of a query are alternatives."""
-        words = query_words(query)
-        if not words or limit < 1:
+        starts = [word_start(word) for word in query_words(query)]
+        if not starts or limit < 1:
             return []
-        wanted = _Filter(session_id, tuple(exclude)[:500], since, until, tuple(roles) or ROLES)
+        only = session_id, session_id, json.dumps(list(exclude))
 
         def read(connection: sqlite3.Connection) -> list[Hit]:
             columns = _columns(connection, "messages")
-            rows = _ranked(connection, columns, words, wanted, limit)
+            rows = _ranked(connection, columns, starts, only, limit)
             return [self._hit(connection, columns, row, query) for row in rows]
 
         return self._reading(read, [])
@@ -129,7 +145,7 @@ class HermesDatabase:
             f"SELECT count(*) FROM messages WHERE session_id = ? AND id < ? AND {_kept(columns)}",
             (row["session_id"], row["id"]),
         ).fetchone()
-        snippet = excerpt(" ".join(text_of(row).split()), matcher(query), SNIPPET)
+        snippet = excerpt(" ".join(text_of(row).split()), wanted(query), SNIPPET)
         return Hit(
             session_id=row["session_id"],
             position=position,
@@ -159,64 +175,51 @@ class HermesDatabase:
             return read(connection)
 
 
-class _Filter:
-    """What a hit has to be, as SQL over `messages m`."""
+def query_words(query: str) -> list[str]:
+    """Return the words of a query that say what it is after, once each, in lower case."""
+    found = list(dict.fromkeys(piece.lower() for piece in pieces(query[:8_000])))
+    idle = stop_words(found)
+    return [word for word in found if word not in idle][:MOST_WORDS] or found[:MOST_WORDS]
 
-    def __init__(
-        self,
-        session_id: str,
-        exclude: Sequence[str],
-        since: float | None,
-        until: float | None,
-        roles: Sequence[str],
-    ) -> None:
-        self.values: list[Any] = [*roles]
-        parts = [f"m.role IN ({_marks(roles)})"]
-        if session_id:
-            parts.append("m.session_id = ?")
-            self.values.append(session_id)
-        if exclude:
-            parts.append(f"m.session_id NOT IN ({_marks(exclude)})")
-            self.values += exclude
-        for value, test in ((since, ">="), (until, "<")):
-            if value is not None:
-                parts.append(f"m.timestamp {test} ?")
-                self.values.append(value)
-        self.sql = " AND ".join(parts)
+
+def word_start(word: str) -> str:
+    """Return how the forms of a word begin: `paint` for `painted`, a short word itself."""
+    root = stem(word)
+    return root if len(root) >= _SHORTEST_STEM and word.startswith(root) else word
 
 
 def _ranked(
     connection: sqlite3.Connection,
     columns: frozenset[str],
-    words: Sequence[str],
-    wanted: _Filter,
+    starts: Sequence[str],
+    only: tuple[str, str, str],
     limit: int,
 ) -> list[sqlite3.Row]:
     """Return the best rows: by FTS5, else, where there is no such index, by plain comparison."""
     picked = f"m.id, m.session_id, m.role, m.timestamp AS at, {_picked(columns, _MESSAGE, 'm.')}"
-    kept = _kept(columns, "m.")
+    kept = (
+        f"(? = '' OR m.session_id = ?) AND m.session_id NOT IN (SELECT value FROM json_each(?))"
+        f" AND {_kept(columns, 'm.')}"
+    )
     if _columns(connection, "messages_fts"):
-        starts = dict.fromkeys(f'"{word_start(word)}"*' for word in words)
+        match = " OR ".join(dict.fromkeys(f'"{start}"*' for start in starts))
         query = (
             f"SELECT {picked}, -bm25(messages_fts) AS score FROM messages_fts"
             f" JOIN messages m ON m.id = messages_fts.rowid"
-            f" WHERE messages_fts MATCH ? AND {wanted.sql} AND {kept}"
-            " ORDER BY bm25(messages_fts) LIMIT ?"
+            f" WHERE messages_fts MATCH ? AND {kept} ORDER BY bm25(messages_fts) LIMIT ?"
         )
         try:
-            values = (" OR ".join(starts), *wanted.values, limit)
-            return connection.execute(query, values).fetchall()
+            return connection.execute(query, (match, *only, limit)).fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                 raise  # locked, out of time, damaged: not a matter of the index
     content = "coalesce(m.content, '')" if "content" in columns else "''"
-    terms = " + ".join([f"({content} LIKE ? ESCAPE '\\')"] * len(words))
+    terms = " + ".join([f"({content} LIKE ? ESCAPE '\\')"] * len(starts))
     query = (
-        f"SELECT {picked}, {terms} AS score FROM messages m WHERE {wanted.sql} AND {kept}"
+        f"SELECT {picked}, {terms} AS score FROM messages m WHERE {kept}"
         " AND score > 0 ORDER BY score DESC, m.id DESC LIMIT ?"
     )
-    likes = [_like(word_start(word)) for word in words]
-    return connection.execute(query, (*likes, *wanted.values, limit)).fetchall()
+    return connection.execute(query, (*map(_like, starts), *only, limit)).fetchall()
 
 
 def _sessions(
@@ -282,10 +285,6 @@ def _in_time(connection: sqlite3.Connection) -> Iterator[None]:
     yield
 
 
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
-
-
 def _like(word: str) -> str:
     escaped = word.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_")
     return f"%{escaped}%"
@@ -293,3 +292,107 @@ def _like(word: str) -> str:
 
 def _seconds(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+@contextmanager
+def connect(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection that reads `path`.
+
+    Raises FileNotFoundError where there is nothing yet, Unreadable, sqlite3.Error. What was read
+    counts only if the block ends without an exception: its end may raise Changed.
+    """
+    status = os.stat(path)  # noqa: PTH116 - as below
+    if not stat.S_ISREG(status.st_mode):
+        message = f"{path.name} is not a regular file"
+        raise Unreadable(message)
+    if not status.st_size:
+        raise FileNotFoundError(path)
+    logged = bool(_size(path, "-wal"))
+    if logged and _size(path, "-shm") is None:
+        message = f"{path.name} was not closed properly; its owner repairs it when it starts"
+        raise Unreadable(message)
+    alone = not logged and _size(path, "-journal") is None
+    options = "mode=ro&readonly_shm=1" + ("&immutable=1" if alone else "")
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?{options}"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            connection.execute("PRAGMA query_only = ON")
+            yield connection
+    finally:
+        if alone and _stamp(os.stat(path)) != _stamp(status):  # noqa: PTH116
+            message = f"{path.name} is being written; try again in a moment"
+            raise Changed(message)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _size(path: Path, suffix: str) -> int | None:
+    """Return the size of the file beside `path`, None where there is none."""
+    try:
+        return path.with_name(path.name + suffix).stat().st_size
+    except OSError:
+        return None
+
+
+def text_of(row: sqlite3.Row) -> str:
+    """Return what a row says: its text, else the calls that it makes."""
+    message = message_of(row)
+    return message.text or " ".join(f"{c.name} {c.arguments_json()}" for c in message.calls)
+
+
+def message_of(row: sqlite3.Row) -> Message:
+    """Return the message in a row; what cannot be read of it is left out."""
+    text = _text(row["content"])
+    message = Message(
+        role=row["role"],
+        parts=(Text(text),) if text else (),
+        calls=_calls(row["tool_calls"]),
+        call_id=str(row["tool_call_id"] or ""),
+        name=str(row["tool_name"] or ""),
+    )
+    return without_thinking(message)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, bytes):
+        content = content.decode("utf-8", "replace")
+    if not isinstance(content, str):
+        return ""
+    if not content.startswith((_PARTS_MARK, '[{"type"')):
+        return content
+    parts = _json(content.removeprefix(_PARTS_MARK))
+    if not isinstance(parts, list):
+        return content
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _calls(stored: object) -> tuple[ToolCall, ...]:
+    calls = _json(stored) if isinstance(stored, str) and stored else None
+    if not isinstance(calls, list):
+        return ()
+    return tuple(_call(call) for call in calls if isinstance(call, Mapping))
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function")
+    named = function if isinstance(function, Mapping) else call
+    arguments = named.get("arguments")
+    if isinstance(arguments, str):
+        arguments = _json(arguments)
+    return ToolCall(
+        id=str(call.get("id") or ""),
+        name=str(named.get("name") or ""),
+        arguments=arguments if isinstance(arguments, Mapping) else {},
+    )
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

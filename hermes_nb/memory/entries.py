@@ -1,27 +1,220 @@
-"""What a batch of operations makes of a list of entries: pure, all of it or nothing.
+r"""Entries of curated memory: their bytes, batches of changes to them, and what of them is shown.
 
-Operations are applied in order; limit and duplicates are judged at the end alone, so that a batch
-may pass through a state that would not be allowed. An entry is named by any text that only it
-holds.
+The byte format is shared with Hermes Agent: entries joined by `\n§\n`, stripped, in UTF-8, with no
+newline at the end. What a person wrote by hand is understood too, and every word of it kept: a file
+without a `§` line is its headings, bullets and paragraphs. `Parsed.canonical` says whether the
+bytes are in the format; those that are not deserve a copy before they are replaced.
+
+A batch of operations is all of it or nothing. They are applied in order; limit and duplicates are
+judged at the end alone, so that a batch may pass through a state that would not be allowed. An
+entry is named by any text that only it holds.
+
+A model reads entries masked where they look planted, and never without end. Masking happens here
+alone; the file keeps what it holds until a person decides.
 """
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from hermes_nb.core.text import one_line
-from hermes_nb.memory.curation.duplicates import duplicate_of
-from hermes_nb.memory.curation.entries import cleaned, has_separator, size
-from hermes_nb.memory.curation.history import Change
-from hermes_nb.memory.curation.shown import gist, listing
+from hermes_nb.memory.duplicates import duplicate_of
+from hermes_nb.memory.history import Change
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
+MARK = "§"
+SEPARATOR = f"\n{MARK}\n"
+_SEPARATOR_LINE = re.compile(r"^[ \t]*§[ \t]*$", re.MULTILINE)
+_BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")
+_HEADING = re.compile(r"#{1,6}[ \t]+\S")
+_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
+_CONTROLS = {
+    **dict.fromkeys([*range(32), 0x7F, *range(0x80, 0xA0)]),
+    ord("\n"): "\n",
+    ord("\t"): "\t",
+}
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+LISTED = 4_000
+"""Characters of entries that a tool result shows; a file within its limit always fits."""
+GIST = 200
 Action = Literal["add", "replace", "remove"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 MOST_OPERATIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a memory file holds; `oddities` says what is odd about its bytes, in a few words."""
+
+    entries: tuple[str, ...] = ()
+    oddities: tuple[str, ...] = ()
+    canonical: bool = True
+
+
+def render(entries: Iterable[str]) -> bytes:
+    """Return the bytes of a memory file; the inverse of `parse` for clean entries."""
+    return SEPARATOR.join(entries).encode("utf-8")
+
+
+def size(entries: Iterable[str]) -> int:
+    """Return the characters that entries take in their file, separators included."""
+    return len(SEPARATOR.join(entries))
+
+
+def cleaned(content: str) -> str:
+    r"""Return the content of an entry as it can be stored.
+
+    Line ends become `\n`, characters that UTF-8 cannot hold a replacement character; control
+    characters (NUL among them) and white space at the ends go.
+    """
+    text = content.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
+
+
+def has_separator(content: str) -> bool:
+    """Say whether a line of `content` would split it in two when it is read back."""
+    return _SEPARATOR_LINE.search(content) is not None
+
+
+def parse(data: bytes, *, one_entry: bool = False) -> Parsed:
+    """Return what `data` holds; no bytes make it raise.
+
+    Text without a `§` line may be one entry of several paragraphs or a hand-written file: it is
+    taken apart unless the caller knows that it was written as `one_entry`.
+    """
+    text, oddities = _decoded(data)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _SEPARATOR_LINE.search(text):
+        parts = _SEPARATOR_LINE.split(text)
+    elif one_entry:
+        parts = [text]
+    else:
+        parts = _blocks(text)
+    entries = tuple(part for part in map(cleaned, parts) if part)
+    # Several entries from a text without `§` are a reading of it, not its bytes.
+    canonical = not oddities and render(entries) == data
+    return Parsed(entries, tuple(oddities), canonical)
+
+
+def _decoded(data: bytes) -> tuple[str, list[str]]:
+    """Return the text of `data`, and what had to be done to get it."""
+    oddities: list[str] = []
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        oddities.append("UTF-16")
+        text = data.decode("utf-16", "replace")
+    else:
+        if data.startswith(codecs.BOM_UTF8):
+            oddities.append("a byte order mark")
+            data = data[len(codecs.BOM_UTF8) :]
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            oddities.append("bytes that are not UTF-8")
+            text = data.decode("utf-8", "replace")
+    if "\0" in text:
+        oddities.append("NUL bytes")
+        text = text.replace("\0", _REPLACEMENT)
+    return text, oddities
+
+
+def _blocks(text: str) -> list[str]:
+    """Take hand-written Markdown apart: headings, bullets with what hangs on them, paragraphs."""
+    blocks: list[list[str]] = [[]]
+    fence = ""
+    for line in text.split("\n"):
+        if fence:
+            blocks[-1].append(line)
+            if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+            continue
+        if not line.strip():
+            blocks.append([])
+            continue
+        if opened := _FENCE.match(line):
+            fence = opened[1]
+        elif _HEADING.match(line):
+            blocks.extend([[line], []])
+            continue
+        elif _BULLET.match(line):
+            blocks.append([])
+        blocks[-1].append(line)
+    return ["\n".join(block) for block in blocks if block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """How full a memory is, in characters, separators included."""
+
+    used: int
+    limit: int
+
+    @property
+    def percent(self) -> int:
+        """The share in use, rounded to a whole number."""
+        return round(100 * self.used / self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.percent} % of {self.limit:,} characters"
+
+
+def masked(entry: str) -> str:
+    """Return an entry as it may stand in a prompt: itself, without secrets, or why it is not."""
+    result = scan(entry, name="memory", strict=True)
+    if result.verdict == "clean":
+        return redact(entry)
+    ids = ", ".join(dict.fromkeys(finding.category for finding in result.findings))
+    return f"[an entry is left out: it looks planted ({ids or result.verdict}); tell the user]"
+
+
+def block(title: str, entries: Sequence[str], fill: Fill) -> str:
+    """Return entries under a heading that says how full the memory is; "" when there are none.
+
+    At most the limit's characters of entries are shown, and a line says what is not.
+    """
+    shown: list[str] = []
+    room = fill.limit
+    for entry in entries:
+        if room <= 0:
+            break
+        text = masked(entry[:room])
+        if len(entry) > room:
+            text += " [… cut]"
+        shown.append(text)
+        room -= len(entry) + 3
+    if not shown:
+        return ""
+    text = f"\n{MARK}\n".join(shown)
+    joined = scan(text, name="memory")  # an attack may be spread over several entries
+    if joined.verdict == "blocked":
+        text = joined.text
+    left = len(entries) - len(shown)
+    if left or fill.used > fill.limit:
+        more = f"{left} more entries are not shown; " if left else ""
+        text += f"\n[{more}this memory is over its limit: merge and remove entries]"
+    return f"{title} ({fill}; entries are separated by {MARK})\n{text}"
+
+
+def listing(entries: Sequence[str], room: int = LISTED) -> str:
+    """Return entries as a list, in about `room` characters."""
+    lines: list[str] = []
+    for index, entry in enumerate(entries):
+        text = masked(entry) if len(entry) <= room else gist(entry)
+        if len(text) > room:
+            lines.append(f"- … and {len(entries) - index} more")
+            break
+        room -= len(text)
+        lines.append("- " + text.replace("\n", "\n  "))
+    return "\n".join(lines)
+
+
+def gist(entry: str) -> str:
+    """Return the beginning of an entry on one line."""
+    return one_line(masked(entry[: GIST * 4]), GIST)
 
 
 class Refusal(Exception):  # noqa: N818 - named for what happened, like ToolDenied

@@ -1,18 +1,26 @@
-"""What the index calls a word: text cut into folded, stemmed terms.
+"""What a word is: text cut into folded, stemmed terms.
 
 The same terms are made of a message and of a query, so that both meet whatever their case, accents
 and endings. An identifier is the sequence of its parts (`src/app.py` is the phrase src-app-py);
 scripts written without spaces, and Korean, give one term a character, so that a word of any length
 is a phrase. A term has no white space and no ASCII punctuation, as the index's tokenizer expects.
+
+Stems let "painting" find "painted" and "went" find "go". The suffix rules are those of Porter, "An
+algorithm for suffix stripping" (1980), as SQLite has them; what they cannot reach, irregular verbs
+and plurals, is a table (`words.toml`). A stem is a key and nothing to show. Indexes on users' disks
+hold them: what is taken out of one has to be named as it was put in, so that a stem never changes.
+(snowballstemmer takes ten times as long a word, 0.1 s to import, and stems a few otherwise.)
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Collection, Iterator
-
-from hermes_nb.memory.search.stems import stem
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 LONGEST_PIECE = 64
 """Characters of the longest word; a longer run (base64) is cut. A SHA-256 in hex has 64."""
@@ -48,6 +56,145 @@ _MOST_PARTS = 5
 
 BREAK = "\u00a6"
 """A term that stands between what was said and what was added, so that no phrase spans both."""
+
+
+LONGEST_STEMMED = 40
+"""Characters of the longest word that is stemmed; longer ones are names, hashes or noise."""
+
+
+@cache
+def _listed() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _irregular() -> dict[str, str]:
+    table = {}
+    for line in _listed()["irregular"].replace("\n", "").split(";"):
+        base, *forms = line.split()
+        table.update(dict.fromkeys(forms, base))
+    return table
+
+
+@cache
+def _stop_words_by_language() -> dict[str, frozenset[str]]:
+    listed = _listed()["stop_words"].items()
+    return {language: frozenset(fold(text).split()) for language, text in listed}
+
+
+def stop_words(words: Collection[str]) -> frozenset[str]:
+    """Return the words that say nothing, of the language that most of these folded ones speak for.
+
+    English where nothing speaks for another one: "die" and "was" are words in more than one.
+    """
+    known = _stop_words_by_language()
+    votes = {language: sum(map(stop.__contains__, words)) for language, stop in known.items()}
+    return known[max(votes, key=lambda language: (votes[language], language == "en"))]
+
+
+def stem(word: str) -> str:
+    """Return the stem of a lower-case word; what is not plain a-z comes back as it is."""
+    word = _irregular().get(word, word)
+    if not 2 < len(word) <= LONGEST_STEMMED or not word.isascii() or not word.isalpha():  # noqa: PLR2004
+        return word
+    number = 0
+    while (number := _NEXT[number].get(word[-1:], len(_STEPS))) < len(_STEPS):
+        endings, step = _STEPS[number]
+        if word.endswith(endings):  # a tenth of what the step would take to find that out
+            word = step(word)
+        number += 1
+    return word
+
+
+# A y behind a consonant is a vowel, and the next y behind such a one none; nobody writes five.
+_Y = "(?:(?<=[^aeiouy])|(?<=^y)|(?<=[aeiou]y)|(?<=[^aeiouy]yy)|(?<=^yyy)|(?<=[aeiou]yyy))y"
+_C = f"(?:[^aeiouy]|(?!{_Y})y)"
+_V = f"(?:[aeiou]|{_Y})"
+_MEASURED = re.compile(f"^{_C}*(?:{_V}+{_C}+)")
+_MEASURED_TWICE = re.compile(f"^{_C}*(?:{_V}+{_C}+){{2}}")
+_MEASURED_ONCE = re.compile(f"^{_C}*{_V}+{_C}+{_V}*$")
+_HAS_VOWEL = re.compile(_V)
+_SHORT_END = re.compile(f"{_C}{_V}(?![wxy]){_C}$")
+_DOUBLED = re.compile(r"([^aeioulsz])\1$")
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith(("sses", "ies")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def _without_past(word: str) -> str:
+    if word.endswith("eed") and word != "eed":  # SQLite wants a letter before it
+        return word[:-1] if _MEASURED.match(word[:-3]) else word
+    for ending in ("ed", "ing"):
+        rest = word[: -len(ending)]
+        if word.endswith(ending) and _HAS_VOWEL.search(rest):
+            if not rest.endswith(("at", "bl", "iz")) and _DOUBLED.search(rest):
+                return rest[:-1]
+            return rest + "e" if rest.endswith(("at", "bl", "iz")) or _is_short(rest) else rest
+    return word
+
+
+def _without_y(word: str) -> str:
+    return word[:-1] + "i" if _HAS_VOWEL.search(word[:-1]) else word
+
+
+def _without_e(word: str) -> str:
+    if word.endswith("e"):
+        rest = word[:-1]
+        once = _MEASURED.match(rest) and not _is_short(rest)
+        word = rest if once or _MEASURED_TWICE.match(rest) else word
+    return word[:-1] if word.endswith("ll") and _MEASURED_TWICE.match(word) else word
+
+
+def _is_short(word: str) -> bool:
+    return bool(_MEASURED_ONCE.match(word) and _SHORT_END.search(word))
+
+
+class _Endings(dict[str, str]):
+    """Endings and what takes their place behind a stem that is long enough."""
+
+    def __init__(self, pairs: str, long_enough: re.Pattern[str]) -> None:
+        super().__init__(pair.split(":") for pair in pairs.split())
+        self._long_enough = long_enough
+        either = "|".join(sorted(self, key=len, reverse=True))
+        self._end = re.compile("(?:" + re.sub(r"\bion\b", "(?<=[st])ion", either) + ")$")
+
+    def __call__(self, word: str) -> str:
+        found = self._end.search(word)
+        if found and self._long_enough.match(word[: found.start()]):
+            return word[: found.start()] + self[found[0]]
+        return word
+
+
+_DOUBLE = _Endings(
+    "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous"
+    " ization:ize ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al"
+    " iviti:ive biliti:ble logi:log",
+    _MEASURED,
+)
+_SINGLE = _Endings("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:", _MEASURED)
+_LAST = _Endings(
+    "ement: ance: ence: able: ible: ment: ant: ent: ism: ate: iti: ous: ive: ize: ion: al: er: ic:"
+    " ou:",
+    _MEASURED_TWICE,
+)
+_STEPS = (
+    (("s",), _without_plural),
+    (("ed", "ing"), _without_past),
+    (("y",), _without_y),
+    (tuple(_DOUBLE), _DOUBLE),
+    (tuple(_SINGLE), _SINGLE),
+    (tuple(_LAST), _LAST),
+    (("e", "ll"), _without_e),
+)
+"""The steps in their order, and how words end that they may change."""
+_NEXT = tuple(
+    {ending[-1]: n for n in reversed(range(first, len(_STEPS))) for ending in _STEPS[n][0]}
+    for first in range(len(_STEPS) + 1)
+)
+"""From each step on, the first one that may change words with a last letter."""
 
 
 def pieces(text: str) -> list[str]:

@@ -1,0 +1,410 @@
+"""Messages and sessions as rows; each statement runs inside the caller's transaction.
+
+A message is JSON that any message fits into and that comes back as it was. NaN and the infinities
+are written as Python's json writes them, NUL is escaped, and a text that UTF-8 cannot hold (a lone
+surrogate) makes its whole message ASCII with escapes.
+
+A row's position in its session never changes, yet a summary written last stands between messages
+written long before. So each compression leaves an arrangement: the positions, in order, that the
+conversation then consisted of. What is appended later follows by position. The arrangements of a
+session form a stack; undoing a compression takes the uppermost one off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hermes_nb.core.messages import Message, Role, Usage
+from hermes_nb.core.protocols import StoredSession
+from hermes_nb.memory.search import index
+from hermes_nb.storage.repair import only_index
+
+
+def encode(message: Message) -> str:
+    """Return the text to store; it never raises and is always valid UTF-8.
+
+    Values that JSON does not know become their `str`. What cannot be written even so (a structure
+    that holds itself or is nested too deeply for the parser) is left out: the message's text and
+    the arguments as the model wrote them remain.
+    """
+    try:
+        return _dumps(message.to_dict())
+    except (ValueError, TypeError, RecursionError):
+        calls = tuple(dataclasses.replace(call, arguments={}) for call in message.calls)
+        return _dumps(dataclasses.replace(message, calls=calls, echo={}).to_dict())
+
+
+def decode(body: str) -> Message | None:
+    """Return the message that `encode` wrote, None for anything else."""
+    try:
+        return Message.from_dict(json.loads(body))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def storable(text: str) -> str:
+    """Return text that UTF-8 can hold: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _dumps(value: dict[str, Any]) -> str:
+    # Not ASCII throughout: that would double what Chinese or Russian takes.
+    text = _PLAIN.encode(value)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return _ASCII.encode(value)
+    return text
+
+
+_PLAIN, _ASCII = (
+    json.JSONEncoder(ensure_ascii=ascii_, default=str, skipkeys=True, separators=(",", ":"))
+    for ascii_ in (False, True)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """One compression: it added the rows from position `start` up to, not including, `stop`.
+
+    `order` are the positions of the conversation it made.
+    """
+
+    start: int
+    stop: int
+    order: tuple[int, ...]
+
+    def following(self, active: Sequence[int]) -> list[int]:
+        """Return the conversation's positions, in order, out of the `active` ones, ascending."""
+        kept = set(active)
+        ordered = [position for position in self.order if position in kept]
+        return ordered + [position for position in active if position >= self.stop]
+
+
+def matched(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
+    """Return for each text of `after` the index of the same text in `before`, each used once.
+
+    Where a text occurs several times, a common beginning and a common end stay in place: that is
+    what a compression keeps.
+    """
+    out: list[int | None] = [None] * len(after)
+    shorter = min(len(before), len(after))
+    head = 0
+    while head < shorter and before[head] == after[head]:
+        out[head] = head
+        head += 1
+    tail = 0
+    while tail < shorter - head and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+        out[-tail] = len(before) - tail
+    left: dict[str, list[int]] = defaultdict(list)
+    for place in range(len(before) - tail - 1, head - 1, -1):
+        left[before[place]].append(place)
+    for place in range(head, len(after) - tail):
+        if left[after[place]]:
+            out[place] = left[after[place]].pop()
+    return out
+
+
+def packed(order: Sequence[int]) -> str:
+    """Return positions as JSON, each run of neighbours as `[first, last]`: few bytes for many."""
+    runs: list[list[int]] = []
+    for position in order:
+        if runs and position == runs[-1][1] + 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    return json.dumps(runs, separators=(",", ":"))
+
+
+def unpacked(text: str) -> tuple[int, ...]:
+    """Return the positions that `packed` wrote."""
+    return tuple(p for first, last in json.loads(text) for p in range(first, last + 1))
+
+
+def append(
+    connection: sqlite3.Connection, session_id: str, role: Role, body: str, at: float
+) -> tuple[int, int]:
+    """Add an encoded message behind all others of its session; return its row and its position.
+
+    `at` is in seconds since the epoch. Raises sqlite3.IntegrityError if there is no such session.
+    The index hears of it later, with others.
+    """
+    position = next_position(connection, session_id)
+    row = connection.execute(
+        "INSERT INTO messages (session, position, role, body, at) VALUES (?, ?, ?, ?, ?)",
+        (session_id, position, role, body, at),
+    ).lastrowid
+    connection.execute(
+        "UPDATE sessions SET last = ?1 WHERE id = ?2 AND EXISTS (SELECT 1 FROM sessions AS other"
+        " WHERE other.last >= sessions.last AND other.rowid <> sessions.rowid)",
+        (row, session_id),
+    )
+    return row or 0, position
+
+
+def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
+    """Return the rows of the conversation, in its order."""
+    rows = connection.execute(
+        "SELECT * FROM messages WHERE session = ? AND state = 'active' ORDER BY position",
+        (session_id,),
+    ).fetchall()
+    top = _uppermost(connection, session_id)
+    if top is None:
+        return rows
+    by_position = {row["position"]: row for row in rows}
+    return [by_position[position] for position in top.following(list(by_position))]
+
+
+def between(
+    connection: sqlite3.Connection, session_id: str, first: int, last: int | None
+) -> list[sqlite3.Row]:
+    """Return the rows at positions `first` to `last`, both included, whatever their state."""
+    return connection.execute(
+        "SELECT * FROM messages WHERE session = ?1 AND position >= ?2"
+        " AND (?3 IS NULL OR position <= ?3) ORDER BY position",
+        (session_id, first, last),
+    ).fetchall()
+
+
+def replace(
+    connection: sqlite3.Connection,
+    session_id: str,
+    messages: Sequence[Message],
+    *,
+    system_prompt: str | None,
+    at: float,
+) -> None:
+    """Make `messages` the conversation; what is no longer in it becomes `compressed`."""
+    rows = active(connection, session_id)
+    bodies = [encode(each) for each in messages]
+    found = matched([_normal(row["body"]) for row in rows], bodies)
+    start = stop = next_position(connection, session_id)
+    order = []
+    for message, body, stored in zip(messages, bodies, found, strict=True):
+        if stored is None:
+            append(connection, session_id, message.role, body, at)
+            order.append(stop)
+            stop += 1
+        else:
+            order.append(rows[stored]["position"])
+    if found[: len(rows)] != list(range(len(rows))):  # else the conversation only grew
+        kept = set(found)
+        _set_state(
+            connection, "compressed", (row["id"] for i, row in enumerate(rows) if i not in kept)
+        )
+        connection.execute(
+            "INSERT INTO arrangements (session, start, stop, positions, prompt_before, at)"
+            " SELECT ?1, ?2, ?3, ?4, iif(?5 IS NULL, NULL, (SELECT system_prompt"
+            " FROM sessions WHERE id = ?1)), ?6",
+            (session_id, start, stop, packed(order), system_prompt, at),
+        )
+    if system_prompt is not None:
+        connection.execute(
+            "UPDATE sessions SET system_prompt = ? WHERE id = ?", (system_prompt, session_id)
+        )
+
+
+def restore(connection: sqlite3.Connection, session_id: str) -> bool:
+    """Undo the last `replace`; say whether there was one."""
+    top = _uppermost(connection, session_id)
+    if top is None:
+        return False
+    connection.execute(
+        "UPDATE sessions SET system_prompt = coalesce((SELECT prompt_before FROM arrangements"
+        " WHERE session = ?1 ORDER BY id DESC LIMIT 1), system_prompt) WHERE id = ?1",
+        (session_id,),
+    )
+    connection.execute(
+        "DELETE FROM arrangements WHERE id = (SELECT max(id) FROM arrangements WHERE session = ?)",
+        (session_id,),
+    )
+    rows = connection.execute(
+        "SELECT id, position, state FROM messages WHERE session = ? AND state != 'undone'"
+        " ORDER BY position",
+        (session_id,),
+    ).fetchall()
+    added = range(top.start, top.stop)
+    _set_state(connection, "undone", (row["id"] for row in rows if row["position"] in added))
+    ids = {row["position"]: row["id"] for row in rows if row["position"] not in added}
+    below = _uppermost(connection, session_id)
+    positions = below.following(list(ids)) if below else list(ids)
+    _set_state(connection, "active", (ids[position] for position in positions))
+    return True
+
+
+def next_position(connection: sqlite3.Connection, session_id: str) -> int:
+    """Return the position of the message that is added next."""
+    query = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?"
+    return int(connection.execute(query, (session_id,)).fetchone()[0])
+
+
+def _uppermost(connection: sqlite3.Connection, session_id: str) -> Arrangement | None:
+    row = connection.execute(
+        "SELECT start, stop, positions FROM arrangements WHERE session = ?"
+        " ORDER BY id DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    return Arrangement(start=row["start"], stop=row["stop"], order=unpacked(row["positions"]))
+
+
+def _set_state(connection: sqlite3.Connection, state: str, ids: Iterable[int]) -> None:
+    connection.executemany(
+        "UPDATE messages SET state = ?1 WHERE id = ?2 AND state != ?1",
+        ((state, each) for each in ids),
+    )
+
+
+def _normal(body: str) -> str:
+    """Return a stored body as it would be written today."""
+    message = decode(body)
+    return body if message is None else encode(message)
+
+
+CHILD = "child"
+"""The source of sessions that a fan-out made: found by search, never offered to go on with."""
+
+
+# What its messages tell is asked of them: kept beside the prompt it would cost each append a page.
+_WHOLE = (
+    "SELECT s.*, max(s.started, coalesce((SELECT at FROM messages WHERE session = s.id"
+    " ORDER BY position DESC LIMIT 1), s.started)) AS written,"
+    " (SELECT count(*) FROM messages WHERE session = s.id) - (SELECT count(*) FROM messages"
+    " WHERE session = s.id AND state <> 'active') AS messages FROM sessions s"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """What a session begins with; all its text is such that UTF-8 can hold it."""
+
+    id: str
+    title: str = ""
+    source: str = "salvaged"
+    notebook: str = ""
+    model: str = ""
+    system_prompt: str = ""
+    parent: str = ""
+    started: float
+
+
+def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
+    """Add a session as the one used last, unless it is there; leave out a parent that is not."""
+    connection.execute(
+        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, parent, started,"
+        " last) VALUES (:id, :title, :source, :notebook, :model, :system_prompt,"
+        " (SELECT id FROM sessions WHERE id = :parent), :started,"
+        " (SELECT coalesce(max(id), 0) FROM messages)) ON CONFLICT (id) DO NOTHING",
+        asdict(row),
+    )
+
+
+def find(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
+    """Return what a session began with, None if it is not there."""
+    row = connection.execute(
+        "SELECT id, title, source, notebook, model, system_prompt, coalesce(parent, '') AS parent,"
+        " started FROM sessions WHERE id = ?",
+        (session_id,),
+    ).fetchone()
+    return SessionRow(**row) if row else None
+
+
+def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None:
+    """Return a session, or None."""
+    row = connection.execute(f"{_WHOLE} WHERE s.id = ?", (session_id,)).fetchone()
+    return _session(row) if row else None
+
+
+def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
+    """Return sessions, the one written to last first; children are no sessions of anybody's."""
+    rows = connection.execute(
+        f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - ours
+        " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"
+        " ORDER BY last DESC, rowid DESC LIMIT ?2)"
+        " ORDER BY s.last DESC, s.rowid DESC",
+        (notebook, limit, CHILD),
+    )
+    return [_session(row) for row in rows]
+
+
+def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
+    """Return the ids of a session's whole family, the eldest first; its own in any case."""
+    rows = connection.execute(
+        "WITH RECURSIVE"
+        " above (id, parent) AS (SELECT id, parent FROM sessions WHERE id = ?"
+        "  UNION SELECT s.id, s.parent FROM sessions s JOIN above ON s.id = above.parent),"
+        " family (id) AS (SELECT id FROM above"
+        "  UNION SELECT s.id FROM sessions s JOIN family ON s.parent = family.id)"
+        " SELECT id FROM sessions WHERE id IN family ORDER BY rowid",
+        (session_id,),
+    )
+    return [row["id"] for row in rows] or [session_id]
+
+
+def count(connection: sqlite3.Connection, session_id: str, usage: Usage) -> None:
+    """Add to a session's token counters; an unknown cost leaves the known part as it is."""
+    connection.execute(
+        "UPDATE sessions SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,"
+        " tokens_cached = tokens_cached + ?, tokens_written = tokens_written + ?,"
+        " tokens_reasoning = tokens_reasoning + ?, requests = requests + ?,"
+        " cost = CASE WHEN ?7 IS NULL THEN cost ELSE coalesce(cost, 0) + ?7 END"
+        " WHERE id = ?8",
+        (
+            usage.input,
+            usage.output,
+            usage.cached,
+            usage.written,
+            usage.reasoning,
+            usage.requests,
+            usage.cost,
+            session_id,
+        ),
+    )
+
+
+def delete(connection: sqlite3.Connection, session_id: str) -> None:
+    """Remove a session with its messages; its children become children of its parent."""
+    with only_index():
+        index.remove(connection, session_id)
+    for statement in (
+        "UPDATE sessions SET parent = (SELECT parent FROM sessions WHERE id = ?1)"
+        " WHERE parent = ?1",
+        "DELETE FROM arrangements WHERE session = ?1",
+        "DELETE FROM messages WHERE session = ?1",
+        "DELETE FROM sessions WHERE id = ?1",
+    ):
+        connection.execute(statement, (session_id,))
+
+
+def _session(row: sqlite3.Row) -> StoredSession:
+    usage = Usage(
+        input=row["tokens_in"],
+        output=row["tokens_out"],
+        cached=row["tokens_cached"],
+        written=row["tokens_written"],
+        reasoning=row["tokens_reasoning"],
+        requests=row["requests"],
+        cost=row["cost"],
+    )
+    return StoredSession(
+        id=row["id"],
+        parent=row["parent"] or "",
+        title=row["title"],
+        source=row["source"],
+        notebook=row["notebook"],
+        model=row["model"],
+        system_prompt=row["system_prompt"],
+        started=row["started"],
+        written=row["written"],
+        ended=row["ended"],
+        messages=row["messages"],
+        usage=usage,
+    )

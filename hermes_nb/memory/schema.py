@@ -1,0 +1,267 @@
+"""The tables of the session store: the steps that lead to them, and what of them can be salvaged.
+
+The steps are closed: a kernel of an earlier version may have the file open, and stops writing when
+it meets a version that it does not know. What is needed later is added where it is missing, as
+tables and as columns with defaults (none for claims, which are read whole), and leaves the version
+as it is, so that such a kernel goes on writing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+from hermes_nb.core.claims import ClaimState
+from hermes_nb.core.messages import Role
+from hermes_nb.core.text import number_of
+from hermes_nb.memory.rows import decode, unpacked
+from hermes_nb.memory.search import index
+from hermes_nb.storage.opening import Schema, run_script
+from hermes_nb.storage.repair import Record, Value, records
+
+_FIRST = """
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY,
+    parent TEXT REFERENCES sessions(id),
+    title TEXT NOT NULL,
+    source TEXT NOT NULL,
+    notebook TEXT NOT NULL,
+    model TEXT NOT NULL,
+    system_prompt TEXT NOT NULL,
+    started REAL NOT NULL,
+    ended REAL,
+    written REAL NOT NULL,
+    tokens_in INTEGER NOT NULL DEFAULT 0,
+    tokens_out INTEGER NOT NULL DEFAULT 0,
+    tokens_cached INTEGER NOT NULL DEFAULT 0,
+    tokens_written INTEGER NOT NULL DEFAULT 0,
+    tokens_reasoning INTEGER NOT NULL DEFAULT 0,
+    requests INTEGER NOT NULL DEFAULT 0,
+    cost REAL
+);
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions(id),
+    position INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    body TEXT NOT NULL,
+    at REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'compressed', 'undone')),
+    UNIQUE (session, position)
+);
+CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
+"""
+
+# The session with the greatest `last` is the one
+# written to last: it is the id of a row, the first of those added to it since another one was. The
+# clock may jump, ids only grow. One index serves the list of all sessions and of one notebook's.
+_SECOND = """
+ALTER TABLE sessions ADD COLUMN active INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE arrangements (
+    id INTEGER PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions(id),
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    positions TEXT NOT NULL,
+    prompt_before TEXT,
+    at REAL NOT NULL
+);
+CREATE INDEX arrangements_of_a_session ON arrangements (session, id);
+DROP INDEX sessions_of_a_notebook;
+CREATE INDEX sessions_by_use ON sessions (last, notebook);
+CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
+"""
+
+# `run` and `task` are digests; `rowid` grows with each claim. No row holds a prompt or a key.
+_FOURTH = """
+CREATE TABLE claims (
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'stopped')),
+    owner TEXT NOT NULL,
+    result TEXT NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (run, task)
+);
+"""
+
+# What the messages themselves tell needs no columns, which each append would have to write.
+_FIFTH = """
+ALTER TABLE sessions DROP COLUMN written;
+ALTER TABLE sessions DROP COLUMN active;
+CREATE INDEX messages_set_aside ON messages (session) WHERE state <> 'active';
+"""
+
+IN_ORDER = """
+UPDATE sessions SET
+    last = max(last, (SELECT coalesce(max(m.id), 0) FROM messages m WHERE m.session = sessions.id));
+"""
+"""Tells from the sessions' messages which was written to last."""
+
+
+def _to_3(connection: sqlite3.Connection) -> None:
+    """Make the index anew: it may lag behind now, and splits words in fewer places."""
+    if connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone():
+        index.rebuild(connection)
+    else:
+        run_script(connection, index.SCHEMA)
+
+
+def _to_6(connection: sqlite3.Connection) -> None:
+    """Drop the trigrams of words: all words can be looked at in the same time."""
+    index.drop(connection, "search_grams")
+
+
+ROLES = frozenset(get_args(Role))
+STATES = frozenset({"active", "compressed", "undone"})
+ENDINGS = frozenset(get_args(ClaimState))
+SESSION = (
+    "id parent title source notebook model system_prompt started ended tokens_in tokens_out"
+    " tokens_cached tokens_written tokens_reasoning requests cost"
+).split()
+"""The columns of a session that are salvaged; they come first in every version of the table."""
+CURRENT = len(SESSION) + 1
+"""All columns of a session, with the one that is made anew."""
+WRITTEN = SESSION.index("ended") + 1
+"""Where the schema had one column more until its fifth version, a time."""
+LARGEST = 2**53
+"""No id or count of ours comes near it; a greater one is damage."""
+
+
+def salvage(source: Path, target: Path) -> str:
+    """Write the rows found in `source`, a damaged store with its log, to a new store `target`.
+
+    `target` is complete and in one file when this returns what could be saved. A message whose
+    session is lost gets a bare one. Raises sqlite3.Error or OSError, as when the disk is full.
+    """
+    with closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        # Nobody sees the file before it is whole, and then it is synced once.
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA synchronous = OFF")
+        SCHEMA.migrate(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        for record in records(source, columns=len(SESSION)):
+            _keep_session(connection, record)
+        unreadable = _keep_messages(connection, source)
+        _keep_claims(connection, source)
+        _complete(connection)
+        connection.execute("COMMIT")
+        sessions, messages = connection.execute(
+            "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)"
+        ).fetchone()
+    lost = f"; {unreadable} more could not be read" if unreadable else ""
+    saved = f"{number_of(messages, 'message')} of {number_of(sessions, 'session')}"
+    return f"{saved} could be saved into a new one{lost}"
+
+
+def _keep_session(connection: sqlite3.Connection, record: Record) -> None:
+    values = record.values[: len(SESSION)]
+    if len(record.values) > CURRENT or not _fits(record, "TtTTTTTRrIIIIIIr", values):
+        values = (*record.values[:WRITTEN], *record.values[WRITTEN + 1 : len(SESSION) + 1])
+    if _fits(record, "TtTTTTTRrIIIIIIr", values):
+        connection.execute(
+            f"INSERT OR IGNORE INTO sessions (rowid, {', '.join(SESSION)})"  # noqa: S608 - ours
+            f" VALUES ({', '.join('?' * (len(SESSION) + 1))})",
+            (record.rowid, *values),
+        )
+
+
+def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
+    """Insert messages and arrangements; return how many messages had no readable content."""
+    unreadable = 0
+    for record in records(source, columns=7):
+        values = record.values
+        if _fits(record, "nTIIAtR", values):
+            into = "arrangements"
+        elif _fits(record, "nTITTRT", values) and values[3] in ROLES and values[6] in STATES:
+            into = "messages"
+            if decode(str(values[4])) is None:
+                unreadable += 1
+                continue
+        else:
+            continue
+        connection.execute(
+            f"INSERT OR IGNORE INTO {into} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+            (record.rowid, *values[1:]),
+        )
+    return unreadable
+
+
+def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
+    """Insert the claims, of several versions of one the latest: none of them is to run again."""
+    for record in records(source, columns=6):
+        if _fits(record, "TTTTTR", record.values) and record.values[2] in ENDINGS:
+            connection.execute(
+                "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run, task) DO UPDATE SET"
+                " state = excluded.state, owner = excluded.owner, result = excluded.result,"
+                " at = excluded.at WHERE excluded.at > at",
+                record.values,
+            )
+
+
+def _complete(connection: sqlite3.Connection) -> None:
+    """Give every message a session, every session its counters, and all of it an index."""
+    connection.execute(
+        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started)"
+        " SELECT session, '', 'salvaged', '', '', '', min(at) FROM messages"
+        " WHERE session NOT IN (SELECT id FROM sessions) GROUP BY session ORDER BY min(id)"
+    )
+    connection.execute(
+        "UPDATE sessions SET parent = NULL WHERE parent NOT IN (SELECT id FROM sessions)"
+    )
+    connection.execute("DELETE FROM arrangements WHERE session NOT IN (SELECT id FROM sessions)")
+    connection.execute(IN_ORDER)
+    index.rebuild(connection)
+
+
+def _fits(record: Record, pattern: str, values: Sequence[Value]) -> bool:
+    """Say whether values are of the kinds that `pattern` names, a letter each."""
+    return (
+        0 < record.rowid < LARGEST
+        and len(values) == len(pattern)
+        and all(KINDS[kind](value) for kind, value in zip(pattern, values, strict=True))
+    )
+
+
+def _is_arranged(value: Value) -> bool:
+    try:
+        return isinstance(value, str) and len(unpacked(value)) >= 0
+    except (ValueError, TypeError):
+        return False
+
+
+KINDS: Mapping[str, Callable[[Value], bool]] = {
+    "T": lambda value: isinstance(value, str),
+    "t": lambda value: value is None or isinstance(value, str),
+    "R": lambda value: isinstance(value, (int, float)),
+    "r": lambda value: value is None or isinstance(value, (int, float)),
+    "I": lambda value: isinstance(value, int) and 0 <= value < LARGEST,
+    "n": lambda value: value is None,
+    "A": _is_arranged,
+}
+"""Text, a number, a count, nothing, positions; small letters allow for nothing as well."""
+
+STEPS = (
+    partial(run_script, script=_FIRST),
+    partial(run_script, script=_SECOND + IN_ORDER),
+    _to_3,
+    partial(run_script, script=_FOURTH),
+    partial(run_script, script=_FIFTH),
+    _to_6,
+)
+SCHEMA = Schema(
+    name="session store",
+    application=0x6865726D,  # "herm"
+    steps=STEPS,
+    tables=("sessions", "messages", "arrangements", "claims"),
+    first=("sessions", "messages"),
+    salvage=salvage,
+    rebuild=index.rebuild,
+)
+VERSION = SCHEMA.version

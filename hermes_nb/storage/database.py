@@ -1,0 +1,447 @@
+"""One database file for a whole process: its connection, its transactions, its repair.
+
+A connection is opened by the first call that needs it, guarded by a lock, closed before a fork and
+opened again when the file has been exchanged. Whoever waits for another process does so with
+jitter and not for ever. What is damaged is mended or put aside, and the call tried again; any fault
+that remains comes out as `StoreError`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from hermes_nb.core.errors import StoreError
+from hermes_nb.core.files import make_private
+from hermes_nb.storage import repair
+from hermes_nb.storage.opening import (
+    Opened,
+    Schema,
+    forbidden,
+    identity,
+    logs,
+    lost_its_head,
+    open_file,
+    open_memory,
+    open_read_only,
+    primary,
+    stamp,
+    version_of,
+)
+from hermes_nb.storage.waiting import LATER, SOON, SharedLock, patiently, pause
+
+T = TypeVar("T")
+Action = Callable[[sqlite3.Connection], T]
+
+BUSY_SECONDS = 5.0
+"""How long a call waits for another process's transaction before it gives up; the turn that waits
+keeps what it could not write and tries again later."""
+SOON_SECONDS = 1.0
+"""How long one that met others stands back for them: whoever has just written would always be the
+first to ask again."""
+REPAIRS = 3
+"""How often in a row a call's errors are mended before it fails."""
+REPAIR_SECONDS = 30.0
+"""How long a process that met the damage too waits for the one that repairs it."""
+FORK_SECONDS = 2.0
+"""How long a fork waits for a transaction of another thread to end."""
+
+_inherited: list[Opened] = []
+"""Connections of a parent process: never used and never closed; either would touch its locks."""
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+"""Those that hear of forks. SQLite keeps its bookkeeping of locks in the process's memory: a child
+inherits it with the belief that it holds the parent's locks, even for a connection of its own. The
+one clean way is to have no file open while forking; both sides open theirs again."""
+
+
+class Database:
+    """The connection of this process to the file at `path`; `:memory:` keeps nothing.
+
+    The file is made, for its owner alone, by the first call that needs it. One whose schema is
+    newer than this code is read, never written. `warn` is told once of each thing the user has to
+    know, such as a damaged file put aside; without it the sentences collect in `warnings`.
+    """
+
+    def __init__(
+        self, path: str | Path, schema: Schema, *, warn: Callable[[str], None] | None = None
+    ) -> None:
+        self.path = str(path)
+        self.warnings: list[str] = []
+        self._schema = schema
+        self._warn = warn
+        self._file = None if self.path == ":memory:" else Path(path)
+        self._lock = threading.RLock()
+        self._opened: Opened | None = None
+        self._pid = 0
+        self._sharing = SharedLock(Path(path))
+        self._paused = False
+        self._orphan = False
+        self._crowded_until = 0.0
+        self._stamp: tuple[int, int] | None = None
+        self._incidents = 0
+        self._doubtful = False  # just opened, or written by others: it should be looked through
+        self._looking: threading.Thread | None = None
+
+    def read(self, action: Action[T]) -> T:
+        """Return what `action` reads; it may be called again. Raises StoreError."""
+        return self._mending(lambda: self._read(action))
+
+    def write(self, action: Action[T], *, patience: float | None = None) -> T:
+        """Return what `action` does in one transaction; what it wrote is durable afterwards.
+
+        It may be called again. Waits for other processes up to `patience` seconds, `BUSY_SECONDS`
+        by default. Raises StoreError, also where nothing may be written.
+        """
+        wait = BUSY_SECONDS if patience is None else patience
+        return self._mending(lambda: self._write(action, wait))
+
+    def vacuum(self) -> None:
+        """Rewrite the file without what was deleted, and empty its log; raise StoreError."""
+        self._mending(self._vacuum)
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        self._wait_for_check()
+        with self._lock:
+            self._forget()
+            self._sharing.close()
+
+    def incidents(self) -> int:
+        """Return how often something happened that may have cost what was durable.
+
+        Waits for the look through the file that follows when it was opened, or written by others.
+        """
+        self._wait_for_check()
+        self._deliver()
+        return self._incidents
+
+    def tell(self, sentence: str) -> None:
+        """Hand over a warning."""
+        self.warnings.append(sentence)
+        self._deliver()
+
+    def _mending(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns, tried again after a repair."""
+        attempt = 0
+        try:
+            while True:
+                try:
+                    return call()
+                except sqlite3.Error as error:
+                    if not self._repair(error, attempt):
+                        raise
+                attempt += 1
+        except (sqlite3.Error, OSError, UnicodeError, OverflowError) as error:
+            message = f"{self._schema.name} {self.path}: {error}"
+            raise StoreError(message) from error
+        finally:
+            self._deliver()
+            self._look()
+
+    def _read(self, action: Action[T]) -> T:
+        with self._lock:
+            return patiently(lambda: action(self._open().connection), patience=BUSY_SECONDS)[0]
+
+    def _write(self, action: Action[T], patience: float) -> T:
+        with self._lock:
+            try:
+                connection = self._begin(patience)
+                result = action(connection)
+                # Our own tables have been checked by now; the index writes what it has collected.
+                with repair.only_index():
+                    patiently(connection.execute, "COMMIT", patience=BUSY_SECONDS)
+                if self._stamp is not None:
+                    self._stamp = stamp(self.path)
+            finally:
+                self._end()
+        return result
+
+    def _vacuum(self) -> None:
+        with self._lock:
+            connection = self._writable(BUSY_SECONDS)
+            with self._sharing.shared(BUSY_SECONDS):
+                patiently(connection.execute, "VACUUM", patience=BUSY_SECONDS)
+                until = time.monotonic() + BUSY_SECONDS
+                while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    if time.monotonic() > until:
+                        break
+                    pause(LATER)
+            self._stamp = self._stamp and stamp(self.path)
+
+    def _deliver(self) -> None:
+        """Hand over the warnings that have collected, if there is somebody to hear them."""
+        while self._warn is not None:
+            try:
+                sentence = self.warnings.pop(0)
+            except IndexError:  # another thread may have been faster
+                return
+            self._warn(sentence)
+
+    def _look(self) -> None:
+        """Look through the tables in the background if there is reason to."""
+        if self._doubtful and not (self._looking is not None and self._looking.is_alive()):
+            self._doubtful = False
+            self._looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
+            self._looking.start()
+
+    def _check(self) -> None:
+        """Mend the file if a table is damaged; a connection apart keeps nobody waiting."""
+        try:
+            with closing(Database(self.path, self._schema)) as apart:
+                apart.warnings = self.warnings
+                apart._read(lambda connection: repair.check(connection, self._schema))  # noqa: SLF001
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error, OSError, StoreError):
+                self._repair(error, 0)
+        except (OSError, StoreError):  # whoever needs the file hears of it
+            return
+
+    def _wait_for_check(self) -> None:
+        if self._looking is not None:
+            self._looking.join()
+
+    def _begin(self, patience: float) -> sqlite3.Connection:
+        """Start a transaction on the file that is at `path` now, and take the shared lock.
+
+        `_end` has to follow, whatever this raises.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            connection = self._writable(patience)
+            connection.rollback()  # an interrupt may have come between a BEGIN and its transaction
+            if time.monotonic() < self._crowded_until:
+                pause(SOON)
+            if patiently(connection.execute, "BEGIN IMMEDIATE", patience=patience)[1]:
+                self._crowded_until = time.monotonic() + SOON_SECONDS
+            if self._file is None:
+                return connection
+            try:
+                # Not for long: who holds it alone may wait for the transaction just begun.
+                self._sharing.take(SOON_SECONDS)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                whole = not self._exchanged() and not repair.unfinished(self._file)
+                current = whole and not self._touched()
+                if current and version_of(connection) == self._schema.version:
+                    return connection
+            self._end()
+            self._leave()
+
+    def _end(self) -> None:
+        """Roll back what has not been committed, and free the lock."""
+        try:
+            if self._opened is not None:
+                self._opened.connection.rollback()
+        finally:
+            self._sharing.free()
+
+    def _writable(self, patience: float) -> sqlite3.Connection:
+        """Return the connection; raise StoreError if nothing may be written.
+
+        It may be one to a file that has been exchanged: `_begin` looks once it has its turn.
+        """
+        opened = self._opened
+        if opened is None or self._pid != os.getpid():
+            opened = patiently(self._open, patience=patience)[0]
+        if opened.refusal:
+            self._forget()  # it may have become writable
+            opened = patiently(self._open, patience=patience)[0]
+        if opened.refusal:
+            message = f"{self._schema.name} {self.path}: {opened.refusal}"
+            raise StoreError(message)
+        return opened.connection
+
+    def _open(self) -> Opened:
+        """Return the connection, made anew if the file is another one than it was."""
+        inherited = self._opened is not None and self._pid != os.getpid()
+        if self._orphan or (inherited and self._file is not None):
+            # Forked behind Python's back: SQLite's bookkeeping of locks is the parent's.
+            self._orphan = True
+            self._forget()
+            message = (
+                f"{self._schema.name} {self.path}: not available in a process forked from its user"
+            )
+            raise StoreError(message)
+        if self._opened is not None and self._file is not None and self._exchanged():
+            self._leave()
+        if self._opened is None:
+            file = self._file
+            self._opened = open_memory(self._schema) if file is None else self._open_file(file)
+            self._pid = os.getpid()
+            _databases.add(self)
+            _hear_of_forks()
+        return self._opened
+
+    def _open_file(self, file: Path) -> Opened:
+        try:
+            make_private(file.parent)
+            if repair.unfinished(file):
+                with self._sharing.exclusive(REPAIR_SECONDS):
+                    self._finish(file)
+            # Opening may write: a new schema, a new log.
+            with self._sharing.shared(BUSY_SECONDS):
+                return open_file(self.path, self._schema)
+        except (sqlite3.OperationalError, OSError) as error:
+            if not forbidden(error) or not file.exists():
+                raise
+            return open_read_only(self.path, f"it cannot be written ({error})")
+
+    def _repair(self, error: sqlite3.Error, attempt: int) -> bool:
+        """Do what there is to do about an error; say whether trying again may help.
+
+        A file that fails the integrity check is put aside, and one with what could be salvaged
+        takes its place. One that passes is opened afresh at the first attempt, gets a new index at
+        the second, and is put aside at the third: something about it is wrong all the same.
+        """
+        with self._lock:
+            if self._file is None or (self._opened is not None and self._opened.refusal):
+                return False
+            if primary(error) in repair.DAMAGE or self._schema_is_gone(error):
+                return attempt < REPAIRS and self._mend(self._file, error, attempt)
+            if primary(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+                self._forget()  # moved, made writable, mounted anew: the next one may be better
+            return primary(error) == sqlite3.SQLITE_READONLY and attempt == 0
+
+    def _mend(self, file: Path, error: sqlite3.Error, attempt: int) -> bool:
+        before = self._opened.identity if self._opened is not None else None
+        self._forget()
+        self._incidents += 1
+        schema = self._schema
+        with self._sharing.exclusive(REPAIR_SECONDS):
+            if self._finish(file) or before not in (None, identity(self.path)):
+                return True  # another process was faster
+            if repair.is_newer(file, schema):
+                return False
+            if attempt < REPAIRS - 1 and repair.is_sound(file, schema):
+                if not isinstance(error, repair.BrokenIndex) and attempt == 0:
+                    return True
+                if repair.with_new_index(file, schema):
+                    self.warnings.append(
+                        f"the {schema.index} of {file.name} was damaged and is made anew"
+                    )
+                    return True
+            self.warnings.append(repair.replace_damaged(file, schema))
+        return True
+
+    def _schema_is_gone(self, error: sqlite3.Error) -> bool:
+        """Say whether a table is missing, as after the file was emptied while it was open."""
+        found = re.match(r"no such table: (?:main\.)?(\w+)$", str(error))
+        return found is not None and found[1] in self._schema.tables
+
+    def _finish(self, file: Path) -> bool:
+        """Finish an exchange that a killed process left half done; say whether there was one."""
+        if unfinished := repair.unfinished(file):
+            aside = repair.finish(file)
+            told = f"{file.name} was damaged; the damaged file is kept as {aside.name}"
+            self.warnings.append(told)
+        return unfinished
+
+    def _exchanged(self) -> bool:
+        opened = self._opened
+        return (
+            opened is None
+            or opened.identity != identity(self.path)
+            or (not opened.refusal and opened.logs != logs(self.path))
+        )
+
+    def _touched(self) -> bool:
+        """Say whether others have written a file that has a log, by a checkpoint or otherwise."""
+        now, before = stamp(self.path), self._stamp
+        if now == before or self._opened is None or self._opened.logs[0] is None:
+            return False
+        self._stamp, self._doubtful = now, True
+        self._incidents += before is not None
+        return before is not None
+
+    def _leave(self) -> None:
+        """Close the file, which may be another one now, or have another log; say so if it is.
+
+        A log that was removed is still there for those who have it open.
+        """
+        opened, file = self._opened, Path(self.path)
+        if opened is None or opened.refusal or not self._exchanged():
+            self._forget()
+            return
+        log, memory = logs(self.path)
+        if opened.identity == identity(self.path) and opened.logs[0] not in (None, log):
+            self._incidents += 1
+            if log is None or memory == opened.logs[1]:
+                with suppress(sqlite3.Error, TimeoutError), self._sharing.exclusive(BUSY_SECONDS):
+                    opened.connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1_000:.0f}")
+                    opened.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.warnings.append(
+                f"{file.name}-wal was removed while it was open; what it held is saved"
+            )
+        self._forget()
+        self._sharing.close()
+        if opened.identity == identity(self.path):
+            return
+        self._incidents += 1
+        if lost_its_head(self.path):
+            return  # what its log holds is saved when it is opened
+        with suppress(OSError), self._sharing.exclusive(BUSY_SECONDS):
+            if opened.logs[0] is not None and opened.logs == logs(self.path):
+                repair.put_aside(file, repair.LOGS)  # it is not the new file's
+        self.warnings.append(
+            f"{file.name} was removed or exchanged while it was open; what this kernel has in "
+            "memory of its session is written into the one that is there now"
+        )
+
+    def _forget(self) -> None:
+        """Close the connection; one inherited over a fork is left alone."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        if self._pid == os.getpid():
+            opened.connection.close()
+            if self._stamp is not None:  # the last one to close it writes it
+                self._stamp = stamp(self.path)
+        else:
+            _inherited.append(opened)
+
+    def before_fork(self) -> None:
+        """Close the file, so that a child does not inherit it; wait for a transaction to end."""
+        self._paused = self._lock.acquire(timeout=FORK_SECONDS)
+        if self._paused and self._file is not None:
+            self._forget()
+            self._sharing.close()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; a child that inherited an open file after all leaves it alone."""
+        if child:
+            self._lock = threading.RLock()
+            self._orphan = not self._paused and self._file is not None
+        elif self._paused:
+            self._lock.release()
+        self._paused = False
+
+
+@cache
+def _hear_of_forks() -> None:
+    """Let databases let go of their files around forks; once, as this cannot be taken back."""
+
+    def before() -> None:
+        for each in list(_databases):
+            each.before_fork()
+
+    def after(*, child: bool) -> None:
+        for each in list(_databases):
+            each.after_fork(child=child)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=before,
+            after_in_parent=lambda: after(child=False),
+            after_in_child=lambda: after(child=True),
+        )
