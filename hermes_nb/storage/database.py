@@ -41,6 +41,7 @@ from hermes_nb.storage.waiting import LATER, SOON, SharedLock, patiently, pause
 
 T = TypeVar("T")
 Action = Callable[[sqlite3.Connection], T]
+Warn = Callable[[str], None]
 
 BUSY_SECONDS = 5.0
 """How long a call waits for another process's transaction before it gives up; the turn that waits
@@ -61,6 +62,8 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 """Those that hear of forks. SQLite keeps its bookkeeping of locks in the process's memory: a child
 inherits it with the belief that it holds the parent's locks, even for a connection of its own. The
 one clean way is to have no file open while forking; both sides open theirs again."""
+_forking = threading.Lock()
+"""Held while the process forks."""
 
 
 class Database:
@@ -71,9 +74,7 @@ class Database:
     know, such as a damaged file put aside; without it the sentences collect in `warnings`.
     """
 
-    def __init__(
-        self, path: str | Path, schema: Schema, *, warn: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, schema: Schema, *, warn: Warn | None = None) -> None:
         self.path = str(path)
         self.warnings: list[str] = []
         self._schema = schema
@@ -90,6 +91,9 @@ class Database:
         self._incidents = 0
         self._doubtful = False  # just opened, or written by others: it should be looked through
         self._looking: threading.Thread | None = None
+        _hear_of_forks()
+        with _forking:  # before it opens anything: another thread may fork meanwhile
+            _databases.add(self)
 
     def read(self, action: Action[T]) -> T:
         """Return what `action` reads; it may be called again. Raises StoreError."""
@@ -269,9 +273,8 @@ class Database:
             # Forked behind Python's back: SQLite's bookkeeping of locks is the parent's.
             self._orphan = True
             self._forget()
-            message = (
-                f"{self._schema.name} {self.path}: not available in a process forked from its user"
-            )
+            why = "not available in a process forked from its user"
+            message = f"{self._schema.name} {self.path}: {why}"
             raise StoreError(message)
         if self._opened is not None and self._file is not None and self._exchanged():
             self._leave()
@@ -279,8 +282,6 @@ class Database:
             file = self._file
             self._opened = open_memory(self._schema) if file is None else self._open_file(file)
             self._pid = os.getpid()
-            _databases.add(self)
-            _hear_of_forks()
         return self._opened
 
     def _open_file(self, file: Path) -> Opened:
@@ -432,12 +433,14 @@ def _hear_of_forks() -> None:
     """Let databases let go of their files around forks; once, as this cannot be taken back."""
 
     def before() -> None:
+        _forking.acquire()
         for each in list(_databases):
             each.before_fork()
 
     def after(*, child: bool) -> None:
         for each in list(_databases):
             each.after_fork(child=child)
+        _forking.release()
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
