@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from hermes_nb.core.text import dumps
 
@@ -41,16 +41,26 @@ def with_breakpoints(
     return out
 
 
-def breakpoints(wire_messages: Sequence[Mapping[str, Any]], *, native: bool = False) -> list[int]:
+def breakpoints(
+    wire_messages: Sequence[Mapping[str, Any] | bytes], *, native: bool = False
+) -> list[int]:
     """Return the positions that `with_breakpoints` marks, in ascending order.
 
-    Looks at the first message, then backwards from the last until it has three: a sequence that
-    makes its items when asked for them makes no more than needed.
+    Looks at the first message, then backwards from the last until it has three: of serialised
+    messages no more are read than needed.
     """
     found: list[int] = []
-    if wire_messages and wire_messages[0].get("role") in _SYSTEM and _carries(wire_messages[0]):
+    for position in range(len(wire_messages) - 1, -1, -1):
+        if len(found) == MOST - 1:
+            break
+        message = _read(wire_messages[position])
+        role = message.get("role")
+        if role not in _SYSTEM and (native or role != "tool") and _carries(message):
+            found.append(position)
+    first = _read(wire_messages[0]) if wire_messages else {}
+    if first.get("role") in _SYSTEM and _carries(first):
         found.append(0)
-    return sorted(found + list(_last(wire_messages, MOST - 1, native=native)))
+    return sorted(found)
 
 
 def marked(message: Mapping[str, Any], *, ttl: TTL = "5m") -> dict[str, Any]:
@@ -70,30 +80,15 @@ def marked(message: Mapping[str, Any], *, ttl: TTL = "5m") -> dict[str, Any]:
 
 def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m") -> list[bytes]:
     """Return serialised messages with marks; only those that get one are serialised anew."""
-    out, messages = list(items), _Parsed(items)
-    for position in breakpoints(messages):
-        out[position] = dumps(marked(messages[position], ttl=ttl))
+    out = list(items)
+    for position in breakpoints(items):
+        out[position] = dumps(marked(_read(items[position]), ttl=ttl))
     return out
 
 
-class _Parsed(Sequence[Mapping[str, Any]]):
-    """Serialised messages, read when they are looked at."""
-
-    def __init__(self, items: Sequence[bytes]) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Mapping[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | list[Mapping[str, Any]]:
-        if isinstance(index, slice):
-            return [json.loads(item) for item in self._items[index]]
-        read: Mapping[str, Any] = json.loads(self._items[index])
-        return read
+def _read(message: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
+    read: Mapping[str, Any] = json.loads(message) if isinstance(message, bytes) else message
+    return read
 
 
 def _mark(ttl: TTL) -> dict[str, str]:
@@ -101,18 +96,6 @@ def _mark(ttl: TTL) -> dict[str, str]:
         message = f"a cache entry lives for '5m' or '1h', not {ttl!r}"
         raise ValueError(message)
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
-
-
-def _last(messages: Sequence[Mapping[str, Any]], most: int, *, native: bool) -> Iterator[int]:
-    """Yield the last positions that can carry a mark, from the back."""
-    for position in range(len(messages) - 1, -1, -1):
-        if not most:
-            return
-        message = messages[position]
-        role = message.get("role")
-        if role not in _SYSTEM and (native or role != "tool") and _carries(message):
-            most -= 1
-            yield position
 
 
 def _carries(message: Mapping[str, Any]) -> bool:

@@ -140,7 +140,6 @@ class Cassette:
                 yield item
 
     async def aclose(self) -> None:
-        """Close the model, if there is one."""
         if self._model is not None:
             await self._model.aclose()
 

@@ -63,16 +63,13 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """The name given at construction."""
         return self._name
 
     @property
     def window(self) -> int | None:
-        """The context window in tokens given at construction."""
         return self._window
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Play the next step."""
         index = len(self.requests)
         self.requests.append(request)
         if index >= len(self.steps):

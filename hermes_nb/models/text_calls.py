@@ -49,11 +49,9 @@ class Structured:
         self._schemas: tuple[Toolset, list[dict[str, Any]]] | None = None
 
     def messages(self, request: Request) -> Sequence[Message]:
-        """Return the conversation as it is."""
         return request.messages
 
     def fields(self, request: Request) -> Mapping[str, Any]:
-        """Return the schemas, made once a toolset."""
         if not len(request.tools):
             return {}
         if self._schemas is None or self._schemas[0] is not request.tools:
@@ -64,7 +62,6 @@ class Structured:
         return out
 
     def reader(self) -> Reader:
-        """Return a reader that shows everything."""
         return PlainReader()
 
 
@@ -112,7 +109,6 @@ class TextCalls:
         self._alone: dict[str, Message] = {}
 
     def messages(self, request: Request) -> Sequence[Message]:
-        """Return the conversation as text alone."""
         self._names = frozenset(tool.name for tool in request.tools)
         tools = self._description(request.tools)
         return list(self._told(request.messages, tools))
@@ -122,7 +118,6 @@ class TextCalls:
         return {"stop": [RESULT]} if len(request.tools) else {}
 
     def reader(self) -> Reader:
-        """Return a reader for the tools of the last request; without any, all is text."""
         return CallReader(self._names) if self._names else PlainReader()
 
     def _description(self, tools: Toolset) -> str:

@@ -63,111 +63,6 @@ _AT_ONCE = 65_536
 megabytes of a single packet, and a stop button has to work beside them."""
 
 
-class Endpoint:
-    """A base URL with a key. `idle` bounds the silence within a reply, in seconds."""
-
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str,
-        *,
-        connect: float = 10.0,
-        idle: float = 120.0,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.base_url = base_url
-        self.api_key = api_key
-        self._connect = connect
-        self._idle = idle
-        self._headers = dict(headers or {})
-        self._clients: dict[
-            asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]
-        ] = {}
-
-    async def post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
-        """Send a JSON body and yield the reply's bytes; raise `ModelError` for every failure.
-
-        Closing the generator closes the connection, unless the reply was read to its end.
-        """
-        response = None
-        try:
-            client = await self._client()
-            openai = sys.modules["openai"]
-            response = await client.post(
-                path,
-                cast_to=object,
-                content=body,
-                stream=True,
-                stream_cls=openai.AsyncStream[object],
-                options={"headers": _STREAMED, "follow_redirects": False},
-            )
-            async with aclosing(response.iter_bytes()) as pieces:
-                async for piece in pieces:
-                    for start in range(0, len(piece), _AT_ONCE):
-                        if start:
-                            await asyncio.sleep(0)
-                        yield piece[start : start + _AT_ONCE]
-        except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
-            # `from None`: the chain below may quote the Authorization header.
-            raise classify(error, secret=self.secret) from None
-        finally:
-            if response is not None:
-                await response.close()
-
-    @property
-    def secret(self) -> str:
-        """The key that must not appear in any text, empty when it is none."""
-        return "" if self.api_key == DUMMY_KEY else self.api_key
-
-    async def aclose(self) -> None:
-        """Close the client of the running loop, and ask other running loops to close theirs."""
-        clients, self._clients = self._clients, {}
-        kept = clients.pop(asyncio.get_running_loop(), None)
-        if kept is not None:
-            await kept[1].aclose()
-        for loop, (client, _) in clients.items():
-            if loop.is_running():
-                asyncio.run_coroutine_threadsafe(client.close(), loop)
-
-    async def _client(self) -> AsyncOpenAI:
-        """Return the running loop's client, made on first use."""
-        if "openai" not in sys.modules:
-            await asyncio.to_thread(importlib.import_module, "openai")
-        loop = asyncio.get_running_loop()
-        kept = self._clients.get(loop)
-        if kept is None:
-            for other in tuple(self._clients):
-                if other.is_closed():
-                    self._clients.pop(other, None)
-            client = self._make()
-            kept = self._clients[loop] = client, _until_the_loop_ends(client)
-            await anext(kept[1])
-        return kept[0]
-
-    def _make(self) -> AsyncOpenAI:
-        import openai
-
-        options: dict[str, Any] = {}
-        url = urlsplit(self.base_url)
-        if url.scheme == "http":
-            # No TLS is spoken here, so no certificates are loaded (87 ms of CPU a client). A proxy
-            # cannot reach this machine's own loopback.
-            options["http_client"] = openai.DefaultAsyncHttpxClient(
-                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-                trust_env=not is_loopback(url.hostname or ""),
-            )
-        return openai.AsyncOpenAI(
-            api_key=self.api_key,
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=openai.Timeout(
-                connect=self._connect, read=self._idle, write=self._idle, pool=self._connect
-            ),
-            default_headers=self._headers,
-            **options,
-        )
-
-
 async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None]:
     """Hold a client open: an event loop on its way out closes its open generators, hence this.
 
@@ -229,10 +124,13 @@ class OpenAIChat:
             api_key = api_key or os.environ.get("OPENAI_API_KEY")
         self._name = name
         self.profile = profile or profile_for(name, base_url)
+        self._base_url = base_url
         key = (api_key or "").strip()
-        self._endpoint = Endpoint(
-            base_url, key or DUMMY_KEY, connect=connect, idle=idle, headers=headers
-        )
+        self._secret = "" if key == DUMMY_KEY else key
+        self._connect, self._idle, self._headers = connect, idle, dict(headers or {})
+        self._clients: dict[
+            asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]
+        ] = {}
         self._here = is_loopback(urlsplit(base_url).hostname or "")
         self._strategy = strategy or _strategy_for(self.profile)
         self._may_switch = strategy is None
@@ -250,7 +148,6 @@ class OpenAIChat:
 
     @property
     def name(self) -> str:
-        """The model's name as the provider knows it."""
         return self._name
 
     @property
@@ -259,7 +156,6 @@ class OpenAIChat:
         return self._window
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield deltas as they arrive and, last, the reply."""
         if not self._here:
             warm_prices()  # while the answer is on its way
         while True:
@@ -278,11 +174,15 @@ class OpenAIChat:
                 return
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self._endpoint.aclose()
+        clients, self._clients = self._clients, {}
+        kept = clients.pop(asyncio.get_running_loop(), None)
+        if kept is not None:
+            await kept[1].aclose()
+        for loop, (client, _) in clients.items():
+            if loop.is_running():
+                asyncio.run_coroutine_threadsafe(client.close(), loop)
 
     def body(self, request: Request) -> bytes:
-        """Return the JSON that `request` is sent as."""
         if (bare := self._redacted) is not None:
             # Each message once: what was sent stays the same object, and the same bytes.
             kept = tuple(bare.get(m, partial(without_secrets, m)) for m in request.messages)
@@ -320,12 +220,12 @@ class OpenAIChat:
             self._strategy.reader(),
             fresh=self._strategy.reader,
             limit=self._limit,
-            secret=self._endpoint.secret,
+            secret=self._secret,
         )
         decoder = StreamDecoder()
         read = 0
         try:
-            async with aclosing(self._endpoint.post("/chat/completions", body)) as pieces:
+            async with aclosing(self._post("/chat/completions", body)) as pieces:
                 async for piece in pieces:
                     for value in decoder.feed(piece):
                         for shown in assembly.feed(value):
@@ -355,13 +255,81 @@ class OpenAIChat:
     def _priced(self, reply: Reply) -> Reply:
         if self._here:
             return reply
-        return priced(reply, self._name, self._endpoint.base_url, ttl=self._cache_ttl)
+        return priced(reply, self._name, self._base_url, ttl=self._cache_ttl)
+
+    async def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
+        """Send a JSON body and yield the reply's bytes; raise `ModelError` for every failure.
+
+        Closing the generator closes the connection, unless the reply was read to its end.
+        """
+        response = None
+        try:
+            client = await self._client()
+            openai = sys.modules["openai"]
+            response = await client.post(
+                path,
+                cast_to=object,
+                content=body,
+                stream=True,
+                stream_cls=openai.AsyncStream[object],
+                options={"headers": _STREAMED, "follow_redirects": False},
+            )
+            async with aclosing(response.iter_bytes()) as pieces:
+                async for piece in pieces:
+                    for start in range(0, len(piece), _AT_ONCE):
+                        if start:
+                            await asyncio.sleep(0)
+                        yield piece[start : start + _AT_ONCE]
+        except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
+            # `from None`: the chain below may quote the Authorization header.
+            raise classify(error, secret=self._secret) from None
+        finally:
+            if response is not None:
+                await response.close()
+
+    async def _client(self) -> AsyncOpenAI:
+        """Return the running loop's client, made on first use."""
+        if "openai" not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, "openai")
+        loop = asyncio.get_running_loop()
+        kept = self._clients.get(loop)
+        if kept is None:
+            for other in tuple(self._clients):
+                if other.is_closed():
+                    self._clients.pop(other, None)
+            client = self._make()
+            kept = self._clients[loop] = client, _until_the_loop_ends(client)
+            await anext(kept[1])
+        return kept[0]
+
+    def _make(self) -> AsyncOpenAI:
+        import openai
+
+        options: dict[str, Any] = {}
+        url = urlsplit(self._base_url)
+        if url.scheme == "http":
+            # No TLS is spoken here, so no certificates are loaded (87 ms of CPU a client). A proxy
+            # cannot reach this machine's own loopback.
+            options["http_client"] = openai.DefaultAsyncHttpxClient(
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+                trust_env=not is_loopback(url.hostname or ""),
+            )
+        return openai.AsyncOpenAI(
+            api_key=self._secret or DUMMY_KEY,
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=openai.Timeout(
+                connect=self._connect, read=self._idle, write=self._idle, pool=self._connect
+            ),
+            default_headers=self._headers,
+            **options,
+        )
 
     def _require_key(self) -> None:
-        if not (self._endpoint.api_key.isascii() and self._endpoint.api_key.isprintable()):
+        if not (self._secret.isascii() and self._secret.isprintable()):
             message = "the API key holds characters that cannot be sent; copy it again"
             raise ModelError(message, kind=FailureKind.AUTH)
-        if self._endpoint.base_url.startswith(OPENAI) and not self._endpoint.secret:
+        if self._base_url.startswith(OPENAI) and not self._secret:
             message = "no API key: set OPENAI_API_KEY, or name another server with base_url"
             raise ModelError(message, kind=FailureKind.AUTH)
 
