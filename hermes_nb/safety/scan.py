@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from itertools import accumulate
 from typing import Literal
 
@@ -252,11 +252,16 @@ _log = logging.getLogger(__name__)
 Detector = Callable[[str], Iterable[Finding]]
 
 
+def detectors() -> list[EntryPoint]:
+    """Return the entry points of the detectors that installed packages offer."""
+    return sorted(entry_points(group=DETECTORS), key=lambda point: point.name)
+
+
 @cache
-def _detectors() -> dict[str, Detector]:
-    """Return the detectors that installed packages offer, by name; looked for once a process."""
+def _loaded() -> dict[str, Detector]:
+    """Return the detectors by name, looked for once a process."""
     found: dict[str, Detector] = {}
-    for point in entry_points(group=DETECTORS):
+    for point in detectors():
         try:
             found[point.name] = point.load()
         except Exception as error:  # noqa: BLE001 - somebody else's code, run at its import
@@ -266,12 +271,12 @@ def _detectors() -> dict[str, Detector]:
 
 def _detected(text: str) -> Iterator[Sign]:
     """Yield what detectors find; one that fails is not asked again."""
-    for name, detector in [*_detectors().items()]:
+    for name, detector in [*_loaded().items()]:
         try:
             found = [_as_sign(name, finding, len(text)) for finding in detector(text)]
         except Exception as error:  # noqa: BLE001 - somebody else's code
             _off(name, error)
-            del _detectors()[name]
+            _loaded().pop(name, None)
         else:
             yield from found
 
