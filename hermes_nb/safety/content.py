@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from hermes_nb.safety.shell import NeedsShellError, expand
 
 MOST_FILES = 64
 LARGEST = 8_000_000
@@ -21,6 +25,15 @@ _RUNNERS = re.compile(
     r"(?:^|[|&;(\s/])(?:ba|z|da|k)?sh\b|\b(?:source|python[\d.]*|perl|ruby|node|Rscript|julia|awk"
     r"|make|papermill|jupyter|pytest|psql|sqlite3)\b|(?:^|[|&;(]\s*)\.{0,2}/"
 )
+_CD = re.compile(
+    r"(?:^|[;&|(]\s{0,9})(?:cd|pushd)\s{1,9}('[^']{1,400}'|\"[^\"]{1,400}\"|[^\s;&|)]{1,400})"
+)
+_MODULE = re.compile(r"\bpython[\d.]{0,9}\s(?:[^|;&\n]{0,200}?\s)?-m\s{0,9}([\w.]{1,200})")
+_LONGEST = 10_000
+"""Characters of a command that is split as a shell would."""
+_MOST_ENTERED = 4
+_SECONDS = 0.05
+"""For patterns, of all words together."""
 _IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "npm": ("package.json",)}
 
 
@@ -49,21 +62,56 @@ _DATA = frozenset({".csv", ".tsv", ".json", ".txt", ".md", ".log", ".yaml", ".ym
 
 
 def _named(command: str, directory: Path) -> list[Path]:
-    words = dict.fromkeys(_WORDS.findall(command))
+    words = dict.fromkeys([*_WORDS.findall(command), *_unquoted(command)])
     for program, files in _IMPLIED.items():
         if program in words:
             words |= dict.fromkeys(files)
-    found: list[Path] = []
+    for module in _MODULE.findall(command):
+        place = module.replace(".", "/")
+        words |= dict.fromkeys([f"{place}.py", f"{place}/__main__.py"])
+    entered = (_at_home(found.strip("'\"")) for found in _CD.findall(command)[:_MOST_ENTERED])
+    places = [directory, *(directory / place for place in entered)]
+    enough, found = time.monotonic() + _SECONDS, list[Path]()
     for word in words:
-        path = directory / word.rpartition("=")[2]
-        try:
-            if path.is_file():
+        for path in _files(_at_home(word.rpartition("=")[2]), places, enough):
+            if path not in found:
                 found.append(path)
-        except (OSError, ValueError):
-            continue
-        if len(found) == MOST_FILES:
-            break
+            if len(found) == MOST_FILES:
+                return found
     return found
+
+
+def _unquoted(command: str) -> list[str]:
+    """Return the words as a shell splits them, whose quotes may hold blanks."""
+    try:
+        return shlex.split(command) if len(command) <= _LONGEST else []
+    except ValueError:
+        return []
+
+
+def _at_home(word: str) -> str:
+    """Return a word with the home in it; `$` parts words."""
+    first, _, rest = word.partition("/")
+    return f"{Path.home()}/{rest}" if rest and first in ("~", "$HOME", "${HOME}", "HOME") else word
+
+
+def _files(word: str, places: list[Path], enough: float) -> Iterator[Path]:
+    """Yield the files of a word, which may be a pattern."""
+
+    def hurry() -> None:
+        if time.monotonic() > enough:
+            message = "a pattern that is slow to look up"
+            raise ValueError(message)
+
+    for place in places:
+        try:
+            if (place / word).is_file():
+                yield place / word
+            elif re.search(r"[*?\[]", word):
+                paths = (place / name for name in expand(word, place, hurry)[:MOST_FILES])
+                yield from (path for path in paths if path.is_file())
+        except (OSError, ValueError, NeedsShellError):
+            continue
 
 
 def _content(path: Path) -> str:

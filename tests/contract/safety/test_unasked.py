@@ -184,3 +184,28 @@ def test_a_hidden_secret_among_the_files_brings_no_question(work):
     assert "keys.csv:1" in told
     assert "id,token" in told
     assert SECRET not in told
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        *(("bash 'my job.sh'", "my job.sh"), ("cd jobs && bash run.sh", "jobs/run.sh")),
+        *(("bash ~/work/run.sh", "../home/work/run.sh"), ("cat jo*/run.sh | sh", "jobs/run.sh")),
+        *(("python -m tool.job", "tool/job.py"), ('bash "$HOME/a b.sh"', "../home/a b.sh")),
+        ("cd 'my jobs'; sh ./run.sh", "my jobs/run.sh"),
+    ],
+)
+def test_always_ends_when_the_script_changes(work, monkeypatch, command, script):
+    (work / script).parent.mkdir(parents=True, exist_ok=True)
+    (work / script).write_text("print = 1\n", encoding="utf-8")
+    (work.parent / "home/config.yaml").write_text("sandbox:\n  use: 'off'\n", encoding="utf-8")
+    person = Person("always", "deny")
+    again = [call("terminal", command=command, timeout=5)]
+    with hermes(work, again, "done", again, "done", again, approve=person) as agent:
+        agent.ask("go")
+        agent.ask("again")
+        assert len(person.asked) == 1
+        assert "print = 1" in person.asked[0].shown
+        (work / script).write_text(f"open({str(work / 'PWN')!r}, 'w')\n", encoding="utf-8")
+        agent.ask("again")
+    assert len(person.asked) == 2
