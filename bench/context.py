@@ -221,7 +221,7 @@ def probes(seeds: int = 6, steps: int = 150) -> None:
                 "in view, lossless": seen["lossless"],
                 "reach compressor": seen["compressor"] or stored,
                 "reach lossless": seen["lossless"]
-                or probe.key in search.run(context, {"query": probe.key}),
+                or probe.key in asyncio.run(search.run(context, {"query": probe.key})),
             }
             for column, value in columns.items():
                 found[probe.place][column].append(value)

@@ -37,7 +37,6 @@ from hermes_nb.agent.maps import Mapped, Plan, run_map
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Limits
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     Event,
@@ -51,7 +50,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line
-from hermes_nb.core.threads import LoopThread
+from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

@@ -159,7 +159,7 @@ def build_engine(
     """
     from hermes_nb.context.engine import Setup, make_engine
     from hermes_nb.context.policy import Limits
-    from hermes_nb.core.calls import in_thread
+    from hermes_nb.core.threads import in_thread
 
     async def before(messages: Sequence[Message]) -> None:
         if knowledge is not None and (provider := knowledge.provider) is not None:

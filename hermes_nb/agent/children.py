@@ -23,7 +23,7 @@ from hermes_nb.agent.jobs import Job, Jobs
 from hermes_nb.agent.session import CHILD, Equipment, Identity, Session
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Pool, pools, portions
-from hermes_nb.core.calls import STOP_GRACE, in_thread
+from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -38,6 +38,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside

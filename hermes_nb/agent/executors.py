@@ -25,14 +25,13 @@ from urllib.parse import urlsplit
 
 from hermes_nb.agent.turn import turn_of
 from hermes_nb.core.budget import Budget
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
-from hermes_nb.core.threads import LoopThread
+from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.untrusted import wrap
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import head_tail
+from hermes_nb.core.threads import in_thread
 from hermes_nb.tools.workspace import decode, kind_of, open_regular
 
 MOST = 10_000

@@ -26,12 +26,13 @@ from hermes_nb.agent.inputs import Input
 from hermes_nb.agent.jobs import Job, Jobs
 from hermes_nb.agent.recorder import together
 from hermes_nb.core.budget import Budget, Portion, pools, portions, refusal
-from hermes_nb.core.calls import STOP_GRACE, in_thread
+from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import ConfigError, StoreError, ToolError
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

@@ -21,7 +21,6 @@ from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_auxiliary, build_deck, build_model, is_embedded
 from hermes_nb.agent.prompt_sources import Knowledge
 from hermes_nb.agent.session import REVIEW, Equipment, Identity, Session
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import (
@@ -32,6 +31,7 @@ from hermes_nb.core.protocols import (
     SessionStore,
     StoredSession,
 )
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext, Toolset
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import Material

@@ -12,7 +12,6 @@ from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.recorder import Recorder, standing_budgets, together
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -31,6 +30,7 @@ from hermes_nb.core.protocols import (
     SessionStore,
     StoredSession,
 )
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build

@@ -28,9 +28,9 @@ from hermes_nb.agent.checkpoint_store import (
     TurnRecord,
     load_cells,
 )
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.threads import in_thread
 
 _FLAGS = (
     os.O_RDONLY

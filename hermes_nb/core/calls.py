@@ -7,14 +7,12 @@ exception: it passes through, and the loop closes what it left open.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import difflib
-import inspect
 import json
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +28,8 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Origin, ToolCall
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.core.tools import Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Arguments, Tool, ToolContext, ToolOutput, Toolset
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
         problem = await in_thread(lambda: _problem(call, tool, tools), name="hermes-check")
         if problem or tool is None:
             return _failed(call, problem, origin="ours")
-        output = as_output(await invoke(tool, context, call.arguments))
+        output = as_output(await tool.run(context, call.arguments))
     except (TurnInterrupted, asyncio.CancelledError):
         raise
     except KeyboardInterrupt as error:
@@ -193,46 +192,9 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
             logger.error("a tool call broke", exc_info=error)
 
 
-async def invoke(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Run a tool's function: on the loop if it is async, else in a thread of its own."""
-    if inspect.iscoroutinefunction(tool.run):
-        return await tool.run(context, arguments)
-    result = await in_thread(lambda: tool.run(context, arguments), name=f"hermes-{tool.name}")
-    return await result if inspect.isawaitable(result) else result
-
-
-async def in_thread(function: Callable[[], Any], *, name: str = "hermes") -> Any:  # noqa: ANN401
-    """Run a blocking function in a daemon thread of its own and return what it returns.
-
-    Unlike `asyncio.to_thread` a thread that hangs holds up neither the loop nor the interpreter's
-    end. A cancelled wait leaves the thread to itself.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401
-        if future.done():
-            return
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
-
-    def body() -> None:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = context.run(function)
-        except (SystemExit, StopIteration) as exit_:  # neither may travel through a future
-            error = RuntimeError(f"{type(exit_).__name__}: {exit_}")
-        except BaseException as caught:  # noqa: BLE001 - carried over to the waiting task
-            error = caught
-        with suppress(RuntimeError):  # the loop may be gone by now
-            loop.call_soon_threadsafe(finish, value, error)
-
-    threading.Thread(target=body, name=name, daemon=True).start()
-    return await future
+async def invoke(tool: Tool, context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+    """Run a tool's function and return what it returns."""
+    return await tool.run(context, arguments)
 
 
 def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:

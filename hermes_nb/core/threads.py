@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -119,6 +120,40 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.stop()
+
+
+async def in_thread(function: Callable[[], Any], *, name: str = "hermes") -> Any:  # noqa: ANN401
+    """Run a blocking function in a daemon thread of its own and return what it returns.
+
+    Unlike `asyncio.to_thread` a thread that hangs holds up neither the loop nor the interpreter's
+    end. A cancelled wait leaves the thread to itself.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def body() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = context.run(function)
+        except (SystemExit, StopIteration) as exit_:  # neither may travel through a future
+            error = RuntimeError(f"{type(exit_).__name__}: {exit_}")
+        except BaseException as caught:  # noqa: BLE001 - carried over to the waiting task
+            error = caught
+        with suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(finish, value, error)
+
+    threading.Thread(target=body, name=name, daemon=True).start()
+    return await future
 
 
 _PRESSED = threading.Event()

@@ -6,6 +6,7 @@ across tools (output caps, hints, approval) is a wrapper that maps one toolset t
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from hermes_nb.core.events import Answer, ToolEvent, ToolProgress
 from hermes_nb.core.messages import Image, Message, Origin, ToolCall
+from hermes_nb.core.threads import in_thread
 
 
 class Risk(Enum):
@@ -89,15 +91,16 @@ Ask = Callable[[Question], Awaitable[Answer]]
 Arguments = Mapping[str, Any]
 """A call's arguments, by name."""
 Run = Callable[[ToolContext, Arguments], Any]
+"""A coroutine function, or a plain one that may block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A function that the model may call.
 
-    `parameters` is a JSON Schema object. `run(context, arguments)` returns text or a `ToolOutput`,
-    or a coroutine of one; a plain function runs in a thread, a coroutine function on the event
-    loop's own. It raises `ToolError` for what the model should read. `check(arguments)` says what
+    `parameters` is a JSON Schema object. `run(context, arguments)` is a coroutine function that
+    returns text or a `ToolOutput`; a plain function that is given becomes one that runs it in a
+    thread. It raises `ToolError` for what the model should read. `check(arguments)` says what
     is wrong with them, or nothing. `paths` names the arguments that are paths below `root`.
     `exclusive` tools never run beside another call. `available()` says why the tool cannot be used
     now, or nothing. `origin(arguments)` says where a result comes from that neither the user nor
@@ -126,6 +129,19 @@ class Tool:
     describe: Callable[[Arguments], str] | None = None
     preview: Callable[[Arguments], Awaitable[str]] | None = None
     wording: Callable[[Mapping[str, object]], str] | None = None
+
+    def __post_init__(self) -> None:
+        """Make a plain function a coroutine function: nowhere else a call is given a thread."""
+        if not inspect.iscoroutinefunction(self.run):
+            object.__setattr__(self, "run", _in_thread(self.run, self.name))
+
+
+def _in_thread(function: Run, name: str) -> Run:
+    async def run(context: ToolContext, arguments: Arguments) -> object:
+        result = await in_thread(lambda: function(context, arguments), name=f"hermes-{name}")
+        return await result if inspect.isawaitable(result) else result
+
+    return run
 
 
 class Toolset:

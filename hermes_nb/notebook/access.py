@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.agent.checkpoints import Checkpoints
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.bridge.live import LiveDocument
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import Cell, FallbackDocument, NotebookDocument

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_nb.agent.config import CEILING, MODES, STARTED, Settings, load_settings, within
 from hermes_nb.agent.models import found_servers, told
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
 from hermes_nb.notebook.document.known import running_cell

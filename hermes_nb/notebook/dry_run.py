@@ -14,11 +14,11 @@ from typing import Any
 from hermes_nb.agent.models import build_model
 from hermes_nb.agent.session import Equipment, Identity, Session, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Message, mend
 from hermes_nb.core.protocols import ChatModel, Request, StoredSession, body_of
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Toolset
 from hermes_nb.notebook.attachments import Attachment, attachments
 from hermes_nb.notebook.display.transcript import grid

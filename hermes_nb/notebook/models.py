@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.models import build_auxiliary, build_model, is_embedded
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.core.threads import in_thread
 from hermes_nb.models.cassette import Deck
 from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_loopback, profile_for

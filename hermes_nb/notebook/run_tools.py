@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Origin, least_trusted
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.display.views import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id

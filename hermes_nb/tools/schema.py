@@ -1,21 +1,13 @@
-"""From Python annotations to JSON Schema, and from JSON values back to what the function expects.
-
-Schemas are sent with every request, so they say no more than they must: no titles, no `$defs`, and
-`X | None = None` shows as `X`, because leaving the argument out says the same.
-
-Checks a call's arguments against a tool's schema, and says in one line what was expected.
-
-Two validators, both built once a tool: fastjsonschema says quickly that arguments are right, and
-jsonschema, whose import takes up to 2 s, finds everything that is wrong with those that are not.
-`True` is not an integer, and 5.0 is one.
-
-`@tool`: a typed function with a docstring becomes a tool the model may call.
+"""`@tool`: a typed function with a docstring becomes a tool the model may call.
 
 The signature gives the schema, the docstring's first paragraph the description, its `Args:`
 section the arguments' descriptions. A first parameter annotated `ToolContext` is handed in and is
-not part of the schema. An async function gives an async `run`, a plain one a plain `run`.
+not part of the schema. Schemas are sent with every request, so they say no more than they must: no
+titles, no `$defs`, and `X | None = None` shows as `X`, because leaving the argument out says the
+same.
 
-The tools that a context engine offers, made safe to call.
+A call's arguments are judged by fastjsonschema, built once a tool: `True` is not an integer, and
+5.0 is one. What is wrong with those that are not right is said in one line.
 """
 
 from __future__ import annotations
@@ -33,9 +25,9 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -49,11 +41,6 @@ from typing import (
 from hermes_nb.core.protocols import ContextEngine
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Run, Tool, ToolContext, Toolset
-
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.protocols import Validator
-
 
 Schema = dict[str, Any]
 Annotation = Any
@@ -213,8 +200,21 @@ _NAMES = {
 }
 
 
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "array": list,
+    "object": Mapping,
+    "null": type(None),
+}
+
+
 class Checker:
-    """Says what is wrong with arguments, or nothing; safe to call from several threads."""
+    """Says what is wrong with arguments, or nothing; safe to call from several threads.
+
+    A schema that cannot be compiled refuses only what is plainly wrong: its tool sees to the rest.
+    """
 
     def __init__(
         self, name: str, schema: Mapping[str, Any], nullable: frozenset[str] = frozenset()
@@ -222,54 +222,41 @@ class Checker:
         self._schema = dict(schema)
         self._signature = signature_text(name, schema)
         self._nullable = nullable
-        self._validator: Validator | None = None
-        self._accepts: Callable[[Mapping[str, Any]], bool] | None = None
+
+    @cached_property
+    def _validate(self) -> Callable[[object], object] | None:
+        import fastjsonschema
+
+        try:
+            return fastjsonschema.compile(self._schema, use_default=False)
+        except Exception:  # noqa: BLE001 - an odd schema of somebody else's fails in any way
+            return None
 
     def __call__(self, arguments: Mapping[str, Any]) -> str:
         """Return one line on the problems and the tool's signature, or ""."""
+        from fastjsonschema import JsonSchemaValueException
+
         given = {
             key: value
             for key, value in arguments.items()
             if value is not None or key not in self._nullable
         }
-        if self._accepts is None:
-            self._accepts = _acceptor(self._schema)
-        if self._accepts(given):
+        other: list[Problem] = []
+        if self._validate is not None:
+            try:
+                self._validate(given)
+            except JsonSchemaValueException as error:
+                other = [_wrong(error.value, tuple(error.path[1:]), _type_text(error.definition))]
+            else:
+                return ""
+        found = [*_problems(given, self._schema)] or other
+        if not found:
             return ""
-        errors = sorted(self._build().iter_errors(given), key=_position)
-        if not errors:
-            return ""
-        problems = [problem for error in errors for problem in _problems(error)]
-        told = "; ".join(problems[:_PROBLEMS_SHOWN])
-        if more := len(problems) - _PROBLEMS_SHOWN:
-            told += f"; {more} more" if more > 0 else ""
-        return f"{told}. Expected {self._signature}"
-
-    def _build(self) -> Validator:
-        if self._validator is None:
-            from jsonschema import Draft202012Validator
-
-            self._validator = Draft202012Validator(self._schema)
-        return self._validator
-
-
-def _acceptor(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a quick test that never accepts what is wrong; an odd schema accepts none."""
-    import fastjsonschema
-
-    try:
-        validate = fastjsonschema.compile(schema, use_default=False)
-    except fastjsonschema.JsonSchemaDefinitionException:
-        return lambda _: False
-
-    def accepts(arguments: Mapping[str, Any]) -> bool:
-        try:
-            validate(dict(arguments))
-        except fastjsonschema.JsonSchemaValueException:
-            return False
-        return True
-
-    return accepts
+        # What is wrong with the whole comes before what is wrong inside, then it goes by place.
+        found.sort(key=lambda each: (len(each[0]), _text(each[0])))
+        told = [text for _, text in found]
+        more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""
+        return f"{'; '.join(told[:_PROBLEMS_SHOWN])}{more}. Expected {self._signature}"
 
 
 def signature_text(name: str, schema: Mapping[str, Any]) -> str:
@@ -297,56 +284,73 @@ def _type_text(schema: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else " | ".join(kind)
 
 
-def _position(error: ValidationError) -> tuple[int, str]:
-    """Order errors: what is wrong with the whole before what is wrong inside, then by place."""
-    return len(error.absolute_path), _place(error)
+Place = tuple[str | int, ...]
+Problem = tuple[Place, str]
+"""Where in the arguments something is wrong, and what."""
 
 
-def _place(error: ValidationError) -> str:
-    place = ""
-    for step in error.absolute_path:
-        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
-    return place
+def _problems(value: object, schema: Mapping[str, Any], place: Place = ()) -> Iterator[Problem]:
+    """Yield what is plainly wrong with a value; other faults than these the validator names."""
+    kinds = schema.get("type", ())
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield _wrong(value, place, " or ".join(_NAMES.get(kind, kind) for kind in kinds))
+    if "enum" in schema and not any(_same(value, each) for each in schema["enum"]):
+        yield _wrong(value, place, "one of " + ", ".join(map(json.dumps, schema["enum"])))
+    if "anyOf" in schema and all(any(_problems(value, each)) for each in schema["anyOf"]):
+        yield _wrong(value, place, _type_text(schema))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value < schema.get("minimum", value):
+            yield _wrong(value, place, f"at least {schema['minimum']}")
+        if value > schema.get("maximum", value):
+            yield _wrong(value, place, f"at most {schema['maximum']}")
+    if isinstance(value, list) and isinstance(items := schema.get("items"), Mapping):
+        for number, each in enumerate(value):
+            yield from _problems(each, items, (*place, number))
+    if isinstance(value, Mapping):
+        yield from _problems_in(value, schema, place)
 
 
-def _problems(error: ValidationError) -> Iterator[str]:
-    place = _place(error)
-    prefix = f"{place}." if place else ""
-    schema = error.schema if isinstance(error.schema, Mapping) else {}
-    if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
-        known = list(schema.get("properties", ()))
-        for key in error.instance:
-            if key not in known:
-                yield _unknown(f"{prefix}{key}", str(key), known)
-    elif error.validator == "required":
-        missing = str(error.message).split("' is a required")[0].strip("'\"")
-        yield f"missing `{prefix}{missing}`"
-    else:
-        value = one_line(repr(error.instance), 60)
-        kind = type(error.instance).__name__
-        yield f"`{place}` must be {_expected(error, schema)}, got {value} ({kind})"
+def _problems_in(
+    value: Mapping[str, Any], schema: Mapping[str, Any], place: Place
+) -> Iterator[Problem]:
+    """Yield what is wrong with an object: what is missing, what is too much, what is in it."""
+    known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield place, f"missing `{_text((*place, key))}`"
+    for key, each in value.items():
+        inner = known.get(key, others)
+        if isinstance(inner, Mapping):
+            yield from _problems(each, inner, (*place, key))
+        elif inner is False:
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f" (did you mean `{close[0]}`?)" if close else ""
+            yield place, f"unknown argument `{one_line(_text((*place, key)), 60)}`{hint}"
 
 
-def _unknown(place: str, key: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f" (did you mean `{close[0]}`?)" if close else ""
-    return f"unknown argument `{one_line(place, 60)}`{hint}"
+def _wrong(value: object, place: Place, expected: str) -> Problem:
+    kind = type(value).__name__
+    text = f"`{_text(place)}` must be {expected}, got {one_line(repr(value), 60)} ({kind})"
+    return place, text
 
 
-def _expected(error: ValidationError, schema: Mapping[str, Any]) -> str:
-    limit: Any = error.validator_value
-    match error.validator:
-        case "type":
-            kinds = [limit] if isinstance(limit, str) else limit
-            return " or ".join(_NAMES.get(kind, kind) for kind in kinds)
-        case "enum":
-            return "one of " + ", ".join(json.dumps(value) for value in limit)
-        case "minimum":
-            return f"at least {limit}"
-        case "maximum":
-            return f"at most {limit}"
-        case _:
-            return _type_text(schema)
+def _text(place: Place) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    return text.removeprefix(".")
+
+
+def _is(value: object, kind: str) -> bool:
+    """Say whether a value is of a JSON type."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES.get(kind, ()))
+
+
+def _same(value: object, other: object) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 _ARGUMENT = re.compile(r"(\w+)(?: *\([^)]*\))?: *(.*)")

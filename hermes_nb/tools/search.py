@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.safety.environment import child_environment
 from hermes_nb.safety.protected import second_name, why_secret

@@ -26,10 +26,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Origin
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.environment import child_environment
 from hermes_nb.safety.grammar import Need, Place, Plan, Stage, judge

@@ -9,31 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from hermes_nb.core.calls import NO_OUTPUT, as_output, in_thread, invoke
+from hermes_nb.core.calls import NO_OUTPUT, as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
-from hermes_nb.core.messages import Origin, ToolCall
+from hermes_nb.core.messages import Origin
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, Keeper
 from hermes_nb.core.text import head_tail
-from hermes_nb.core.tools import (
-    Arguments,
-    Question,
-    Risk,
-    Run,
-    Tool,
-    ToolContext,
-    ToolOutput,
-    Toolset,
-)
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
@@ -46,8 +38,25 @@ CAP = 50_000
 TURN_CAP = 200_000
 KEPT = 500
 """Whole outputs that are kept as files, of all sessions."""
+ORIGINS = {
+    "kernel": "what code in the kernel shows",
+    "notebook": "cells and their outputs",
+    "terminal": "what a command prints",
+    "mcp": "what a server answers",
+}
+"""Where the results of a toolset's tools come from, as far as they read or run something."""
+OUTSIDE = frozenset({"mcp"})
+"""Toolsets whose results come from other machines."""
+OURS = frozenset({"memory", "skills"})
+"""Toolsets whose results are what the user and the agent have kept."""
+SHORT = 24
+"""Characters that cannot carry an instruction: numbers, a name, `done`."""
 _MARKER = 400
 """Characters kept free for the marker that says what was dropped."""
+_QUICK = 2_000
+"""Characters that are looked through on the loop, within a millisecond or two."""
+
+Change = Callable[[ToolContext, Arguments, ToolOutput], Awaitable[ToolOutput]]
 
 
 def limited(
@@ -59,68 +68,222 @@ def limited(
     output is kept below that directory, readable by its owner only and without secrets, and the
     marker names the file. What a failing tool says is capped as well.
     """
-    budget = _Budget(turn_cap)
+    lock = threading.Lock()
+    turn, left = -1, 0
+
+    def taken(of: int, wanted: int) -> int:
+        nonlocal turn, left
+        with lock:
+            turn, left = of, left if of == turn else turn_cap
+            granted = min(wanted, left)
+            left -= granted
+            return granted
 
     def limit(tool: Tool) -> Tool:
         own = cap if tool.cap is None else tool.cap
 
-        def cut(context: ToolContext, output: ToolOutput) -> ToolOutput:
-            return replace(output, text=shortened(context, output.text))
-
-        def shortened(context: ToolContext, text: str) -> str:
-            room = budget.take(context.turn, min(own, len(text)))
+        async def shortened(
+            context: ToolContext, _arguments: Arguments, output: ToolOutput
+        ) -> ToolOutput:
+            text = output.text
+            room = taken(context.turn, min(own, len(text)))
             if room >= len(text):
-                return text
-            place = _spilled(spill, context, text)
+                return output
+            place = await in_thread(partial(_spilled, spill, context, text)) if spill else ""
             if room < min(own, _MARKER):
                 told = f"the {turn_cap:,} characters that a turn's tool output may have are used up"
                 kept = f"; it is in {place}" if place else ""
-                return f"[{len(text):,} characters of output left out: {told}{kept}]"
-            return head_tail(text, max(room - _MARKER, room // 2), where=place)
+                shown = f"[{len(text):,} characters of output left out: {told}{kept}]"
+            else:
+                shown = head_tail(text, max(room - _MARKER, room // 2), where=place)
+            return replace(output, text=shown)
 
-        return replace(tool, run=passing(tool.run, cut))
+        return _following(tool, shortened)
 
     return toolset.map(limit)
+
+
+def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
+    """Give each result its origin; with `mark`, put untrusted ones between marks.
+
+    What cells and commands print, what a server answers and what lies outside the working directory
+    is always marked as data. Every other result is looked through, and marked as soon as it reads
+    like an attack. A refusal is our own text, and stays as it is.
+    """
+
+    def change(tool: Tool) -> Tool:
+        async def look(
+            context: ToolContext, _arguments: Arguments, output: ToolOutput
+        ) -> ToolOutput:
+            text, source = output.text, _source(tool, context.call.arguments)
+            output = replace(output, origin=_whose(tool, source, output.origin))
+            if not mark or (len(text) <= SHORT and "\n" not in text):
+                return output
+            quick = len(text) <= _QUICK
+            look_through = partial(scan, text, name=tool.name)
+            scanned = look_through() if quick else await in_thread(look_through)
+            if scanned.verdict != "clean":
+                source = source or f"a result of {tool.name}"
+            if not source:
+                return output
+            return replace(output, text=wrap(text, source=source, scanned=scanned))
+
+        return _following(tool, look, apart=ToolDenied)
+
+    return toolset.map(change)
+
+
+class Hinting(Protocol):
+    """What has something to say about calls: a session's `HintTracker`, or that of the running."""
+
+    def after(
+        self, tool_name: str, arguments: Arguments, *, earlier: Sequence[Arguments] = ()
+    ) -> str:
+        """Return the hint that a call leads to, "" for none."""
+        ...
+
+
+def with_hints(toolset: Toolset, tracker: Hinting) -> Toolset:
+    """Append to each result, error results too, what the tracker has to say about the call.
+
+    Of calls that run side by side the first in call order gets a hint that several lead to,
+    whichever ends first. What was denied or stopped gets none.
+    """
+
+    async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
+        earlier = _earlier(context, toolset)
+        # Off the loop: the file system may be slow.
+        text = await in_thread(
+            partial(tracker.after, context.call.name, arguments, earlier=earlier)
+        )
+        return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
+
+    return toolset.map(lambda tool: _following(tool, hint, apart=ToolDenied))
 
 
 def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
 
-    Such a tool becomes async, because an answer may take its time, and exclusive for as long as
-    the guard may ask about it. It hears how it may run, and may put further questions itself. A
-    refusal raises `ToolDenied`.
+    Such a tool is exclusive for as long as the guard may ask about it. It hears how it may run, and
+    may put further questions itself. A refusal raises `ToolDenied`.
     """
 
     def ask(tool: Tool) -> Tool:
-        if not guard.watches(tool):
-            return tool
-
-        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
             decision = await in_thread(
-                lambda: guard.decide(tool, arguments, messages=context.messages)
+                partial(guard.decide, tool, arguments, messages=context.messages)
             )
+            way: object = decision.way
             if decision.verdict == "deny":
                 raise ToolDenied(_refusal(tool, decision.why))
+            if decision.verdict == "ask":
+                way = await _decided(tool, context, arguments, decision, guard, approver)
 
             async def further(question: Question) -> Answer:
                 if not guard.asks:
                     return "deny"
                 return (await _approval(tool, context, question, approver)).answer
 
-            way: object = decision.way
-            if decision.verdict == "ask":
-                way = await _decided(tool, context, arguments, decision, guard, approver)
             permitted = replace(
                 context,
                 permit=way,
                 ask=further,
                 remember=lambda given: guard.remember(decision.shape, given),
             )
-            return await invoke(tool, permitted, arguments)
+            return await tool.run(permitted, arguments)
 
         return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
 
-    return toolset.map(ask)
+    return toolset.map(lambda tool: ask(tool) if guard.watches(tool) else tool)
+
+
+def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
+    """Let the keeper save the files that a call names before it changes them.
+
+    That is possible for tools that write and whose `paths` say where. What runs code may change
+    anything, so the keeper notes that it was used. Files outside of the tool's root, or of `root`
+    where it has none, are not saved, which is noted too.
+    """
+
+    def noting(tool: Tool) -> Tool:
+        text = f"{tool.name} was used; what its code did is not undone"
+
+        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
+            await in_thread(partial(keeper.note, context.turn, text))
+            return await tool.run(context, arguments)
+
+        return replace(tool, run=run)
+
+    def saving(tool: Tool) -> Tool:
+        space = Workspace(root=tool.root or root)
+
+        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
+            turn = context.turn
+
+            def before() -> tuple[list[Path], list[str]]:
+                paths, outside = _paths(tool, space, arguments)
+                keeper.before(turn, paths)
+                return paths, outside
+
+            paths, outside = await in_thread(before)
+            try:
+                result = await tool.run(context, arguments)
+            finally:
+                await in_thread(partial(keeper.after, turn, paths))
+            for path in outside:
+                text = f"{path!r} is outside of the workspace and was not saved"
+                await in_thread(partial(keeper.note, turn, text))
+            return result
+
+        return replace(tool, run=run)
+
+    def keep(tool: Tool) -> Tool:
+        if tool.risk is Risk.EXECUTE:
+            return noting(tool)
+        return saving(tool) if tool.risk is Risk.WRITE and tool.paths else tool
+
+    return toolset.map(keep)
+
+
+def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
+    """Return the tools so that those which write hold the lock while they run.
+
+    Several children change files one at a time, so that no change is lost; within one agent the
+    loop sees to that.
+    """
+
+    def hold(tool: Tool) -> Tool:
+        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
+            async with lock:
+                return await tool.run(context, arguments)
+
+        return replace(tool, run=run) if tool.risk is Risk.WRITE else tool
+
+    return toolset.map(hold)
+
+
+def _following(tool: Tool, change: Change, *, apart: type[ToolError] | tuple[()] = ()) -> Tool:
+    """Return the tool so that what it returns or raises is changed as the model would read it.
+
+    Errors of the kind `apart` stay as they are.
+    """
+
+    async def run(context: ToolContext, arguments: Arguments) -> ToolOutput:
+        try:
+            output = as_output(await tool.run(context, arguments))
+        except apart:
+            raise
+        except ToolError as error:
+            given = ToolOutput(str(error), origin=error.origin)
+            output = await change(context, arguments, given)
+            if output == given:
+                raise
+            changed = type(error)(output.text)
+            changed.origin = output.origin
+            raise changed from error
+        return await change(context, arguments, output)
+
+    return replace(tool, run=run)
 
 
 async def _decided(
@@ -179,154 +342,13 @@ def _refusal(tool: Tool, why: str) -> str:
     return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
 
 
-def passing(
-    run: Run,
-    cut: Callable[[ToolContext, ToolOutput], ToolOutput],
-    *,
-    apart: type[ToolError] | None = None,
-) -> Run:
-    """Return `run` with what it returns or raises passed through `cut`, async if it was.
-
-    A result of whatever kind passes as the output that the model would read. Errors of the kind
-    `apart` stay as they are.
-    """
-
-    def shorter(context: ToolContext, result: object) -> ToolOutput:
-        return cut(context, as_output(result))
-
-    def told(context: ToolContext, error: ToolError) -> ToolError:
-        if apart is not None and isinstance(error, apart):
-            return error
-        given = ToolOutput(str(error), origin=error.origin)
-        output = cut(context, given)
-        if output == given:
-            return error
-        changed = type(error)(output.text)
-        changed.origin = output.origin
-        return changed
-
-    async def awaited(context: ToolContext, result: Awaitable[object]) -> object:
-        try:
-            return shorter(context, await result)
-        except ToolError as error:
-            raise told(context, error) from error
-
-    async def run_async(context: ToolContext, arguments: Arguments) -> object:
-        return await awaited(context, run(context, arguments))
-
-    def run_plain(context: ToolContext, arguments: Arguments) -> object:
-        try:
-            result = run(context, arguments)
-        except ToolError as error:
-            raise told(context, error) from error
-        return awaited(context, result) if inspect.isawaitable(result) else shorter(context, result)
-
-    return run_async if inspect.iscoroutinefunction(run) else run_plain
-
-
-def _spilled(spill: Path | None, context: ToolContext, text: str) -> str:
-    """Keep the whole output in a file and return its path, or "" where there is none.
-
-    A file of an earlier output stays what its own marker says that it is.
-    """
-    if spill is None:
+def _source(tool: Tool, arguments: Arguments) -> str:
+    """Return where a result comes from if it is not to be trusted, else ""."""
+    if tool.origin is not None:
+        return tool.origin(arguments)
+    if tool.risk in (Risk.WRITE, Risk.REMEMBER):
         return ""
-    call = re.sub(r"[^\w-]", "_", f"{context.call.name}-{context.call.id}")[:80]
-    data = redact(text).encode("utf-8", "replace")
-    name = f"{context.turn:04}-{call}"
-    try:
-        make_private(spill)
-        path = spill / f"{name}.txt"
-        if path.exists() and path.read_bytes() != data:
-            path = spill / f"{name}-{hashlib.sha256(data).hexdigest()[:8]}.txt"
-        write_atomic(path, data, mode=0o600)
-        _sweep(spill)
-    except OSError:  # a full disk costs the file, not the result
-        return ""
-    return str(path)
-
-
-def _sweep(spill: Path) -> None:
-    """Remove the oldest outputs, so that they do not fill the disk over the years."""
-    paths = list(spill.iterdir())
-    if len(paths) <= KEPT:
-        return
-    for path in sorted(paths, key=lambda each: each.lstat().st_mtime_ns)[:-KEPT]:
-        path.unlink(missing_ok=True)
-
-
-@dataclass(slots=True)
-class _Budget:
-    """What a turn's tool output may still have; calls may take from several threads."""
-
-    total: int
-    _turn: int = -1
-    _left: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self, turn: int, wanted: int) -> int:
-        """Return how much of `wanted` there is, and count it as used."""
-        with self._lock:
-            if turn != self._turn:
-                self._turn, self._left = turn, self.total
-            granted = min(wanted, self._left)
-            self._left -= granted
-            return granted
-
-
-def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
-    """Return the tools so that those which write hold the lock while they run.
-
-    Several children change files one at a time, so that no change is lost; within one agent the
-    loop sees to that.
-    """
-
-    def hold(tool: Tool) -> Tool:
-        async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a tool's
-            async with lock:
-                return await invoke(tool, context, arguments)
-
-        return replace(tool, run=run) if tool.risk is Risk.WRITE else tool
-
-    return toolset.map(hold)
-
-
-ORIGINS = {
-    "kernel": "what code in the kernel shows",
-    "notebook": "cells and their outputs",
-    "terminal": "what a command prints",
-    "mcp": "what a server answers",
-}
-"""Where the results of a toolset's tools come from, as far as they read or run something."""
-OUTSIDE = frozenset({"mcp"})
-"""Toolsets whose results come from other machines."""
-OURS = frozenset({"memory", "skills"})
-"""Toolsets whose results are what the user and the agent have kept."""
-SHORT = 24
-"""Characters that cannot carry an instruction: numbers, a name, `done`."""
-
-
-def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
-    """Give each result its origin; with `mark`, put untrusted ones between marks."""
-
-    def change(tool: Tool) -> Tool:
-        def look(context: ToolContext, output: ToolOutput) -> ToolOutput:
-            text, source = output.text, _origin(tool, context.call.arguments)
-            output = replace(output, origin=_whose(tool, source, output.origin))
-            if not mark or (len(text) <= SHORT and "\n" not in text):
-                return output
-            scanned = scan(text, name=tool.name)
-            if scanned.verdict != "clean":
-                source = source or f"a result of {tool.name}"
-            return (
-                replace(output, text=wrap(text, source=source, scanned=scanned))
-                if source
-                else output
-            )
-
-        return replace(tool, run=passing(tool.run, look, apart=ToolDenied))
-
-    return toolset.map(change)
+    return ORIGINS.get(tool.toolset, "")
 
 
 def _whose(tool: Tool, source: str, given: Origin) -> Origin:
@@ -336,76 +358,16 @@ def _whose(tool: Tool, source: str, given: Origin) -> Origin:
     return "ours" if tool.toolset in OURS else given
 
 
-def _origin(tool: Tool, arguments: Arguments) -> str:
-    """Return where a result comes from if it is not to be trusted, else ""."""
-    if tool.origin is not None:
-        return tool.origin(arguments)
-    if tool.risk in (Risk.WRITE, Risk.REMEMBER):
-        return ""
-    return ORIGINS.get(tool.toolset, "")
-
-
-def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
-    """Let the keeper save the files that a call names before it changes them.
-
-    That is possible for tools that write and whose `paths` say where. What runs code may change
-    anything, so the keeper notes that it was used. Files outside of the tool's root, or of `root`
-    where it has none, are not saved, which is noted too.
-    """
-
-    def keep(tool: Tool) -> Tool:
-        if tool.risk is Risk.EXECUTE:
-            return replace(tool, run=_noting(tool, keeper))
-        if tool.risk is Risk.WRITE and tool.paths:
-            return replace(tool, run=_saving(tool, keeper, tool.root or root))
-        return tool
-
-    return toolset.map(keep)
-
-
-def _noting(tool: Tool, keeper: Keeper) -> Run:
-    text = f"{tool.name} was used; what its code did is not undone"
-
-    async def run_async(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
-        await in_thread(lambda: keeper.note(context.turn, text))
-        return await tool.run(context, arguments)
-
-    def run_plain(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
-        keeper.note(context.turn, text)
-        return tool.run(context, arguments)
-
-    return run_async if inspect.iscoroutinefunction(tool.run) else run_plain
-
-
-def _saving(tool: Tool, keeper: Keeper, root: Path) -> Run:
-    space = Workspace(root=root)
-
-    async def saved(context: ToolContext, paths: list[Path], result: Awaitable[Any]) -> Any:  # noqa: ANN401
-        try:
-            return await result
-        finally:
-            await in_thread(lambda: keeper.after(context.turn, paths))
-
-    async def run_async(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
-        paths, outside = _paths(tool, space, arguments)
-        await in_thread(lambda: keeper.before(context.turn, paths))
-        result = await saved(context, paths, tool.run(context, arguments))
-        await in_thread(lambda: _note_outside(keeper, context, outside))
-        return result
-
-    def run_plain(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
-        paths, outside = _paths(tool, space, arguments)
-        keeper.before(context.turn, paths)
-        result = None
-        try:
-            result = tool.run(context, arguments)
-        finally:
-            if not inspect.isawaitable(result):
-                keeper.after(context.turn, paths)
-        _note_outside(keeper, context, outside)
-        return saved(context, paths, result) if inspect.isawaitable(result) else result
-
-    return run_async if inspect.iscoroutinefunction(tool.run) else run_plain
+def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
+    """Return the arguments of the calls beside this one that come first and will have a result."""
+    found: list[Arguments] = []
+    for call in context.beside:
+        if call is context.call:
+            return found
+        tool = toolset.get(call.name)
+        if tool is not None and not call.problem and not tool.check(call.arguments):
+            found.append(call.arguments)
+    return []
 
 
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
@@ -427,90 +389,24 @@ def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Pat
     return inside, outside
 
 
-def _note_outside(keeper: Keeper, context: ToolContext, outside: list[str]) -> None:
-    for path in outside:
-        keeper.note(context.turn, f"{path!r} is outside of the workspace and was not saved")
+def _spilled(spill: Path, context: ToolContext, text: str) -> str:
+    """Keep the whole output in a file and return its path, or "" where there is none.
 
-
-Hint = Callable[[ToolContext, Arguments], str]
-
-
-class Hinting(Protocol):
-    """What has something to say about calls: the running session's `HintTracker`."""
-
-    def after(
-        self, tool_name: str, arguments: Arguments, *, earlier: Sequence[Arguments] = ()
-    ) -> str:
-        """Return the hint that a call leads to, "" for none."""
-        ...
-
-
-def with_hints(toolset: Toolset, tracker: Hinting) -> Toolset:
-    """Append to each result, error results too, what the tracker has to say about the call.
-
-    Of calls that run side by side the first in call order gets a hint that several lead to,
-    whichever ends first. What was denied or stopped gets none.
+    A file of an earlier output stays what its own marker says that it is.
     """
-
-    def hint(context: ToolContext, arguments: Arguments) -> str:
-        return tracker.after(context.call.name, arguments, earlier=_earlier(context, toolset))
-
-    return toolset.map(lambda tool: replace(tool, run=_followed(tool, hint)))
-
-
-def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
-    """Return the arguments of the calls beside this one that come first and will have a result."""
-    found: list[Arguments] = []
-    for call in context.beside:
-        if call is context.call:
-            return found
-        if _runs(call, toolset.get(call.name)):
-            found.append(call.arguments)
-    return []
-
-
-def _runs(call: ToolCall, tool: Tool | None) -> bool:
-    return tool is not None and not call.problem and not tool.check(call.arguments)
-
-
-def _followed(tool: Tool, hint: Hint) -> Run:
-    async def awaited(
-        context: ToolContext, arguments: Arguments, result: Awaitable[object]
-    ) -> object:
-        # Off the loop: the file system may be slow.
-        try:
-            value = await result
-        except ToolDenied:
-            raise
-        except ToolError as error:
-            raise _told(error, await in_thread(lambda: hint(context, arguments))) from error
-        return _output(value, await in_thread(lambda: hint(context, arguments)))
-
-    async def run_async(context: ToolContext, arguments: Arguments) -> object:
-        return await awaited(context, arguments, tool.run(context, arguments))
-
-    def run_plain(context: ToolContext, arguments: Arguments) -> object:
-        try:
-            result = tool.run(context, arguments)
-        except ToolDenied:
-            raise
-        except ToolError as error:
-            raise _told(error, hint(context, arguments)) from error
-        if inspect.isawaitable(result):
-            return awaited(context, arguments, result)
-        return _output(result, hint(context, arguments))
-
-    return run_async if inspect.iscoroutinefunction(tool.run) else run_plain
-
-
-def _output(result: object, text: str) -> object:
-    if not text:
-        return result
-    output = as_output(result)
-    return replace(output, text=f"{output.text or NO_OUTPUT}{text}")
-
-
-def _told(error: ToolError, text: str) -> ToolError:
-    told = type(error)(f"{error}{text}")
-    told.origin = error.origin
-    return told
+    call = re.sub(r"[^\w-]", "_", f"{context.call.name}-{context.call.id}")[:80]
+    data = redact(text).encode("utf-8", "replace")
+    name = f"{context.turn:04}-{call}"
+    try:
+        make_private(spill)
+        path = spill / f"{name}.txt"
+        if path.exists() and path.read_bytes() != data:
+            path = spill / f"{name}-{hashlib.sha256(data).hexdigest()[:8]}.txt"
+        write_atomic(path, data, mode=0o600)
+        # The oldest go, so that they do not fill the disk over the years.
+        kept = sorted(spill.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
+        for old in kept[:-KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError:  # a full disk costs the file, not the result
+        return ""
+    return str(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import subprocess
 import sys
 import threading
@@ -22,13 +21,7 @@ def context_for(tool: Tool, **fields) -> ToolContext:
 def run(tool: Tool, *, within: ToolContext | None = None, **arguments):
     """Check the arguments, run the tool to its end, return what it returns."""
     assert tool.check(arguments) == ""
-    context = within or context_for(tool)
-
-    async def body():
-        result = tool.run(context, arguments)
-        return await result if inspect.isawaitable(result) else result
-
-    return asyncio.run(body())
+    return asyncio.run(tool.run(within or context_for(tool), arguments))
 
 
 def told(tool: Tool, **arguments) -> str:

@@ -130,7 +130,7 @@ def test_a_bare_decorator_and_an_async_function():
         return "done"
 
     assert inspect.iscoroutinefunction(wait.run)
-    assert not inspect.iscoroutinefunction(everything.run)
+    assert inspect.iscoroutinefunction(everything.run)
     assert run(wait) == "done"
     assert wait.check({"seconds": 1}) == wait.check({"seconds": 1.5}) == ""
     assert as_tool(wait) is wait
@@ -176,7 +176,7 @@ def test_what_passes_the_check_runs_and_what_does_not_is_explained(arguments):
     if problem:
         assert "Expected everything(" in problem
     else:
-        result = everything.run(context_for(everything), arguments)
+        result = asyncio.run(everything.run(context_for(everything), arguments))
         assert isinstance(eval(result), tuple)
 
 
@@ -203,3 +203,19 @@ def test_any_schema_can_be_checked():
     assert check({"x": "a", "extra": 1}) == ""
     assert "`x` must be string | array" in check({"x": 1})
     assert signature_text("foreign", schema) == "foreign(x: string | array, y?: 1)"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "value", "said"),
+    [
+        ({"pattern": "^a"}, "b", "`x` must be string, got 'b' (str)"),
+        ({"oneOf": [{"minLength": 1}, {"type": "string"}]}, "b", "`x` must be string"),
+        ({"pattern": "("}, "b", ""),
+        ({"pattern": "("}, 1, "`x` must be a string"),
+    ],
+)
+def test_what_only_the_validator_knows_is_said_by_it(keywords, value, said):
+    """Of a schema that is broken the plain part is judged."""
+    schema = {"type": "object", "properties": {"x": {"type": "string", **keywords}}}
+    assert Checker("foreign", schema)({"x": value}).startswith(said)
+    assert bool(Checker("foreign", schema)({"x": value})) is bool(said)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import hermes_nb
 from hermes_nb.agent.config import Endpoint, Settings
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import Variable
+from hermes_nb.core.threads import in_thread
 from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_address
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach

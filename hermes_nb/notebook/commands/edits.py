@@ -11,10 +11,10 @@ from typing import Protocol
 
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.undo import Line, NothingToUndo, UndoReport
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.attachments import literal
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument

@@ -25,12 +25,12 @@ from hermes_nb.agent.models import build_model, is_embedded
 from hermes_nb.agent.recorder import standing_budgets
 from hermes_nb.agent.session import CHILD
 from hermes_nb.core.budget import Budget, Limits
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import both_ends, one_line, used
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.transcript import grid, plain_text
 from hermes_nb.notebook.display.views import (
     INTERVAL,

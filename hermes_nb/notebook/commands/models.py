@@ -16,9 +16,9 @@ from hermes_nb.agent.config import APPROVE_MODES, PROVIDERS, Endpoint, Settings
 from hermes_nb.agent.home import read_dotenv, write_dotenv
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
 from hermes_nb.core.budget import dollars
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import amount, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.models import profiles
 from hermes_nb.models.cassette import MODES, Mode, mode_named
 from hermes_nb.models.installed import EMBEDDED

@@ -17,13 +17,13 @@ from hermes_nb.agent.session import CHILD, REVIEW, Session
 from hermes_nb.agent.session_manager import Share, shares
 from hermes_nb.agent.turn import FORMATS, SUFFIXES, Format, export
 from hermes_nb.core.budget import dollars
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
+from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import sandbox_told

@@ -17,10 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.document import (
     Cell,
     CellType,

@@ -19,9 +19,9 @@ from typing import Any
 from hermes_nb.agent.checkpoint_store import CellJson, Cells
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.undo import CellsRestored
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.document import (
     Cell,
     Delete,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.outputs import render
 from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.visible import visible

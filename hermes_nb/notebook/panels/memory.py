@@ -18,7 +18,6 @@ from hermes_nb.agent.approvals import Decided
 from hermes_nb.agent.prompt_sources import Knowledge
 from hermes_nb.agent.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.agent.session import REVIEW
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     BackgroundEvent,
@@ -28,6 +27,7 @@ from hermes_nb.core.events import (
     ToolFinished,
     TurnStarted,
 )
+from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.entries import Fill, Operation
 from hermes_nb.memory.history import Change, Record, Unusable, undone

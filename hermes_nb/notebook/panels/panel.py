@@ -18,10 +18,10 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.page_reload import teller

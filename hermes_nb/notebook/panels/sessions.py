@@ -12,7 +12,6 @@ from pathlib import Path
 
 from hermes_nb.agent.jobs import Job
 from hermes_nb.agent.session import CHILD, REVIEW
-from hermes_nb.core.calls import in_thread
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
     ContextCompressed,
@@ -23,6 +22,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.protocols import Hit, StoredSession
 from hermes_nb.core.text import amount, number_of
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.transcript import ago, moment
 from hermes_nb.notebook.panels.context import size
 from hermes_nb.notebook.panels.style import (

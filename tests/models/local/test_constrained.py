@@ -6,7 +6,7 @@ import json
 import time
 from itertools import pairwise
 
-import jsonschema
+import fastjsonschema
 import pytest
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request, Variable
@@ -112,7 +112,7 @@ def test_any_table_gives_examples_that_are_valid_answers(table):
     for message in strategy.messages(asked):
         if message.role == "assistant":
             answer = json.loads(message.text)
-            jsonschema.validate(answer, schema)
+            fastjsonschema.validate(schema, answer)
             compile(answer.get("run_python", "0"), "example", "exec")
 
 
