@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.files import TEMPORARY, locked
+from hermes_nb.core.files import locked
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
 from hypothesis import given
@@ -105,13 +105,6 @@ def test_a_sketch_has_the_kinds_of_outputs_only(path):
     assert cells[2].outputs[0]["ename"] == "KeyError"
 
 
-def test_reading_leaves_the_file_alone(path):
-    before = path.read_bytes(), path.stat().st_mtime_ns
-    do(FileDocument(path).cells(outputs=True))
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    assert [each.name for each in path.parent.iterdir() if each.is_file()] == ["nb.ipynb"]
-
-
 @pytest.mark.parametrize(
     ("data", "gist"),
     [
@@ -134,14 +127,6 @@ def test_damage_is_named_and_left_alone(tmp_path, data, gist):
     assert gist in refused(document.cells())
     assert gist in refused(document.insert("x"))
     assert path.read_bytes() == data
-
-
-def test_a_truncated_notebook_says_where(path):
-    whole = path.read_bytes()
-    for size in range(1, len(whole) - 1, 7):
-        path.write_bytes(whole[:size])
-        assert "is damaged at line" in refused(FileDocument(path).cells(outputs=True))
-        assert path.read_bytes() == whole[:size]
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
@@ -219,15 +204,6 @@ def test_missing_and_duplicate_ids_are_stable(tmp_path):
     assert path.read_bytes() == before
     do(document.replace(ids[3], "z", seen=source_hash("a")))
     assert [cell["id"] for cell in valid(path)["cells"]] == ids
-
-
-def test_nbformat_4_0_without_ids(tmp_path):
-    cells = [text("x", "a"), code("y", "b")]
-    for cell in cells:
-        del cell["id"]
-    path = written(tmp_path / "n.ipynb", notebook(*cells, minor=0))
-    do(FileDocument(path).insert("z", index=1))
-    assert [c["source"] for c in valid(path)["cells"]] == [["x"], ["z"], ["y"]]
 
 
 # editing
@@ -343,14 +319,6 @@ def test_the_previous_version_is_kept_out_of_the_way(path, kept, tmp_path):
     assert stat.S_IMODE(keep.stat().st_mode) == 0o700
 
 
-def test_a_deleted_or_renamed_file_is_said(path):
-    document = FileDocument(path)
-    path.rename(path.with_name("nb2.ipynb"))
-    assert "no file 'nb.ipynb'" in refused(document.cells())
-    assert "nearest: nb2.ipynb" in refused(document.insert("x"))
-    assert not path.exists()
-
-
 def test_what_is_no_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.ipynb")
     assert "a pipe" in refused(FileDocument(tmp_path / "pipe.ipynb").cells())
@@ -393,37 +361,6 @@ def test_a_home_that_cannot_be_made_stops_no_edit(path, tmp_path):
     assert len(valid(path)["cells"]) == 4
 
 
-def test_two_editors_lose_nothing(path):
-    async def both():
-        documents = [FileDocument(path), FileDocument(path)]
-        await asyncio.gather(*(documents[i % 2].insert(f"x{i}") for i in range(20)))
-
-    do(both())
-    sources = {"".join(cell["source"]) for cell in valid(path)["cells"]}
-    assert {f"x{i}" for i in range(20)} < sources
-
-
-# faults
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path):
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "x", mount], check=False
-    ).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    try:
-        path = written(mount / "n.ipynb", notebook(code("a", "a")))
-        before = path.read_bytes()
-        document = FileDocument(path, keep=mount / "keep")
-        assert "the disk is full" in refused(document.insert("x" * 200_000))
-        assert path.read_bytes() == before
-        assert not [each for each in mount.iterdir() if each.name.endswith(TEMPORARY)]
-    finally:
-        subprocess.run(["umount", mount], check=True)
-
-
 @pytest.mark.parametrize("mode", [0o444, 0o644])
 def test_no_permission_is_said(open_path, path, mode):
     if os.geteuid() != 0:
@@ -455,106 +392,6 @@ except Exception as error:
     assert out.stdout.startswith("ToolError 'nb.ipynb"), out
     assert "permission denied" in out.stdout or "write-protected" in out.stdout
     assert path.read_bytes() == before
-
-
-KILLED = """
-import asyncio, json, os, random, signal, sys, time
-from pathlib import Path
-sys.modules["rfc3987_syntax"] = None  # as in conftest.py
-import nbformat
-from hermes_nb.notebook.document.file import FileDocument
-
-path, keep, acknowledged = map(Path, sys.argv[1:])
-first = path.read_bytes()
-nbformat.validate(json.loads(first))  # loads what the children need
-chance = random.Random(7)
-
-async def edit():
-    document = FileDocument(path, keep=keep)
-    for number in range(10_000):
-        await document.insert(f"n = {number}\\n" + "x" * 20_000, index=0)
-        acknowledged.write_text(str(number + 1))
-
-for _ in range(20):
-    path.write_bytes(first)
-    acknowledged.write_text("0")
-    child = os.fork()
-    if not child:
-        asyncio.run(edit())
-    time.sleep(chance.uniform(0.02, 0.3))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    document = json.loads(path.read_text())
-    nbformat.validate(document)
-    done = int(acknowledged.read_text() or -1)
-    numbers = [int(cell["source"][0].split()[2]) for cell in document["cells"][:-1]]
-    assert done == -1 or len(numbers) in (done, done + 1), (done, numbers)
-    assert numbers == list(range(len(numbers)))[::-1]
-    print(len(numbers))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_kill_9_leaves_the_old_or_the_new_file(tmp_path):
-    path = written(tmp_path / "n.ipynb", notebook(code("a", "a", [STREAM])))
-    keep = tmp_path / "keep"
-    out = subprocess.run(
-        [sys.executable, "-c", KILLED, path, keep, tmp_path / "acknowledged"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert out.returncode == 0, out.stderr
-    counts = [int(line) for line in out.stdout.split()]
-    assert len(counts) == 20 and max(counts) > 1
-    assert valid(path)["cells"][-1]["outputs"] == [STREAM]
-    do(FileDocument(path, keep=keep).insert("the lock is free"))
-
-
-LARGE = """
-import asyncio, json, resource, sys
-from pathlib import Path
-path = Path(sys.argv[1])
-with path.open("w") as file:
-    file.write('{"cells": [{"cell_type": "code", "execution_count": 1, "id": "big",')
-    file.write('"metadata": {}, "source": ["x"], "outputs": [')
-    file.write('{"output_type": "stream", "name": "stdout", "text": [')
-    for _ in range(1_200):
-        file.write(('"' + "x" * 78 + '\\\\n",\\n') * 1_000)
-    file.write('"end"]}, {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "')
-    for _ in range(100):
-        file.write("y" * 1_000_000)
-    file.write('"}}]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.document.outline import outline
-from hermes_nb.notebook.document.outputs import render
-asyncio.run(FileDocument(Path(sys.argv[2])).sketch())
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-document = FileDocument(path)
-print(outline(asyncio.run(document.sketch())))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1000)
-shown = render(asyncio.run(document.get("big")).outputs).text
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1000)
-print(len(shown), "cut" in shown)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux")
-def test_200_mb_of_outputs_are_not_read(path, tmp_path):
-    big = tmp_path / "big.ipynb"
-    out = subprocess.run(
-        [sys.executable, "-c", LARGE, big, path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    assert big.stat().st_size > 195_000_000
-    big.unlink()
-    assert out[0] == "0 big code [1]: x -> output"
-    assert int(out[1]) < 20, "megabytes for an outline"
-    assert int(out[2]) < 40, "megabytes for what one cell shows"
-    assert int(out[3].split()[0]) < 40_000 and out[3].endswith("True")
 
 
 # properties
