@@ -49,7 +49,6 @@ class ChildView:
     usage: Usage = field(default_factory=Usage)
 
     def take(self, event: ChildProgress | ChildFinished) -> None:
-        """Take in what it says of itself."""
         self.usage = event.usage
         if isinstance(event, ChildProgress):
             self.doing = one_line(visible(redact(event.doing)), DOING)
@@ -57,7 +56,6 @@ class ChildView:
             self.status, self.seconds = event.status, event.seconds
 
     def line(self) -> str:
-        """Return the child as one Markdown line."""
         seconds = self.seconds if self.status else time.monotonic() - self.started
         parts = [] if not self.doing or self.status else [code_span(self.doing)]
         parts += [_CHILD_ENDS[self.status]] if self.status in _CHILD_ENDS else []
@@ -131,7 +129,6 @@ class CallView:
         return [self.line(), *(child.line() for child in self.children.values())]
 
     def line(self) -> str:
-        """Return the call as one Markdown line."""
         gist = f" {code_span(self.gist)}" if self.gist else ""
         name = escape(one_line(self.call.name))
         return f"{MARKS[self.status]} **{name}**{gist}{self._tail()}"
@@ -147,14 +144,12 @@ class CallView:
         return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
 
     def answered(self, given: ApprovalGiven) -> None:
-        """Take in what the user said when this call asked."""
         reason = visible(one_line(redact(given.reason), REASON))
         refused = f"denied: {reason}" if reason else ""
         told = {"once": "allowed once", "always": "allowed from now on", "deny": refused}
         self.answer = told[given.answer]
 
     def _tail(self) -> str:
-        """Return how it goes or went, and how long that takes, as Markdown or HTML."""
         parts = [self.answer]
         if self.status in ("error", "denied", "interrupted") and not (
             self.status == "denied" and self.answer
@@ -315,7 +310,6 @@ def _latest(steps: Sequence[Step]) -> tuple[list[_Block], list[CallView]]:
 
 
 def _counted(calls: Sequence[CallView]) -> str:
-    """Return calls as numbers, by name."""
     names = Counter(call.call.name for call in calls).most_common()
     shown = [f"{count} × {escape(name[:80])}" for name, count in names[:10]]
     shown += [f"{len(names) - 10} other tools"] if len(names) > 10 else []  # noqa: PLR2004

@@ -30,7 +30,6 @@ class TerminalView:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Print what an event adds."""
         self.transcript(event)
         self._show(event)
 
@@ -51,11 +50,9 @@ class TerminalView:
                 pass
 
     def note(self, markdown: str) -> None:
-        """Print a line that is ours."""
         self._line(plain_text(markdown), style="cyan")
 
     def close(self) -> None:
-        """Print how the turn ended."""
         if self._closed:
             return
         self._closed = True

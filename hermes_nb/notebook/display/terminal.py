@@ -72,7 +72,6 @@ class DrawnView(TerminalView):
         self._rest_until = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Take in an event, and print what became final with it."""
         with self._one:
             self.transcript(event)
             if not self._quiet:
@@ -97,12 +96,10 @@ class DrawnView(TerminalView):
                 super()._show(event)
 
     def note(self, markdown: str) -> None:
-        """Print a line that is ours."""
         with self._one:
             super().note(markdown)
 
     def close(self) -> None:
-        """Print how the turn ended."""
         with self._one:
             if not self._closed:
                 self._still()
@@ -182,7 +179,6 @@ class DrawnView(TerminalView):
             live.stop()
 
     def growing(self, width: int, height: int) -> Lines:
-        """Return the live lines, in a screen of this size."""
         with self._one:  # the user's code prints through rich meanwhile, which draws them, too
             return self._lines_now(width, height)
 

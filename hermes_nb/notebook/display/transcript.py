@@ -79,7 +79,6 @@ def aligned(text: str) -> str:
 
 
 def _columns(table: list[list[str]]) -> list[str]:
-    """Return a table's rows without its rule, each column as wide as its widest cell."""
     rows = [row for row in table if any(row) and not all(re.fullmatch(":?-+:?", c) for c in row)]
     count = max(map(len, rows), default=0)
     wide = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
@@ -197,7 +196,6 @@ class Transcript:
 
     @property
     def calls(self) -> list[CallView]:
-        """The turn's calls so far."""
         return [call for step in self._steps for call in step.calls]
 
     @property
@@ -211,7 +209,6 @@ class Transcript:
         return {"hermes": {"refused": self.refused}} if self.refused else {}
 
     def call(self, call_id: str) -> CallView:
-        """Return a call that was started."""
         return self._calls[call_id]
 
     @property
@@ -220,7 +217,6 @@ class Transcript:
         return bool(self._open)
 
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
         match event:
             case TurnStarted():
                 self._began, self._started = True, time.monotonic()

@@ -73,9 +73,7 @@ class View(Protocol):
 
     transcript: Transcript
 
-    def __call__(self, event: Event) -> None:
-        """Take in an event."""
-        ...
+    def __call__(self, event: Event) -> None: ...
 
     def note(self, markdown: str) -> None:
         """Show a line that is ours, not the model's."""
@@ -135,7 +133,6 @@ class FinalView:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
         self.transcript(event)
 
     def note(self, markdown: str) -> None:
@@ -143,7 +140,6 @@ class FinalView:
         self.transcript.notes.append(markdown)
 
     def close(self) -> None:
-        """Display the turn."""
         if not self._closed:
             self._closed = True
             self._display()
@@ -205,7 +201,6 @@ class CellView:
         self._update(running=True)
 
     def close(self) -> None:
-        """Show the finished turn."""
         if self._closed:
             return
         self._closed = True

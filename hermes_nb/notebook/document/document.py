@@ -144,20 +144,16 @@ class NotebookDocument(ABC):
         type: CellType = "code",  # noqa: A002 - nbformat's own word
         metadata: Mapping[str, Any] | None = None,
     ) -> Cell:
-        """Apply an `Insert`."""
         edit = Insert(source=source, after=after, index=index, type=type, metadata=metadata or {})
         return cast("Cell", await self.apply(edit))
 
     async def replace(self, cell_id: str, source: str, *, seen: str) -> Cell:
-        """Apply a `Replace`."""
         return cast("Cell", await self.apply(Replace(cell_id, source, seen)))
 
     async def delete(self, cell_id: str, *, seen: str) -> None:
-        """Apply a `Delete`."""
         await self.apply(Delete(cell_id, seen))
 
     async def move(self, cell_id: str, *, after: str | None) -> Cell:
-        """Apply a `Move`."""
         return cast("Cell", await self.apply(Move(cell_id, after)))
 
     async def set_outputs(
@@ -167,7 +163,6 @@ class NotebookDocument(ABC):
         *,
         execution_count: int | None = None,
     ) -> Cell:
-        """Apply a `SetOutputs`."""
         return cast("Cell", await self.apply(SetOutputs(cell_id, outputs, execution_count)))
 
 
@@ -203,7 +198,6 @@ class FallbackDocument(NotebookDocument):
         ]
 
     async def get(self, cell_id: str) -> Cell:
-        """Return a cell that ran."""
         return find(await self.cells(outputs=True), cell_id)
 
     async def apply(self, edit: Edit) -> Cell:
@@ -232,7 +226,6 @@ class FallbackDocument(NotebookDocument):
         )
 
     async def save(self) -> None:
-        """Refuse."""
         raise ToolError(_WAY_OUT)
 
 

@@ -67,7 +67,6 @@ class FileDocument(NotebookDocument):
         self.way = f"the file {self.path.name}"
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
-        """Return all the cells; reading outputs that were not asked for costs no memory."""
         return cast("list[Cell]", await in_thread(lambda: self._cells(outputs=outputs)))
 
     async def sketch(self) -> list[Cell]:
@@ -76,8 +75,6 @@ class FileDocument(NotebookDocument):
         return cast("list[Cell]", found)
 
     async def get(self, cell_id: str) -> Cell:
-        """Return a cell with its outputs, of very large ones the beginnings."""
-
         def get() -> Cell:
             with self._opened() as notebook:
                 return _seen(notebook, _index(notebook, cell_id), outputs=True)
@@ -151,7 +148,6 @@ class FileDocument(NotebookDocument):
 
 
 def _version(path: Path) -> tuple[int, int, int]:
-    """Return what changes when a file does."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -201,7 +197,6 @@ def _index(notebook: Notebook, cell_id: str) -> int:
 
 
 def _seen(notebook: Notebook, index: int, *, outputs: bool = False, briefly: bool = False) -> Cell:
-    """Return a cell as callers see it."""
     cell = notebook.cells[index]
     source = source_of(cell)
     kind = cell["cell_type"]

@@ -66,7 +66,6 @@ class Notebook:
 
     @property
     def cells(self) -> list[NotebookCell]:
-        """The cells in order; the list may be changed."""
         cells: list[NotebookCell] = self.document["cells"]
         return cells
 
@@ -90,7 +89,6 @@ class Notebook:
             raise ToolError(message) from error
 
     def encode(self) -> bytes:
-        """Return the file's new bytes."""
         mark = f"stored-{secrets.token_hex(8)}-"
         places: dict[str, Span] = {}
 

@@ -39,7 +39,6 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its length in bytes."""
         return self.end - self.start
 
 
@@ -54,7 +53,6 @@ class Scanner:
 
     @property
     def offset(self) -> int:
-        """How many bytes of the file lie behind."""
         return self._base + self._at
 
     def peek(self) -> bytes:
@@ -131,12 +129,10 @@ class Scanner:
         return self.file.read(span.size)
 
     def begins(self, byte: bytes, message: str) -> None:
-        """Check what comes first."""
         if self.peek() != byte:
             raise Malformed(message, self.offset)
 
     def finish(self) -> None:
-        """Check that nothing but white space is left."""
         if self.peek():
             self._expected("the end of the file")
 

@@ -146,7 +146,6 @@ class KnownCells:
         self._words = dict(rest)
 
     def deleted(self, cell: Cell) -> None:
-        """Note that a cell is gone."""
         self._words.pop(cell.id, None)
 
     def named(self, wanted: str) -> str:

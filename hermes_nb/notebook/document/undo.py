@@ -96,7 +96,6 @@ class CellKeeper:
         return known
 
     async def save(self, turn: _Turn, name: str) -> None:
-        """Save both states."""
         session, number = turn.key
         before, after = list(turn.before.values()), list(turn.after.values())
         await in_thread(
@@ -115,19 +114,15 @@ class KeptDocument(NotebookDocument):
         self._key = key
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
-        """Return all the cells in order."""
         return await self.inner.cells(outputs=outputs)
 
     async def sketch(self) -> list[Cell]:
-        """Return the cells with the kinds of their outputs, if the document can."""
         return await self.inner.sketch()
 
     async def get(self, cell_id: str) -> Cell:
-        """Return a cell with its outputs."""
         return await self.inner.get(cell_id)
 
     async def save(self) -> None:
-        """Save what was changed, where that is not done anyway."""
         await self.inner.save()
 
     async def apply(self, edit: Edit) -> Cell | None:
@@ -372,7 +367,6 @@ def _same(one: CellJson, other: CellJson) -> bool:
 
 
 def _neighbour(cell_id: str, order: Iterable[str], known: Mapping[str, object]) -> str | None:
-    """Return the nearest cell above in `order` that is `known` as well."""
     above: str | None = None
     for each in order:
         if each == cell_id:

@@ -46,7 +46,6 @@ class Stream(io.TextIOBase):
         return getattr(self._outer, name)
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def isatty(self) -> bool:
@@ -54,7 +53,6 @@ class Stream(io.TextIOBase):
         return False
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream this one stands for."""
         return int(self._outer.fileno())
 
     def write(self, text: object) -> int:
@@ -110,7 +108,6 @@ class Publisher:
         self._outer.publish(data=data, metadata=metadata, transient=transient, update=update)
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
-        """Forget what was shown so far."""
         if self._collector.takes:
             self._collector.clear(wait=wait)
         else:
@@ -328,7 +325,6 @@ class UserFigures:
             figs.update(mine | others)
 
     def put_back(self) -> None:
-        """Let them be due again, as they were."""
         if self._show:
             self._set_due(self._due, called=self._called)
 

@@ -56,7 +56,6 @@ class _Entry:
             self.pending.clear()
 
     def text(self) -> str:
-        """Return the text so far."""
         return "".join(self.blocks) + "".join(self.pending)
 
 
@@ -89,11 +88,9 @@ class Collector:
         return self._open and os.getpid() == self._pid
 
     def close(self) -> None:
-        """Take nothing more."""
         self._open = False
 
     def write(self, name: str, text: str) -> None:
-        """Add text to the stream `name`."""
         if not text:
             return
         with self._lock:
@@ -106,7 +103,6 @@ class Collector:
     def display(
         self, data: Mapping[str, Any], metadata: object = None, display_id: str | None = None
     ) -> None:
-        """Add a `display_data` output."""
         output = {"output_type": "display_data", **bundle(data, metadata)}
         self._add(output, display_id)
 
@@ -116,7 +112,6 @@ class Collector:
         self._add({**output, **bundle(data, metadata)})
 
     def error(self, ename: str, evalue: str, traceback: list[str]) -> None:
-        """Add an `error` output."""
         lines = [well_formed(line) for line in traceback]
         self._add(
             {
@@ -152,7 +147,6 @@ class Collector:
                 self._reset()
 
     def outputs(self) -> list[Output]:
-        """Return what was shown, as nbformat outputs."""
         with self._lock:
             outputs = list(_merged([*self._head, *self._gap(), *self._tail]))
             if self._displays_dropped:

@@ -60,7 +60,6 @@ class Failure:
     error: str
 
     def __str__(self) -> str:
-        """Return it in one line."""
         head = next(iter(self.source.strip().splitlines()), "")
         return f"cell {self.cell} ({one_line(head, 60)}): {one_line(self.error, 400)}"
 
@@ -150,7 +149,6 @@ class _CleanRun:
     _done: bool = False
 
     def go(self) -> None:
-        """Run all the cells."""
         started = time.monotonic()
         try:
             asyncio.run(self._main())

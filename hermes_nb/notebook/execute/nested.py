@@ -56,7 +56,6 @@ class NestedCell:
 
     @property
     def waits(self) -> bool:
-        """Whether the code has an `await` of its own."""
         return bool(
             self._shell.should_run_async(
                 self._code,
