@@ -14,7 +14,7 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import dumps
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models import caching
-from hermes_nb.models.caching import breakpoints, mark_items, marked, with_breakpoints
+from hermes_nb.models.caching import breakpoints, mark_items, with_breakpoints
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.chat.stream import read_usage
 from hermes_nb.models.profiles import Profile
@@ -74,20 +74,6 @@ def test_the_system_prompt_and_the_last_three():
         "content": [{"type": "text", "text": "a3", "cache_control": EPHEMERAL}],
     }
     assert out[5] == {"role": "user", "content": "u2"}
-
-
-def test_without_a_system_prompt_there_are_three():
-    assert marks(with_breakpoints(turns(4)[1:])) == [5, 6, 7]
-    assert with_breakpoints([]) == []
-
-
-def test_the_mark_goes_on_the_last_part():
-    message = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}
-    [out] = with_breakpoints([message])
-    assert out["content"] == [
-        {"type": "text", "text": "a"},
-        {"type": "image_url", "cache_control": EPHEMERAL},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -250,12 +236,6 @@ def test_only_what_is_marked_is_serialised_anew(monkeypatch):
 def test_cached_and_written_tokens_in_every_dialect(usage, expected):
     found = read_usage(usage)
     assert (found.input, found.cached, found.written) == expected
-
-
-def test_a_message_is_marked_on_a_copy():
-    message = {"role": "user", "content": [{"type": "text", "text": "a"}]}
-    marked(message)["content"][0]["text"] = "b"
-    assert message == {"role": "user", "content": [{"type": "text", "text": "a"}]}
 
 
 def test_a_session_at_such_a_provider_extends_its_prefix_but_for_the_marks():

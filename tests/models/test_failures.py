@@ -22,8 +22,6 @@ from hermes_nb.models.chat.retries import Fallback, Retrying
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.patience import SOON
-
 KEY = "opaque;key-0815"
 REQUEST = Request(messages=(Message.user("hi"),))
 
@@ -107,11 +105,6 @@ def test_the_root_of_a_connection_error_is_what_the_user_reads():
     outer = type("APIConnectionError", (Exception,), {})("Connection error.")
     outer.__cause__ = ConnectionRefusedError(111, "Connection refused")
     assert "Connection refused" in str(classify(outer))
-
-
-def test_a_model_error_is_what_it_is():
-    error = ModelError("x", kind=K.AUTH)
-    assert classify(error) is error
 
 
 def test_a_provider_behind_a_router_is_heard():
@@ -244,14 +237,6 @@ def test_what_can_help_is_tried_three_times_with_growing_waits():
         assert notices[0].reason == kind.value
 
 
-def test_a_broken_reply_is_never_doubled():
-    slept = []
-    items, error = run(retrying(Model(failed(K.NETWORK), "whole"), slept))
-    assert error is None
-    assert folded(items) == "m2"
-    assert [i.message.text for i in items if isinstance(i, Reply)] == ["whole"]
-
-
 @pytest.mark.parametrize("kind", [K.AUTH, K.QUOTA, K.BAD_REQUEST, K.CONTEXT_OVERFLOW])
 def test_what_cannot_help_is_not_tried_again(kind):
     slept = []
@@ -279,28 +264,6 @@ def test_the_jitter_is_full():
         for i in range(200)
     ]
     assert min(delays) < 0.2 and max(delays) > 3.8
-
-
-def test_a_wait_can_be_interrupted():
-    async def scenario():
-        model = Model(failed(K.OVERLOADED))
-        waiting = asyncio.Event()
-
-        async def consume():
-            async with aclosing(Retrying(model, random=lambda: 1.0).stream(REQUEST)) as stream:
-                async for item in stream:
-                    if isinstance(item, RequestRetried):
-                        waiting.set()
-
-        task = asyncio.create_task(consume())
-        await waiting.wait()
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, SOON)
-        assert model.open == 0
-
-    asyncio.run(scenario())
 
 
 def test_a_consumer_that_stops_early_closes_the_model():
