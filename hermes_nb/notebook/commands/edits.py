@@ -7,12 +7,9 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.undo import Line, NothingToUndo, UndoReport
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
-from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.attachments import literal
@@ -36,39 +33,7 @@ USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
 
 
-class _Session(Protocol):
-    id: str
-
-
-class Undoing(Protocol):
-    """What the commands need of the agent of a kernel."""
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The undo data."""
-        ...
-
-    @property
-    def session(self) -> _Session | None:
-        """The running session."""
-        ...
-
-    @property
-    def store(self) -> SessionStore:
-        """The sessions there were."""
-        ...
-
-    @property
-    def notebook(self) -> str:
-        """The absolute path of this kernel's notebook, or ""."""
-        ...
-
-    async def document(self) -> NotebookDocument:
-        """Return that notebook; raise `ToolError` where it is out of reach."""
-        ...
-
-
-async def undo(agent: Undoing, words: str) -> str:
+async def undo(agent: Resident, words: str) -> str:
     """Undo a turn's files and cells and return what was done, as Markdown."""
     turn, force = _arguments(words, flags=("--force",))
 
@@ -88,7 +53,7 @@ async def undo(agent: Undoing, words: str) -> str:
     return _shown(report, force=force)
 
 
-async def diff(agent: Undoing, words: str) -> str:
+async def diff(agent: Resident, words: str) -> str:
     """Show what a turn changed in files and cells; return a line where there is nothing to show."""
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(agent)
@@ -142,7 +107,7 @@ def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple
     return turn, given
 
 
-def _session_id(agent: Undoing) -> str:
+def _session_id(agent: Resident) -> str:
     """Return the running session's id or, after a restart, that of the notebook's last one."""
     if agent.session is not None:
         return agent.session.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from hermes_nb.agent.approvals import Approvals, Decided
@@ -11,15 +10,14 @@ from hermes_nb.agent.proposals import Kind, Proposal
 from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.memory.curated import FILES, Outcome
-from hermes_nb.memory.history import Origin, Record
+from hermes_nb.memory.curated import FILES
+from hermes_nb.memory.curation.history import Origin, Record
 from hermes_nb.notebook.display.transcript import ago, grid
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
-from hermes_nb.skills.catalogue import Skill
 from hermes_nb.skills.document import SkillError
 
 LISTED = 1_500
@@ -48,13 +46,10 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
 
 def approve(approvals: Approvals, kind: Kind, words: str) -> str:
     """Save what waits under some numbers or all, or under one of them in other words."""
-    words = _spelt(approvals, kind, words)
     first, _, rest = words.strip().partition(" ")
-    if rest and not all(map(str.isdecimal, rest.split())):
-        numbers, text = [_number(first, kind)], rest.strip()
-    else:
-        numbers, text = _numbers(words, kind), None
-    _refuse_others(approvals, kind, numbers)
+    text = None if all(map(str.isdecimal, rest.replace(",", " ").split())) else rest.strip()
+    one = "" if text is None else str(_number(first, kind))
+    numbers = _numbers(approvals, kind, one or words)
     outcomes = [approvals.approve(number, text=text) for number in numbers]
     saved = [_told(outcome) for outcome in outcomes if outcome.done]
     left = [f"{o.proposal.number} still waits: {o.message}" for o in outcomes if not o.done]
@@ -68,8 +63,7 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
 
 def reject(approvals: Approvals, kind: Kind, words: str) -> str:
     """Drop what waits under some numbers, or all of a kind."""
-    numbers = _numbers(_spelt(approvals, kind, words), kind)
-    _refuse_others(approvals, kind, numbers)
+    numbers = _numbers(approvals, kind, words)
     return "\n\n".join(_told(approvals.reject(number)) for number in numbers)
 
 
@@ -90,45 +84,34 @@ def _told(outcome: Decided) -> str:
     return escape(outcome.message[:1].upper() + outcome.message[1:]) + "."
 
 
-def _refuse_others(approvals: Approvals, kind: Kind, numbers: list[int]) -> None:
-    """Raise ConfigError for a number under which something of the other kind waits.
+def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
+    """Return the numbers that words name, "all" of what waits; raise `ConfigError` for none.
 
-    Whoever decides on it should have seen it, in the list of its own kind.
+    Also for one under which something of the other kind waits: whoever decides on it should have
+    seen it, in the list of its own kind.
     """
+    if words.strip().casefold() == "all":
+        found = [each.number for each in approvals.waiting(kind)]
+        if not found:
+            message = "nothing waits for your approval"
+            raise ConfigError(message)
+        return found
+    found = list(dict.fromkeys(_number(word, kind) for word in words.replace(",", " ").split()))
     for each in approvals.waiting():
-        if each.number in numbers and each.kind != kind:
+        if each.number in found and each.kind != kind:
             message = f"{each.number} is about {each.kind}: `%hermes {each.kind} pending`"
             raise ConfigError(message)
-
-
-def _spelt(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Return `words` with the numbers of what waits in the place of "all"."""
-    if words.strip().casefold() != "all":
-        return words
-    numbers = [str(each.number) for each in approvals.waiting(kind)]
-    if not numbers:
-        message = "nothing waits for your approval"
-        raise ConfigError(message)
-    return " ".join(numbers)
-
-
-def _numbers(words: str, kind: Kind) -> list[int]:
-    found = [_number(word, kind) for word in words.replace(",", " ").split()]
-    if not found:
-        raise ConfigError(_which(kind))
-    return list(dict.fromkeys(found))
+    return found or [_number("", kind)]
 
 
 def _number(word: str, kind: Kind) -> int:
     if word.isdecimal() and len(word) < 10:  # noqa: PLR2004 - more is no number of ours
         return int(word)
-    raise ConfigError(_which(kind))
+    message = f"which one? give its number; `%hermes {kind} pending` shows them"
+    raise ConfigError(message)
 
 
-def _which(kind: Kind) -> str:
-    return f"which one? give its number; `%hermes {kind} pending` shows them"
-
-
+DECIDING = {"pending": pending, "approve": approve, "reject": reject}
 BY_HAND = Origin(source="user")
 SHOWN_RECORDS = 5
 CELLS = 20
@@ -139,24 +122,45 @@ def memory(agent: Resident, words: str) -> str:
     """Show the curated memory, or change it."""
     action, rest = _split(words, default="show")
     known = agent.knowledge
-    acts: dict[str, Callable[[Knowledge, str], str]] = {
-        "show": lambda known, _: _memory_shown(known) + _waits(agent),
-        "add": _memory_added,
-        "edit": _memory_edited,
-        "remove": _memory_removed,
-        "undo": lambda known, rest: _done(known, known.memory.undo(rest, origin=BY_HAND)),
-        **_deciding(agent, "memory"),
-    }
-    if action not in acts:
-        message = f"there is no `%hermes memory {action}`; use {', '.join(acts)}"
-        raise ConfigError(message)
-    return acts[action](known, rest)
+    if action in DECIDING:
+        return DECIDING[action](agent.workshop.approvals, "memory", rest)
+    first, _, more = rest.partition(" ")
+    target, text = (first, more.strip()) if first in FILES else ("memory", rest)
+    step: dict[str, str] | None = None
+    match action:
+        case "show":
+            return _memory_shown(known) + _waits(agent)
+        case "add":
+            step = {"action": "add", "content": text}
+        case "edit":
+            number, _, text = text.partition(" ")
+            old = _entry(known, target, number)
+            step = {"action": "replace", "old_text": old, "content": text}
+        case "remove":
+            step = {"action": "remove", "old_text": _entry(known, target, text)}
+        case "undo":
+            pass
+        case _:
+            others = "show, add, edit, remove, undo, pending, approve, reject"
+            message = f"there is no `%hermes memory {action}`; use {others}"
+            raise ConfigError(message)
+    if step is None:
+        outcome = known.memory.undo(rest, origin=BY_HAND)
+    else:
+        outcome = known.memory.apply(target, [step], origin=BY_HAND)
+    if not outcome.applied:
+        raise ConfigError(outcome.message)
+    known.written(outcome)
+    told = outcome.message[:1].upper() + outcome.message[1:]
+    return f"{escape(told)}. The next session knows it; `%hermes reload` tells this one."
 
 
 def skills(agent: Resident, words: str) -> str:
     """List the skills, or look at or change one."""
     action, name = _split(words, default="list")
     library = agent.knowledge.library
+    if action in DECIDING:
+        return DECIDING[action](agent.workshop.approvals, "skills", name)
     try:
         match action:
             case "list":
@@ -173,8 +177,6 @@ def skills(agent: Resident, words: str) -> str:
                 return escape(outcome.message)
             case "trust":
                 return trust(agent, name)
-            case "pending" | "approve" | "reject":
-                return _deciding(agent, "skills")[action](agent.knowledge, name)
             case _:
                 pass
     except SkillError as error:
@@ -196,16 +198,6 @@ def _waits(agent: Resident) -> str:
     return f"\n\n{told_of(waiting)}" if waiting else ""
 
 
-def _deciding(agent: Resident, kind: Kind) -> dict[str, Callable[[Knowledge, str], str]]:
-    """Return what can be done with what waits for the user's approval."""
-    approvals = agent.workshop.approvals
-    return {
-        "pending": lambda _, rest: pending(approvals, kind, rest),
-        "approve": lambda _, rest: approve(approvals, kind, rest),
-        "reject": lambda _, rest: reject(approvals, kind, rest),
-    }
-
-
 def trust(agent: Resident, words: str) -> str:
     """Show what was not loaded as it stands, accept one such file, or take that back.
 
@@ -222,9 +214,14 @@ def trust(agent: Resident, words: str) -> str:
         return _forgotten(known, name)
     if action:
         return _trusted(known, words.strip(), agent)
+    found = [
+        (f.name, str(f.verdict), "; ".join(f"{p.category}: {p.passage}" for p in f.findings[:3]))
+        for f in _files(known, agent)
+    ]
+    skipped = known.library.skipped()
+    found += [(each.name, "skill", each.reason) for each in skipped if each.source == "workdir"]
     rows = [
-        (code_span(name), what, escape(one_line(visible(why), 140)))
-        for name, what, why in _doubtful(known, agent)
+        (code_span(name), what, escape(one_line(visible(why), 140))) for name, what, why in found
     ]
     accepted = [(code_span(entry.path), "trusted", entry.when) for entry in known.trust.entries()]
     if not rows and not accepted:
@@ -267,31 +264,6 @@ def _row(record: Record) -> tuple[object, ...]:
     return ago(record.at), f"{verb} {record.target}: {gist}", escape(by), code_span(record.id)
 
 
-def _memory_added(known: Knowledge, words: str) -> str:
-    target, text = _target(words)
-    step = {"action": "add", "content": text}
-    return _done(known, known.memory.apply(target, [step], origin=BY_HAND))
-
-
-def _memory_edited(known: Knowledge, words: str) -> str:
-    target, rest = _target(words)
-    number, _, text = rest.partition(" ")
-    step = {"action": "replace", "old_text": _entry(known, target, number), "content": text}
-    return _done(known, known.memory.apply(target, [step], origin=BY_HAND))
-
-
-def _memory_removed(known: Knowledge, words: str) -> str:
-    target, number = _target(words)
-    step = {"action": "remove", "old_text": _entry(known, target, number)}
-    return _done(known, known.memory.apply(target, [step], origin=BY_HAND))
-
-
-def _target(words: str) -> tuple[str, str]:
-    """Return which memory is meant, and the rest; without a name it is `memory`."""
-    first, _, rest = words.strip().partition(" ")
-    return (first, rest.strip()) if first in FILES else ("memory", words.strip())
-
-
 def _entry(known: Knowledge, target: str, number: str) -> str:
     entries = known.memory.entries(target)
     if number.isdigit() and 1 <= int(number) <= len(entries):
@@ -300,17 +272,17 @@ def _entry(known: Knowledge, target: str, number: str) -> str:
     raise ConfigError(message if entries else f"{target} has no entries")
 
 
-def _done(known: Knowledge, outcome: Outcome) -> str:
-    if not outcome.applied:
-        raise ConfigError(outcome.message)
-    known.written(outcome)
-    told = outcome.message[:1].upper() + outcome.message[1:]
-    return f"{escape(told)}. The next session knows it; `%hermes reload` tells this one."
-
-
 def _skill_list(known: Knowledge) -> str:
-    found = known.library.list(all_of_them=True)
-    rows = [_skill_row(skill) for skill in found]
+    rows = [
+        (
+            code_span(f"{skill.category}/{skill.name}" if skill.category else skill.name)
+            + ("" if skill.enabled else " (off)"),
+            escape(one_line(visible(skill.description), 100)),
+            skill.source,
+            f"{skill.usage.uses}×" if skill.usage.uses else "–",
+        )
+        for skill in known.library.list(all_of_them=True)
+    ]
     blocks = [grid(("skill", "what for", "from", "used"), rows)] if rows else ["No skills yet."]
     if skipped := known.library.skipped():
         lines = [
@@ -322,14 +294,6 @@ def _skill_list(known: Knowledge) -> str:
     return "\n\n".join(blocks)
 
 
-def _skill_row(skill: Skill) -> tuple[object, ...]:
-    state = "" if skill.enabled else " (off)"
-    name = f"{skill.category}/{skill.name}" if skill.category else skill.name
-    used = f"{skill.usage.uses}×" if skill.usage.uses else "–"
-    gist = escape(one_line(visible(skill.description), 100))
-    return code_span(name) + state, gist, skill.source, used
-
-
 def _skill_shown(known: Knowledge, name: str) -> str:
     view = known.library.view(name, counted=False)
     files = ", ".join(code_span(file) for file in view.files) or "none"
@@ -338,47 +302,33 @@ def _skill_shown(known: Knowledge, name: str) -> str:
     return f"{head}{marks}\n\n{code_block(redact(visible(view.text, lines=True)), 'markdown')}"
 
 
-def _doubtful(known: Knowledge, agent: Resident) -> list[tuple[str, str, str]]:
-    """Return names, what happened and why, of what was found and not loaded as it stands."""
-    rows = [(f.name, str(f.verdict), _passages(f)) for f in _files(known, agent)]
-    rows += [
-        (each.name, "skill", each.reason)
-        for each in known.library.skipped()
-        if each.source == "workdir"
-    ]
-    return rows
-
-
 def _files(known: Knowledge, agent: Resident) -> list[ContextFile]:
     hints = agent.session.hints if agent.session else None
     hinted = [file for file in (hints.discovered if hints else ()) if file.verdict != "clean"]
     return [*known.untrusted(), *hinted]
 
 
-def _passages(file: ContextFile) -> str:
-    return "; ".join(f"{found.category}: {found.passage}" for found in file.findings[:3])
-
-
 def _trusted(known: Knowledge, name: str, agent: Resident) -> str:
     for file in _files(known, agent):
         if name in (file.name, str(file.path), file.path.name):
-            _accept(known, file.path, file.source)
-            return f"{code_span(file.name)} is trusted as it is. `%hermes reload` loads it here."
-    for skipped in known.library.skipped():
-        if name == skipped.name:
-            text = skipped.path.read_text(encoding="utf-8", errors="replace")
-            _accept(known, skipped.path, text)
-            return f"Skill {code_span(name)} is trusted as it is now."
-    message = f"nothing called {name!r} waits for your trust; `%hermes trust` shows what does"
-    raise ConfigError(message)
-
-
-def _accept(known: Knowledge, path: Path, text: str) -> None:
+            path, text = file.path, file.source
+            told = f"{code_span(file.name)} is trusted as it is. `%hermes reload` loads it here."
+            break
+    else:
+        skipped = next((each for each in known.library.skipped() if each.name == name), None)
+        if skipped is None:
+            shows = "`%hermes trust` shows what does"
+            message = f"nothing called {name!r} waits for your trust; {shows}"
+            raise ConfigError(message)
+        path = skipped.path
+        text = path.read_text(encoding="utf-8", errors="replace")
+        told = f"Skill {code_span(name)} is trusted as it is now."
     try:
         known.trust.accept(path, text)
     except OSError as error:
         message = f"that cannot be remembered: {error}"
         raise ConfigError(message) from error
+    return told
 
 
 def _forgotten(known: Knowledge, name: str) -> str:

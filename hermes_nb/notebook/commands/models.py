@@ -6,8 +6,7 @@ import difflib
 import getpass
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import yaml
@@ -44,13 +43,6 @@ LISTED_MODELS = 60
 """Models of one server that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AtHand:
-    name: str
-    base_url: str
-    what: str
-
-
 def model(agent: Resident, words: str) -> str:
     """Show or choose the model."""
     if words:
@@ -68,7 +60,6 @@ async def models(agent: Resident, words: str) -> str:
     if word == "forget":
         return _forget(agent, address.strip())
     settings = agent.settings()
-    found = list(_set_up(agent))
     problem = ""
     try:
         served = await in_thread(lambda: offered_models(settings))
@@ -76,10 +67,18 @@ async def models(agent: Resident, words: str) -> str:
     except OSError as error:
         served, waiting = [], []
         problem = f"\n\nThe server's own list cannot be had: {escape(str(error))}"
-    found += [
-        _AtHand(name, url, "offered") for url, names in served for name in names[:LISTED_MODELS]
-    ]
-    rows = [_model_row(each, agent) for each in _once(found)]
+    ends: list[tuple[str, Endpoint | None]] = [("set", settings.endpoint)]
+    ends += [("fallback", end) for end in settings.fallbacks]
+    ends += [("auxiliary", settings.auxiliary)]
+    found = [(agent.model_name, settings.endpoint.base_url, "in use")]
+    found += [(end.model, end.base_url, what) for what, end in ends if end is not None]
+    found = [each for each in found if each[0] not in ("", EMBEDDED)]
+    found.append((BUILT_IN, "", f"`%hermes model {EMBEDDED}`"))
+    found += [(name, url, "offered") for url, names in served for name in names[:LISTED_MODELS]]
+    at_hand: dict[str, tuple[str, str]] = {}
+    for name, url, what in found:
+        at_hand.setdefault(name, (url, what))  # each once, with the first that is said of it
+    rows = [_model_row(agent, name, *about) for name, about in at_hand.items()]
     table = grid(("model", "", "window", "tools", "pictures", "$ per million tokens"), rows)
     hint = "" if profiles.prices_installed() else ' Prices: `pip install "hermes_nb[prices]"`.'
     blocks = [table, f"`%hermes model NAME` chooses one.{hint}{problem}"]
@@ -118,40 +117,16 @@ def _forget(agent: Resident, address: str) -> str:
     return f"Not accepted any more: {escape(', '.join(each.base_url for each in gone))}."
 
 
-def _set_up(agent: Resident) -> Iterable[_AtHand]:
-    settings = agent.settings()
-    if agent.model_name:
-        yield _AtHand(agent.model_name, settings.endpoint.base_url, "in use")
-    groups: tuple[tuple[str, Iterable[Endpoint | None]], ...] = (
-        ("set", [settings.endpoint]),
-        ("fallback", settings.fallbacks),
-        ("auxiliary", [settings.auxiliary]),
-    )
-    for what, ends in groups:
-        for end in ends:
-            if end is not None and end.model and end.model != EMBEDDED:
-                yield _AtHand(end.model, end.base_url, what)
-    yield _AtHand(BUILT_IN, "", f"`%hermes model {EMBEDDED}`")
-
-
-def _once(found: Iterable[_AtHand]) -> Iterable[_AtHand]:
-    """Return each model once, with the first that is said of it."""
-    seen: dict[str, _AtHand] = {}
-    for each in found:
-        seen.setdefault(each.name, each)
-    return seen.values()
-
-
-def _model_row(each: _AtHand, agent: Resident) -> tuple[object, ...]:
-    if each.name == BUILT_IN:
-        return code_span(each.name), each.what, "4.1k", "few", "no", "none: it runs here"
-    profile = profile_for(each.name, each.base_url or None)
-    vision = agent.settings().vision if each.what in ("set", "in use") else None
+def _model_row(agent: Resident, name: str, base_url: str, what: str) -> tuple[object, ...]:
+    if name == BUILT_IN:
+        return code_span(name), what, "4.1k", "few", "no", "none: it runs here"
+    profile = profile_for(name, base_url or None)
+    vision = agent.settings().vision if what in ("set", "in use") else None
     sees = profile.vision if vision is None else vision
-    price = profiles.rates(each.name, each.base_url or OPENAI)
+    price = profiles.rates(name, base_url or OPENAI)
     return (
-        code_span(redact(each.name)),
-        each.what,
+        code_span(redact(name)),
+        what,
         amount(profile.window) if profile.window else "?",
         "as text" if profile.strategy == "text" else "yes",
         "yes" if sees else "not known",
@@ -355,25 +330,24 @@ def config(agent: Resident, words: str) -> str:
         message = f"there is no setting {key!r}; {hint}"
         raise ConfigError(message)
     if value:
-        _set(agent, key, value.strip())
+        if key in SECRET:
+            message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
+            raise ConfigError(message)
+        agent.configure(key, _value(value.strip()))
         settings = agent.settings()
     return grid(("setting", "value", "from"), [_setting_row(settings, key)])
 
 
-def _set(agent: Resident, key: str, text: str) -> None:
-    if key in SECRET:
-        message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
-        raise ConfigError(message)
+def _value(text: str) -> object:
+    """Return what is meant by a setting's text, None for taking back what was set."""
     if text == DEFAULT:
-        agent.configure(key, None)
-        return
+        return None
     try:
-        value = yaml.safe_load(text)
+        value: object = yaml.safe_load(text)
     except yaml.YAMLError:
-        value = text
-    if isinstance(value, bool) or value is None:
-        value = text  # `off` and `none` are words here; what is a switch reads them itself
-    agent.configure(key, value)
+        return text
+    # `off` and `none` are words here; what is a switch reads them itself
+    return text if isinstance(value, bool) or value is None else value
 
 
 def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:

@@ -9,19 +9,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_nb.agent.config import Settings
 from hermes_nb.agent.forgetting import forget, gather, older
 from hermes_nb.agent.models import not_accepted
 from hermes_nb.agent.recorder import notebook_usage, session_usage, usage_since
 from hermes_nb.agent.session import CHILD, REVIEW, Session
-from hermes_nb.agent.session_manager import Share, shares
+from hermes_nb.agent.session_manager import shares
 from hermes_nb.agent.turn import FORMATS, SUFFIXES, Format, export
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message, Text, Usage
-from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
+from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
 from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of
@@ -45,7 +44,8 @@ from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
-ENDS = "`%hermes trust conversation` or `%hermes new` ends that"
+OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
+AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
@@ -58,9 +58,11 @@ async def status(agent: Resident, _words: str) -> str:
     """Return what the next turn would run with, and what was used and spent so far."""
     settings = agent.settings()
     await agent.desk.look()
+    looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
+    waiting = await in_thread(lambda: not_accepted(settings)) if looks else []
     rows = [
         ("model", agent.model_name or settings.endpoint.model or "chosen at the first turn"),
-        *[("server", line) for line in await in_thread(lambda: _waiting(agent, settings))],
+        *[("server", line) for line in waiting],
         ("approvals", settings.approve),
         ("sandbox", await in_thread(sandbox_told)),
         ("requests a turn", str(settings.max_requests)),
@@ -70,18 +72,15 @@ async def status(agent: Resident, _words: str) -> str:
     if agent.turn is not None:
         rows.append(("last turn", agent.turn.status))
     if (session := agent.session) is not None:
+        where = outside(session.messages)
         rows += [
             ("session", session.id),
             ("messages", str(len(session.messages))),
-            *[
-                ("from outside", f"{where}: what could act on it asks; {ENDS}")
-                for where in filter(None, [outside(session.messages)])
-            ],
+            *([("from outside", f"{where}: {OUTSIDE}")] if where else []),
             ("prompt now", f"about {amount(session.agent.prompt_tokens())} tokens"),
             ("sent by this kernel", _used(session.usage)),
         ]
-        rows += _spent(session.store, session.id, agent.notebook)
-    rows += _budgets(settings)
+    rows += _totals(agent)
     sources = [f"{name}: {source}" for name, source in settings.sources.items()]
     rows.append(("set by", "; ".join(sources) or "defaults"))
     return facts(rows)
@@ -93,42 +92,26 @@ def cost(agent: Resident, _words: str) -> str:
     if (session := agent.session) is not None:
         jobs = session.by_job.items()
         rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]
-        rows += _spent(session.store, session.id, agent.notebook)
-    rows += [*_today(agent.store), *_budgets(agent.settings())]
+    rows += _totals(agent, today=True)
     return f"{facts(rows)}\n\nOf requests whose price is not known, the tokens alone are counted."
 
 
-def _waiting(agent: Resident, settings: Settings) -> list[str]:
-    """Return servers that are found and not accepted, where no model is named or handed over."""
-    looks = not (settings.endpoint.named or agent.models.given)
-    return not_accepted(settings) if looks and settings.cassette != "replay" else []
-
-
-def _spent(store: SessionStore, session_id: str, notebook: str) -> Iterable[tuple[str, str]]:
-    """Yield what the session and its notebook have used in all, their reviews included."""
+def _totals(agent: Resident, *, today: bool = False) -> Iterable[tuple[str, str]]:
+    """Yield what the session, its reviews and its notebook have used in all, and what they may."""
     try:
-        reviews = session_usage(store, session_id, source=REVIEW)
-        yield from [("its reviews", _used(reviews))] if reviews.requests else []
-        yield "session in all", _used(session_usage(store, session_id))
-        if notebook:
-            yield "notebook in all", _used(notebook_usage(store, notebook))
+        if (session := agent.session) is not None:
+            reviews = session_usage(session.store, session.id, source=REVIEW)
+            yield from [("its reviews", _used(reviews))] if reviews.requests else []
+            yield "session in all", _used(session_usage(session.store, session.id))
+            if agent.notebook:
+                yield "notebook in all", _used(notebook_usage(session.store, agent.notebook))
+        if today:
+            midnight = datetime.datetime.now().astimezone().replace(hour=0, minute=0, second=0)
+            yield "sessions of today", _used(usage_since(agent.store, midnight.timestamp()))
     except StoreError as error:
         yield "in all", f"cannot be read: {error}"
-
-
-def _today(store: SessionStore) -> Iterable[tuple[str, str]]:
-    midnight = datetime.datetime.now().astimezone().replace(hour=0, minute=0, second=0)
-    try:
-        yield "sessions of today", _used(usage_since(store, midnight.timestamp()))
-    except StoreError as error:
-        yield "sessions of today", f"cannot be read: {error}"
-
-
-def _budgets(settings: Settings) -> Iterable[tuple[str, str]]:
-    for name, limits in (
-        ("session", settings.budget.session),
-        ("notebook", settings.budget.notebook),
-    ):
+    budget = agent.settings().budget
+    for name, limits in (("session", budget.session), ("notebook", budget.notebook)):
         told = [] if limits.cost is None else [dollars(limits.cost)]
         told += [] if limits.tokens is None else [f"{limits.tokens:,} tokens"]
         if told:
@@ -192,12 +175,24 @@ def history(agent: Resident, words: str) -> str:
     stored = _stored(agent, words)
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     shown = [row for row in rows if row.message.role in ("user", "assistant")]
-    told = [_said(row) for row in shown[-LISTED_MESSAGES:] if _words_of(row.message)]
-    left_out = len(shown) - LISTED_MESSAGES
-    more = f"*{left_out} earlier messages are left out; `%hermes export` has them all.*"
-    blocks = [_childhood(stored)] if stored.source == CHILD else []
-    blocks += [more] if left_out > 0 else []
-    blocks += told or [_nothing_said(stored)]
+    blocks, nothing = [], "Nothing has been said in this session yet."
+    if stored.source == CHILD:
+        made = f"made by {code_span(stored.parent)}" if stored.parent else "made by no session"
+        blocks.append(f"{code_span(stored.id)} was {made} for one task: {_title(stored)}")
+        # Nothing is said in the account of a map.
+        nothing = (
+            "Nothing was said in it: the `%hermes map` line, run again, shows a map's answers."
+        )
+    if (left_out := len(shown) - LISTED_MESSAGES) > 0:
+        more = f"{left_out} earlier messages are left out; `%hermes export` has them all."
+        blocks.append(f"*{more}*")
+    said = ((row, _words_of(row.message)) for row in shown[-LISTED_MESSAGES:])
+    blocks += [
+        f"**{'You' if row.message.role == 'user' else 'Hermes'}** · {moment(row.at)}\n\n"
+        f"{safe_markdown(head_tail(redact(words), SHOWN))}"
+        for row, words in said
+        if words
+    ] or [nothing]
     return "\n\n".join([*blocks, *_children(stored, agent.store)])
 
 
@@ -275,18 +270,6 @@ def _hit_row(hit: Hit, store: SessionStore) -> tuple[object, ...]:
     return moment(hit.when), hit.role, said, session, where
 
 
-def _childhood(stored: StoredSession) -> str:
-    """Return what a session was made for, and by which one."""
-    made = f"made by {code_span(stored.parent)}" if stored.parent else "made by no session"
-    return f"{code_span(stored.id)} was {made} for one task: {_title(stored)}"
-
-
-def _nothing_said(stored: StoredSession) -> str:
-    if stored.source == CHILD:  # the account of a map
-        return "Nothing was said in it: the `%hermes map` line, run again, shows a map's answers."
-    return "Nothing has been said in this session yet."
-
-
 def _children(stored: StoredSession, store: SessionStore) -> Iterable[str]:
     """Yield a table of what a session has made for single tasks, if it has."""
     family = [store.get(each) for each in store.lineage(stored.id)]
@@ -306,12 +289,6 @@ def _title(stored: StoredSession) -> str:
     return escape(one_line(visible(redact(stored.title)), 60)) or "untitled"
 
 
-def _said(row: StoredMessage) -> str:
-    who = "You" if row.message.role == "user" else "Hermes"
-    text = safe_markdown(head_tail(redact(_words_of(row.message)), SHOWN))
-    return f"**{who}** · {moment(row.at)}\n\n{text}"
-
-
 def _words_of(message: Message) -> str:
     """Return what was said, without what was added to the user's words for the model."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
@@ -323,10 +300,17 @@ def context(agent: Resident, words: str) -> str:
     session = _session(agent)
     parts = shares(session)
     if words:
-        return _layer(parts, words)
+        known = {part.name: part.text for part in parts if part.text}
+        if text := known.get(words.strip().lower()):
+            return f"**{escape(words.strip().lower())}**\n\n{code_block(redact(text))}"
+        message = f"there is no layer {words!r} in this prompt; it has {', '.join(known)}"
+        raise ConfigError(message)
     total = sum(part.tokens for part in parts)
     rows = [
-        (code_span(shade(n)), escape(part.name), part.kind, amount(part.tokens), _of(part, total))
+        (
+            *(code_span(shade(n)), escape(part.name), part.kind, amount(part.tokens)),
+            f"{100 * part.tokens / total:.0f} %" if total else "",
+        )
         for n, part in enumerate(parts)
     ]
     lines = [
@@ -368,19 +352,6 @@ def _session(agent: Resident) -> Session:
     return agent.session
 
 
-def _layer(parts: list[Share], words: str) -> str:
-    for part in parts:
-        if part.name == words.strip().lower() and part.text:
-            return f"**{escape(part.name)}**\n\n{code_block(redact(part.text))}"
-    names = ", ".join(part.name for part in parts if part.text)
-    message = f"there is no layer {words!r} in this prompt; it has {names}"
-    raise ConfigError(message)
-
-
-def _of(part: Share, total: int) -> str:
-    return f"{100 * part.tokens / total:.0f} %" if total else ""
-
-
 def _gauge(session: Session, total: int) -> list[str]:
     """Return how full the window is, as a bar where its size is known, and what was sent."""
     window = session.agent.model.window or 0
@@ -397,17 +368,12 @@ def _gauge(session: Session, total: int) -> list[str]:
 
 
 def _told(event: ContextCompressed) -> str:
-    line = told_compression(event)
-    if event.summary:
-        gist = escape(one_line(redact(event.summary), 120))
-        line += (
-            f"\n\n<details><summary>{gist}</summary>\n\n{code_block(redact(event.summary))}\n\n"
-            "</details>"
-        )
-    return line
-
-
-AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
+    line, summary = told_compression(event), redact(event.summary)
+    if not summary:
+        return line
+    gist = escape(one_line(summary, 120))
+    block = f"<details><summary>{gist}</summary>\n\n{code_block(summary)}\n\n</details>"
+    return f"{line}\n\n{block}"
 
 
 async def sessions(agent: Resident, words: str) -> str:
@@ -423,7 +389,12 @@ async def sessions(agent: Resident, words: str) -> str:
         message = "say which: `%hermes sessions delete ID…`, or `--older-than 90d`"
         raise ConfigError(message)
     current = agent.session.id if agent.session else ""
-    wanted = older(agent.store, days, but=current) if age else _named(agent, names, current)
+    wanted = [agent.find_session(name) for name in names]
+    if current and current in [each.id for each in wanted]:
+        message = f"{current} is the session of this kernel; `%hermes new` leaves it"
+        raise ConfigError(message)
+    if age:
+        wanted = older(agent.store, days, but=current)
     home = agent.settings().home
     what = await in_thread(lambda: gather(agent.store, home, wanted))
     if not what.sessions:
@@ -441,11 +412,3 @@ async def sessions(agent: Resident, words: str) -> str:
     copies = [path.name for path in sorted(home.glob("notebook.db.damaged-*"))]
     left = f" Damaged copies are left, delete them yourself: {', '.join(copies)}." if copies else ""
     return f"Deleted {what}.{left}"
-
-
-def _named(agent: Resident, names: list[str], current: str) -> list[StoredSession]:
-    found = [agent.find_session(name) for name in names]
-    if current in [each.id for each in found]:
-        message = f"{current} is the session of this kernel; `%hermes new` leaves it"
-        raise ConfigError(message)
-    return found
