@@ -11,7 +11,7 @@ from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.memory.curated import FILES
-from hermes_nb.memory.curation.history import Origin, Record
+from hermes_nb.memory.history import Origin, Record
 from hermes_nb.notebook.display.transcript import ago, grid
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.prompt.context_files import ContextFile
