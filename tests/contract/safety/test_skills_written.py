@@ -96,7 +96,7 @@ def test_a_verdict_is_void_when_a_rule_below_the_package_changes(tmp_path, monke
     shutil.copytree(Path(safety.__file__).parent, copy)
     monkeypatch.setattr(safety, "__path__", [str(copy)])
     known = edition.__wrapped__()
-    for name in ("scanning/threats.toml", "language/lexicon.json", "reading/normalise.py"):
+    for name in ("code_patterns.toml", "rules.toml", "normalise.py"):
         rules = copy / name
         status, content = rules.stat(), rules.read_bytes()
         rules.write_bytes(content.replace(b"a", b"b", 1))
