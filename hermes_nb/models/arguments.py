@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes_nb.core.messages import ToolCall
@@ -54,20 +54,19 @@ def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
     """
     stripped = text.strip()
     if not stripped or stripped in ("null", "None"):
-        if cut:
-            return _problem("the reply was cut off before the arguments were written; call again")
-        return Arguments(text="{}")
+        early = "the reply was cut off before the arguments were written; call again"
+        return Arguments(problem=early) if cut else Arguments(text="{}")
     try:
         value = strict_json(stripped)
     except (ValueError, RecursionError) as error:
         return _repaired(stripped, error, cut=cut)
-    if isinstance(value, str) and not cut:  # some servers encode the JSON twice
-        inner = parse_arguments(value) if value.lstrip().startswith("{") else _not_object(value)
-        return (
-            inner if inner.problem else Arguments(value=inner.value, text=dumps_text(inner.value))
-        )
+    if isinstance(value, str) and not cut and value.lstrip().startswith("{"):
+        inner = parse_arguments(value)  # some servers encode the JSON twice
+        return inner if inner.problem else replace(inner, text=dumps_text(inner.value))
     if not isinstance(value, dict):
-        return _not_object(value)
+        kinds: dict[type, str] = {list: "an array", str: "a string"}
+        kind = kinds.get(type(value), "no object")
+        return Arguments(problem=f"the arguments are {kind}; they must be one JSON object")
     return Arguments(value=clean(value), text=stripped)
 
 
@@ -101,25 +100,17 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _problem(text: str) -> Arguments:
-    return Arguments(problem=text)
-
-
-def _not_object(value: object) -> Arguments:
-    kinds: dict[type, str] = {list: "an array", str: "a string"}
-    kind = kinds.get(type(value), "no object")
-    return _problem(f"the arguments are {kind}; they must be one JSON object")
-
-
 def _repaired(text: str, error: Exception, *, cut: bool) -> Arguments:
     reason = str(error) if isinstance(error, ValueError) else _TOO_DEEP
     if cut or not _balanced(text):
-        return _problem(
+        problem = (
             f"the arguments' JSON is cut off ({reason}); nothing was run, call again with all of it"
         )
+        return Arguments(problem=problem)
     value = None if len(text) > _REPAIRED_UP_TO else _unambiguous(text)
     if value is None or too_deep(value):
-        return _problem(f"the arguments are not valid JSON ({reason}); nothing was run, call again")
+        problem = f"the arguments are not valid JSON ({reason}); nothing was run, call again"
+        return Arguments(problem=problem)
     return Arguments(value=clean(value), text=dumps_text(value))
 
 
@@ -128,7 +119,8 @@ _LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 def _unambiguous(text: str) -> dict[str, Any] | None:
     """Return the one object that broken JSON can mean, or None when there are several."""
-    text = _without_fence(text)
+    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
+    text = fenced[1] if fenced else text
     text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
     try:
         value, end = _LENIENT.raw_decode(text)
@@ -147,11 +139,6 @@ def _unambiguous(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value
-
-
-def _without_fence(text: str) -> str:
-    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
-    return fenced[1] if fenced else text
 
 
 def _balanced(text: str) -> bool:
@@ -240,11 +227,6 @@ class _Fragments:
         self._escaped = False
 
     @property
-    def begun(self) -> bool:
-        """Whether any of the arguments has arrived."""
-        return bool(self._pieces)
-
-    @property
     def complete(self) -> bool:
         """Whether the arguments are one whole object by their brackets."""
         return bool(self._pieces) and self._depth == 0 and not self._quoted
@@ -256,7 +238,7 @@ class _Fragments:
 
     def add_name(self, piece: str) -> None:
         """Take a name that comes whole, again, growing, or in pieces."""
-        if piece == self.name or (self.begun and self.name) or len(self.name) >= _LONGEST_NAME:
+        if piece == self.name or (self._pieces and self.name) or len(self.name) >= _LONGEST_NAME:
             return
         name = piece if piece.startswith(self.name) else self.name + piece
         self.name = name[:_LONGEST_NAME]
@@ -296,14 +278,11 @@ class CallFragments:
         """
         function = fragment.get("function")
         function = function if isinstance(function, Mapping) else fragment
-        name = function.get("name")
-        name = name if isinstance(name, str) else ""
-        arguments = function.get("arguments")
+        name, arguments = _text(function.get("name")), function.get("arguments")
         if isinstance(arguments, (Mapping, list)):
             arguments = dumps_text(arguments)
-        arguments = arguments if isinstance(arguments, str) else ""
-        call_id = fragment.get("id")
-        call_id = call_id if isinstance(call_id, str) and len(call_id) <= _LONGEST_ID else ""
+        arguments, call_id = _text(arguments), _text(fragment.get("id"))
+        call_id = call_id if len(call_id) <= _LONGEST_ID else ""
         index = fragment.get("index")
         index = index if isinstance(index, int) else position
         call = self._find(index, call_id, name, arguments)
@@ -348,6 +327,10 @@ class CallFragments:
             self._by_id.setdefault(call_id, current)
             current.id = current.id or call_id
         return current
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _begins_another(current: _Fragments, call_id: str, name: str, arguments: str) -> bool:

@@ -74,7 +74,14 @@ class Identity:
         """Whose it is, in words."""
         if self.uid is None:
             return "owner unknown"
-        return "yours" if self.uid == _own_uid() else f"another user's: {_user(self.uid)}"
+        if hasattr(os, "geteuid") and self.uid == os.geteuid():
+            return "yours"
+        try:
+            import pwd
+
+            return f"another user's: {pwd.getpwuid(self.uid).pw_name}"
+        except (ImportError, KeyError):
+            return f"another user's: user {self.uid}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +121,7 @@ def owner_of(base_url: str) -> int | None:
     except ValueError:
         return None
     mapped = bytes(10) + b"\xff\xff" + host
-    places = {_as_entry(each) for each in (host, bytes(4), mapped, bytes(16))}
+    places = {_as_listed(each) for each in (host, bytes(4), mapped, bytes(16))}
     wanted = {f"{place}:{parts.port or 80:04X}" for place in places}
     uids = set()
     for table in ("tcp", "tcp6"):
@@ -123,30 +130,14 @@ def owner_of(base_url: str) -> int | None:
         except (OSError, ValueError):
             continue
         for fields in map(str.split, lines):  # number, local, remote, state, queues, timer, tries
-            if len(fields) > 7 and fields[1] in wanted and fields[3] == _LISTENS:  # noqa: PLR2004
+            if len(fields) > 7 and fields[1] in wanted and fields[3] == "0A":  # noqa: PLR2004 - it listens
                 uids.add(int(fields[7]))
     return uids.pop() if len(uids) == 1 else None
 
 
-_LISTENS = "0A"
-
-
-def _as_entry(address: bytes) -> str:
+def _as_listed(address: bytes) -> str:
     """Return an address as the kernel prints it: words of four bytes in the machine's order."""
     return "".join(f"{word:08X}" for word in struct.unpack(f"={len(address) // 4}I", address))
-
-
-def _own_uid() -> int | None:
-    return os.geteuid() if hasattr(os, "geteuid") else None
-
-
-def _user(uid: int) -> str:
-    try:
-        import pwd
-
-        return pwd.getpwuid(uid).pw_name
-    except (ImportError, KeyError):
-        return f"user {uid}"
 
 
 def accepted_in(home: Path) -> frozenset[Identity]:
