@@ -47,7 +47,7 @@ import json, time
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.frontend import FrontEnd
-from hermes_nb.notebook.bridge.live import LiveDocument
+from hermes_nb.notebook.access import LiveDocument
 frontend = FrontEnd(get_ipython())
 info = await frontend.probe()
 document = LiveDocument(frontend, info)

@@ -32,7 +32,7 @@ if "hermes_nb" in manager.loaded: manager.unload_extension("hermes_nb")
 os.environ.update({environment!r})
 os.chdir({work!r})
 manager.load_extension("hermes_nb")
-import hermes_nb.notebook.bridge.frontend as frontend
+import hermes_nb.notebook.frontend as frontend
 frontend.QUICK = {patience}
 """
 

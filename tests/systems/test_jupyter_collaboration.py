@@ -16,7 +16,7 @@ __all__ = [
 
 SAVES = """
 import asyncio
-import hermes_nb.notebook.bridge.frontend as module
+import hermes_nb.notebook.frontend as module
 module.can_ask = lambda shell: True  # also where the server says that nobody answers
 {bridge}
 async def file():

@@ -1,1 +1,0 @@
-"""The kernel's end of what goes on between it and the page that shows the notebook."""
