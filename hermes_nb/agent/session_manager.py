@@ -95,7 +95,7 @@ class Conversations:
         self.current: Session | None = None
         self._store = store
         self._notebook = notebook
-        self._source = source
+        self.source = source
         self._note = note
         self._entered = entered
 
@@ -129,7 +129,7 @@ class Conversations:
         session = Session.start(
             store=self._store(),
             equipment=equipment,
-            identity=Identity(source=self._source, notebook=self._notebook(), title=title),
+            identity=Identity(source=self.source, notebook=self._notebook(), title=title),
             warn=self._note,
         )
         return self._enter(session)

@@ -1,4 +1,4 @@
-"""The `notebook` toolset: a look at the notebook, edits of its cells, and running them.
+"""The tools of a kernel: the `notebook` toolset, and which of all tools a turn may use.
 
 The functions are async: they run on the loop's own thread, which is the kernel's. Edits stand
 alone, name the cell they are for by id, and refuse one that the user changed meanwhile.
@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.core.errors import ToolError
+from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
+from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, named, short_ids
 from hermes_nb.notebook.document.known import (
     KnownCells,
@@ -27,7 +29,7 @@ from hermes_nb.notebook.document.known import (
 )
 from hermes_nb.notebook.document.outline import outline, rendered, selected, title_of, with_outputs
 from hermes_nb.notebook.previews import Foreign
-from hermes_nb.notebook.run_tools import run_tools
+from hermes_nb.notebook.run_tools import kernel_tools, run_tools
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
@@ -231,3 +233,66 @@ def _diff(before: str, after: str) -> str:
 
 def _where(cell: Cell) -> str:
     return f"cell {brief_id(cell.id)} (index {cell.index})"
+
+
+class ToolsInUse:
+    """Chooses tools; `everything()` are all there are, built on first use."""
+
+    def __init__(self, everything: Callable[[], Toolset]) -> None:
+        self._everything = everything
+        self._names: tuple[str, ...] = ()
+
+    def choose(self, names: str) -> Toolset:
+        """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
+        wanted = _listed(names)
+        chosen = self._only(() if wanted == ("all",) else wanted)
+        self._names = () if wanted == ("all",) else wanted
+        return chosen
+
+    def chosen(self, names: str = "") -> Toolset:
+        """Return the tools for a turn that names these; "" are those chosen before."""
+        wanted = _listed(names) or self._names
+        return self._only(() if wanted == ("all",) else wanted)
+
+    def _only(self, names: tuple[str, ...]) -> Toolset:
+        everything = self._everything()
+        if not names:
+            return everything
+        known = sorted({tool.name for tool in everything} | {tool.toolset for tool in everything})
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "%hermes tools lists them"
+                message = f"there is no tool or toolset {name!r}; {hint}"
+                raise ConfigError(message)
+        return everything.only(*names)
+
+
+def own_tools(
+    shell: Any,  # noqa: ANN401 - IPython's shell
+    desk: Desk,
+    *,
+    sees_images: Callable[[], bool],
+    mark: Callable[[], Mapping[str, Any]],
+    root: Callable[[], Path],
+) -> Toolset:
+    """Return the kernel's tools, and the notebook's where there is one.
+
+    `mark()` is the metadata of cells that the agent makes now.
+    """
+    tools = kernel_tools(shell, sees_images=sees_images)
+    if not has_kernel(shell):
+        return tools
+    return tools + notebook_tools(
+        shell,
+        desk.document,
+        turn_mark=lambda: dict(mark()),
+        sees_images=sees_images,
+        seen=desk.seen,
+        path=lambda: desk.path,
+        root=root,
+    )
+
+
+def _listed(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())

@@ -7,25 +7,19 @@ it would have been told anyway. Expressions in the prompt and behind `--image` a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_nb.agent.models import build_model
+from hermes_nb.agent.config import Endpoint
 from hermes_nb.agent.session import Equipment, Identity, Session, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Message, mend
-from hermes_nb.core.protocols import ChatModel, Request, StoredSession, body_of
+from hermes_nb.core.protocols import ChatModel, Request, SessionStore, StoredSession, body_of
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
-from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Toolset
-from hermes_nb.notebook.attachments import Attachment, attachments
 from hermes_nb.notebook.display.transcript import grid
-from hermes_nb.notebook.display.views import has_kernel
-from hermes_nb.notebook.host import Host
-from hermes_nb.notebook.line import TurnOptions
-from hermes_nb.notebook.turn import require_eyes
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -40,7 +34,7 @@ UNSAID = "(new session)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
+class DryRun:
     """A request that could be sent: to which model, where, and in which bytes.
 
     `body` is the request's JSON, {} for a model that does not speak JSON. `session` is the id of
@@ -52,6 +46,18 @@ class Rehearsal:
     session: str
     request: Request
     body: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ChatModel, request: Request, *, endpoint: str, session: str) -> DryRun:
+        """Return the dry run of a request to this model."""
+        body = body_of(model, request)
+        return cls(
+            model=model.name,
+            endpoint=endpoint,
+            session=session,
+            request=request,
+            body=json.loads(body) if body else {},
+        )
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -86,53 +92,8 @@ class Rehearsal:
         }
 
 
-async def rehearse(
-    host: Host, prompt: str, options: TurnOptions, *, show: Callable[[str], None]
-) -> None:
-    """Make the request of a turn and show it, or bind it to the variable that `--into` names."""
-    found = await rehearsed(host, prompt, options)
-    if options.into:
-        host.shell.user_ns[options.into] = found.as_dict()
-    if options.into and options.quiet:
-        total = amount(sum(found.tokens.values()))
-        show(f"Nothing was sent: {code_span(options.into)} is the request, about {total} tokens.")
-        return
-    show(told(found))
-
-
-async def rehearsed(host: Host, prompt: str, options: TurnOptions) -> Rehearsal:
-    """Return the request that a turn would begin with; raise `ConfigError` as the turn would."""
-    model, ours = await _model(host, options)
-    try:
-        pictures: Sequence[Attachment] = ()
-        if options.images:
-            require_eyes(host, model)
-            pictures = attachments(options.images, host.shell)
-        equipment = host.workshop.equipment(model, auxiliary=host.models.auxiliary)
-        found = host.conversations.foresee(options.session, new=options.new, afresh=host.deck.on)
-        chosen = host.tools_in_use.chosen(options.tools)
-        system, messages, tools = _scene(host, found, equipment, chosen)
-        told_to = found.id if found is not None else ""
-        message = await host.briefing.draft(
-            prompt, told_to if options.context else None, pictures=pictures
-        )
-        head = (Message.system(system),) if system else ()
-        request = Request(messages=(*head, *messages, message), tools=tools, effort=options.effort)
-        body = body_of(model, request)
-        return Rehearsal(
-            model=model.name,
-            endpoint=_endpoint(host, options),
-            session=told_to,
-            request=request,
-            body=json.loads(body) if body else {},
-        )
-    finally:
-        if ours:
-            await model.aclose()
-
-
-def told(found: Rehearsal) -> str:
-    """Return a rehearsal as Markdown: sizes, then each message, tools and settings folded."""
+def told(found: DryRun) -> str:
+    """Return a dry run as Markdown: sizes, then each message, tools and settings folded."""
     total = sum(found.tokens.values())
     where = f" at {code_span(found.endpoint)}" if found.endpoint else ""
     session = f"session {code_span(found.session)}" if found.session else "a new session"
@@ -159,40 +120,33 @@ def told(found: Rehearsal) -> str:
     return "\n\n".join(blocks)
 
 
-async def _model(host: Host, options: TurnOptions) -> tuple[ChatModel, bool]:
-    """Return the model that the turn would ask, and whether it was made for this alone."""
-    if not options.model:
-        return await in_thread(lambda: host.models.main), False
-    settings = host.settings(model=options.model)
-    made = await in_thread(lambda: build_model(settings, variables=host.variables, deck=host.deck))
-    return made, True
-
-
-def _scene(
-    host: Host,
+def scene(
     found: Session | StoredSession | None,
     equipment: Equipment,
     chosen: Toolset,
+    *,
+    store: SessionStore,
+    source: str,
 ) -> tuple[str, Sequence[Message], Toolset]:
-    """Return the system prompt, the conversation and the tools that the turn would have."""
+    """Return the system prompt, the conversation and the tools that a turn would have.
+
+    `found` is what it would go on with, None for a new session.
+    """
     if isinstance(found, Session):
         return found.agent.system, found.messages, found.with_own(chosen)
-    engine = equipment.engine(host.store, found.id if found else UNSAID)
+    engine = equipment.engine(store, found.id if found else UNSAID)
     offered = context_tools(engine) if engine is not None else Toolset()
     tools = chosen + Toolset(tool for tool in offered if tool.name not in chosen)
     if found is not None:
-        return found.system_prompt, mend(host.store.messages(found.id), note=LOST_RESULT), tools
-    source = "notebook" if has_kernel(host.shell) else "terminal"
+        return found.system_prompt, mend(store.messages(found.id), note=LOST_RESULT), tools
     prompt = compose(equipment, Identity(source=source).platform, UNSAID)
     return prompt.text, (), tools
 
 
-def _endpoint(host: Host, options: TurnOptions) -> str:
-    if host.models.given and not options.model:
-        return ""
-    if host.models.runs_here and not options.model:
-        return host.settings().endpoint.base_url or "this machine"
-    end = host.settings(model=options.model or None).endpoint
+def endpoint_of(end: Endpoint, *, here: bool) -> str:
+    """Return where a request would go; `here` says that the model runs on this machine."""
+    if here:
+        return end.base_url or "this machine"
     return redact(end.base_url or ("this machine" if end.model == "embedded" else "api.openai.com"))
 
 

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from hermes_nb.core import threads
+from hermes_nb.core.errors import HermesError
 
 PATIENCE = 1.0
 """Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
@@ -295,3 +296,14 @@ def has_time_limit() -> bool:
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGALRM) is not None
     )
+
+
+class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
+    """The turn failed; its cell fails with it, so that a run of the whole notebook stops here."""
+
+
+class Stopped(HermesError):  # noqa: N818 - what the user did
+    """The user stopped the turn; the cell ends as interrupted cells do, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]

@@ -6,8 +6,11 @@ turn: no client, no directory, no connection.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +18,42 @@ from hermes_nb.agent.build import open_store
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.models import build_deck
+from hermes_nb.agent.models import build_deck, build_model, embedded_notice
 from hermes_nb.agent.prompt_sources import Knowledge
 from hermes_nb.agent.reviews import Reviews
 from hermes_nb.agent.runtime import Workshop
 from hermes_nb.agent.session import Equipment, Session
 from hermes_nb.agent.session_manager import Conversations
 from hermes_nb.agent.turn import Turn
+from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
-from hermes_nb.core.protocols import ChatModel, SessionStore, StoredSession, Variable
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
+from hermes_nb.core.text import amount, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.access import Desk
 from hermes_nb.notebook.approval import CellApprover, Permission
+from hermes_nb.notebook.attachments import Attachment, attachments
+from hermes_nb.notebook.cell_tools import ToolsInUse, own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
-from hermes_nb.notebook.dry_run import rehearse
+from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene, told
 from hermes_nb.notebook.event_hub import Happenings
+from hermes_nb.notebook.interrupt import Stopped, TurnFailed
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.models import ModelsInUse
-from hermes_nb.notebook.outfit import Outfit
-from hermes_nb.notebook.tools_in_use import ToolsInUse, own_tools
-from hermes_nb.notebook.turn import Stopped, TurnFailed, take
+from hermes_nb.notebook.turn import CellTurn, with_remedy
 from hermes_nb.notebook.user_message import Briefing
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
-from hermes_nb.safety.markup import escape
+from hermes_nb.safety.markup import code_span, escape
+
+MINE = "mine"
+"""The toolset of tools that the user hands over without naming one."""
 
 
 class Resident:
@@ -83,7 +94,10 @@ class Resident:
             start=Path(shell.starting_dir),
         )
         self.models = ModelsInUse(self.settings, self.variables, self.deck)
-        self._outfit = Outfit(self.models, make=self._workshop, emit=self.happenings.background)
+        self._given = Toolset()
+        self._workshop: Workshop | None = None
+        self._equipment: Equipment | None = None
+        self._reviews: Reviews | None = None
         self.tools_in_use = ToolsInUse(self.tools)
         self._store: SessionStore | None = None
         self.conversations = Conversations(
@@ -129,11 +143,6 @@ class Resident:
         return self._store
 
     @property
-    def model_name(self) -> str:
-        """The model that answered last, or "" before the first turn."""
-        return self.models.name
-
-    @property
     def notebook(self) -> str:
         """The absolute path of this kernel's notebook, or ""."""
         return self.desk.path
@@ -159,9 +168,20 @@ class Resident:
         if self.view is not None:
             raise SessionBusy(BUSY)
         if options.dry_run:
-            await rehearse(self, prompt, options, show=self._say)
+            self._show_request(await self._foreseen(prompt, options), options)
             return ""
-        await take(self, prompt, options)
+        shown = CellTurn(self.shell, options)
+        try:
+            async with shown.shown(self.desk.frontend):
+                with self._under(shown, self.settings()):
+                    await self._take(prompt, shown)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if not shown.begun:
+                self.unsent.append(prompt)
+                if self.session is not None and not (options.new or options.session):
+                    await self._keep_unsent(self.session)
+            raise
+        self._take_other_settings()
         turn = self.turn
         if turn is None or turn.reason == "interrupted":
             message = "stopped"
@@ -170,7 +190,145 @@ class Resident:
             raise TurnFailed(turn.error)
         if self.session is not None and self._looks_back:
             self.reviews.after_turn(self.session)
-        return self.last.answer if self.last else ""
+        return shown.transcript.answer
+
+    @contextmanager
+    def _under(self, shown: CellTurn, settings: Settings) -> Iterator[None]:
+        """Have the turn shown, and its calls judged as it and the settings say."""
+        guard, mode = self.guard, self.guard.mode
+        self.view, self.turn = shown.view, None
+        try:
+            guard.mode = self.permission.granted(shown.options.approve or settings.approve)
+            guard.required = settings.sandbox.required
+            guard.sandboxed = settings.sandbox.use != "off"
+            yield
+        finally:
+            self._came_to(shown)
+            guard.mode = mode
+            self.view = None
+
+    async def _take(self, prompt: str, shown: CellTurn) -> None:
+        """Get everything ready, and take the turn."""
+        options = shown.options
+        if options.model:
+            self.choose_model(options.model)
+        await self.models.make_ready(self.shell, self.note)
+        # Before there is a session: where there are none to be had, nothing is sent or stored.
+        pictures = self._pictures(options, self.models.main)
+        session = self._session_for(prompt, options)
+        await self._keep_unsent(session)
+        self.tell_what_was_learned(session)
+        session.use(self.tools_in_use.chosen(options.tools))
+        told_to = session.id if options.context else None
+        message = await self.briefing.message(prompt, told_to, pictures=pictures)
+        most = options.max_requests or self.settings().max_requests
+        budgets = self._budgets(options)
+        await shown.take(session, message, max_requests=most, budgets=budgets)
+
+    def _came_to(self, shown: CellTurn) -> None:
+        """Keep what a turn came to, and bind its answer to the variable that the user named."""
+        if shown.begun:
+            self.last = shown.transcript
+        if (turn := shown.result) is None:
+            return
+        self.turn = with_remedy(turn, address=self.settings().endpoint.base_url)
+        into = shown.options.into
+        if into and turn.reason == "answered":
+            self.shell.user_ns[into] = turn.text
+        elif into and turn.reason == "budget":
+            self.note(f"`{into}` was not set: the turn ended without an answer.")
+
+    def _take_other_settings(self) -> None:
+        """Let a key or an address that is set after a failure count from the next turn on.
+
+        The built-in model has neither, and would be loaded anew.
+        """
+        failed = self.turn is not None and self.turn.reason == "failed"
+        if failed and embedded_notice(self.models.main) is None:
+            self.models.renew()
+
+    async def _keep_unsent(self, session: Session) -> None:
+        """Add the prompts that were stopped before their turns began, each as a turn that was."""
+        while self.unsent:
+            async with aclosing(session.agent.run(self.unsent.pop(0))) as stopped:
+                await anext(stopped)
+
+    def _session_for(self, prompt: str, options: TurnOptions) -> Session:
+        """Return the session that takes the turn: begun, resumed, or as it stands."""
+        if options.new:
+            self.new()
+        equipment = self.equipment(self.settings())
+        if options.session:
+            session = self.conversations.join(options.session, equipment)
+        else:
+            found = None if options.new else self.session
+            if found is None and not options.new and not self.deck.on:
+                found = self.conversations.pick_up(equipment)
+            session = found or self.conversations.start(one_line(prompt, 60), equipment)
+        session.adopt(equipment)
+        return session
+
+    def _budgets(self, options: TurnOptions) -> list[Budget]:
+        """Return the budgets of one turn; money is no matter for a model on this machine."""
+        limits = options.limits
+        if limits.cost is not None and self.models.runs_here:
+            self.note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
+            limits = type(limits)(tokens=limits.tokens)
+        return [Budget(limits, scope="this turn")] if limits else []
+
+    def _pictures(self, options: TurnOptions, model: ChatModel) -> Sequence[Attachment]:
+        """Return the pictures that a turn names; raise `ConfigError` where the model sees none."""
+        if not options.images:
+            return ()
+        self.models.require_eyes(model)
+        return attachments(options.images, self.shell)
+
+    async def _foreseen(self, prompt: str, options: TurnOptions) -> DryRun:
+        """Return the request that a turn would begin with; raise `ConfigError` as it would."""
+        settings = self.settings(model=options.model or None)
+
+        def made() -> ChatModel:
+            if not options.model:
+                return self.models.main
+            return build_model(settings, variables=self.variables, deck=self.deck)
+
+        model = await in_thread(made)
+        try:
+            pictures = self._pictures(options, model)
+            system, messages, tools = scene(
+                found := self.conversations.foresee(
+                    options.session, new=options.new, afresh=self.deck.on
+                ),
+                self.workshop.equipment(model, auxiliary=self.models.auxiliary),
+                self.tools_in_use.chosen(options.tools),
+                store=self.store,
+                source=self.conversations.source,
+            )
+            session = found.id if found is not None else ""
+            told_to = session if options.context else None
+            message = await self.briefing.draft(prompt, told_to, pictures=pictures)
+            head = (Message.system(system),) if system else ()
+            handed = self.models.given and not options.model
+            here = self.models.runs_here and not options.model
+            return DryRun.of(
+                model,
+                Request(messages=(*head, *messages, message), tools=tools, effort=options.effort),
+                endpoint="" if handed else endpoint_of(settings.endpoint, here=here),
+                session=session,
+            )
+        finally:
+            if options.model:
+                await model.aclose()
+
+    def _show_request(self, found: DryRun, options: TurnOptions) -> None:
+        """Show what would be sent, or bind it to the variable that `--into` names."""
+        if options.into:
+            self.shell.user_ns[options.into] = found.as_dict()
+        if options.into and options.quiet:
+            name, total = code_span(options.into), amount(sum(found.tokens.values()))
+            self._say(f"Nothing was sent: {name} is the request, about {total} tokens.")
+        else:
+            self._say(told(found))
 
     def new(self) -> None:
         """End the running session; the next turn begins another."""
@@ -183,24 +341,22 @@ class Resident:
         """
         return self.conversations.resume(wanted, self.equipment(self.settings()))
 
-    def find_session(self, wanted: str) -> StoredSession:
-        """Return a stored session by id or title; "" is the latest, of this notebook if any.
-
-        Raises `ConfigError` when there is none.
-        """
-        return self.conversations.find(wanted)
-
     def equipment(self, settings: Settings) -> Equipment:
         """Return what a session is given now; raise `ConfigError` where there is no model."""
-        return self._outfit.equipment(settings)
+        model = self.models.main
+        if self._equipment is None or self._equipment.model is not model:
+            self._equipment = self.workshop.equipment(model, auxiliary=self.models.auxiliary)
+        budget = settings.budget.without_cost() if self.models.runs_here else settings.budget
+        return replace(self._equipment, max_requests=settings.max_requests, budget=budget)
 
     @property
     def workshop(self) -> Workshop:
         """What equips sessions, with everything Hermes knows here; made on first use."""
-        return self._outfit.workshop
+        if self._workshop is None:
+            self._workshop = self._made()
+        return self._workshop
 
-    def _workshop(self, given: Toolset) -> Workshop:
-        """Return a workshop for this kernel, with tools of the user's."""
+    def _made(self) -> Workshop:
         root = working_directory()
         return Workshop(
             self.settings(),
@@ -217,7 +373,7 @@ class Resident:
                 mark=self._mark,
                 root=working_directory,
             ),
-            given=given,
+            given=self._given,
             keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
             tell=self.note,
             jobs=self.jobs,
@@ -226,7 +382,7 @@ class Resident:
     @property
     def equipped(self) -> bool:
         """Whether tools and knowledge have been made, so that asking for them costs little."""
-        return self._outfit.made
+        return self._equipment is not None
 
     @property
     def knowledge(self) -> Knowledge:
@@ -240,16 +396,20 @@ class Resident:
 
     def change_models(self) -> None:
         """Ask the models that the settings name now, from the next turn on."""
-        self._outfit.change_models()
+        self.models.renew()
+        self._equipment = None
 
-    def choose_approval(self, mode: str) -> None:
-        """Set the approval mode; raise `ConfigError` for one that may not be chosen."""
-        self.configure("approve", mode)
+    def _renew(self) -> None:
+        """Have everything that was made from the settings made anew when it is next needed."""
+        self.change_models()
+        if self._reviews is not None:
+            self._reviews.close()
+        self._workshop = self._reviews = None
 
     def switch_cassette(self, mode: CassetteMode) -> None:
         """Record, replay, both or neither from the next turn on."""
         self.deck.switch(mode)
-        self._outfit.change_models()
+        self.change_models()
 
     def configure(self, key: str, value: object) -> None:
         """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
@@ -259,17 +419,21 @@ class Resident:
             self._choose(key, value and self.permission.granted(mode))
             return
         self._choose(key, value)
-        self._outfit.renew()
+        self._renew()
 
     @property
     def reviews(self) -> Reviews:
         """What looks back after turns; made on first use."""
-        return self._outfit.reviews
+        if self._reviews is None:
+            emit = self.happenings.background
+            self._reviews = Reviews(self.workshop, model=self.models.another, emit=emit)
+        return self._reviews
 
     def close(self) -> None:
         """Stop what runs in the background, and leave the session, which can be resumed."""
         self.happenings.close()
-        self._outfit.close()
+        if self._reviews is not None:
+            self._reviews.close()
         if self.session is not None:
             self.session.leave()
         if self._store is not None:
@@ -297,7 +461,9 @@ class Resident:
 
     def use_tools(self, tools: Sequence[Tool]) -> None:
         """Add tools of the user's, or put them in the place of earlier ones of their names."""
-        self._outfit.give(tools)
+        mine = {tool.name: tool for tool in [*self._given, *tools]}
+        self._given = Toolset(replace(each, toolset=each.toolset or MINE) for each in mine.values())
+        self._renew()
 
     def tools(self) -> Toolset:
         """Return all the tools there are, built on first use."""

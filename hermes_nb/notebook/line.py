@@ -11,13 +11,15 @@ import keyword
 import re
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.protocols import Effort
-from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.redact import redact
+
+if TYPE_CHECKING:  # what every kernel imports stays small
+    from hermes_nb.core.protocols import Effort
+    from hermes_nb.safety.guard import Mode
 
 KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
 REMOVED = "# (a line with an API key was removed)"

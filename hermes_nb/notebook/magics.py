@@ -22,16 +22,15 @@ from traitlets import Int, TraitError, Unicode, observe, validate
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook import transformers
 from hermes_nb.notebook.commands.table import Completions
-from hermes_nb.notebook.interrupt import stoppable
+from hermes_nb.notebook.interrupt import Stopped, stoppable
 from hermes_nb.notebook.lazy import MAGIC, other, ours
 from hermes_nb.notebook.line import refuse_key, split_options
-from hermes_nb.notebook.previews import Foreign
-from hermes_nb.notebook.turn import Stopped
 
 if TYPE_CHECKING:
     from hermes_nb.agent.turn import Turn
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
+    from hermes_nb.notebook.previews import Foreign
 
 
 @magics_class

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.models import build_auxiliary, build_model, is_embedded
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.cassette import Deck
 from hermes_nb.models.installed import EMBEDDED
-from hermes_nb.models.profiles import is_loopback, profile_for
+from hermes_nb.models.profiles import is_loopback, profile_for, seeing
 from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
 from hermes_nb.notebook.display.views import can_ask
 
@@ -119,6 +120,18 @@ class ModelsInUse:
     def sees_images(self) -> bool:
         """Say whether the model is known to see images."""
         return sees(self._settings(), self.name, given=self._model if self._given else None)
+
+    def require_eyes(self, model: ChatModel) -> None:
+        """Raise `ConfigError` for a model that is not known to take pictures."""
+        if sees(self._settings(), model.name, given=model if self._given else None):
+            return
+        name = "the built-in model" if is_embedded(model) else model.name
+        message = (
+            f"{name} is not known to take pictures, so nothing was sent. Models that do: "
+            f"{', '.join(seeing())} and others (`--model NAME`); if this one does, say so with "
+            "`%hermes config vision on`"
+        )
+        raise ConfigError(message)
 
     @property
     def runs_here(self) -> bool:

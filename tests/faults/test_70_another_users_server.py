@@ -13,7 +13,7 @@ from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models import servers
 from hermes_nb.models.servers import accepted_in
-from hermes_nb.notebook.turn import TurnFailed
+from hermes_nb.notebook.interrupt import TurnFailed
 
 from tests.faults.cells import served_kernel
 from tests.loopback import Loopback, document, stream, text_chunks
@@ -106,7 +106,7 @@ def test_70_yes_is_remembered_until_the_owner_is_another(
     answer("y")
     first = desk()
     first.ask("my data")
-    assert "my data" in str(server.bodies) and first.resident.model_name == "their-model"
+    assert "my data" in str(server.bodies) and first.resident.models.name == "their-model"
     assert "Use which" in capsys.readouterr().out
     answer()
     second = desk()

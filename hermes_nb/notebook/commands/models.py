@@ -48,7 +48,7 @@ def model(agent: Resident, words: str) -> str:
     if words:
         agent.choose_model(words)
         return f"From the next turn on: {code_span(words)}. The conversation stays."
-    name = agent.model_name or agent.settings().endpoint.model
+    name = agent.models.name or agent.settings().endpoint.model
     return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
 
 
@@ -70,7 +70,7 @@ async def models(agent: Resident, words: str) -> str:
     ends: list[tuple[str, Endpoint | None]] = [("set", settings.endpoint)]
     ends += [("fallback", end) for end in settings.fallbacks]
     ends += [("auxiliary", settings.auxiliary)]
-    found = [(agent.model_name, settings.endpoint.base_url, "in use")]
+    found = [(agent.models.name, settings.endpoint.base_url, "in use")]
     found += [(end.model, end.base_url, what) for what, end in ends if end is not None]
     found = [each for each in found if each[0] not in ("", EMBEDDED)]
     found.append((BUILT_IN, "", f"`%hermes model {EMBEDDED}`"))
@@ -376,5 +376,5 @@ def tools(agent: Resident, words: str) -> str:
 def approve(agent: Resident, words: str) -> str:
     """Show or set the approval mode."""
     if words:
-        agent.choose_approval(words)
+        agent.configure("approve", words)
     return f"Approvals: **{agent.settings().approve}** (of {', '.join(APPROVE_MODES)})."

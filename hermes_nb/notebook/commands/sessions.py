@@ -61,7 +61,7 @@ async def status(agent: Resident, _words: str) -> str:
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
     waiting = await in_thread(lambda: not_accepted(settings)) if looks else []
     rows = [
-        ("model", agent.model_name or settings.endpoint.model or "chosen at the first turn"),
+        ("model", agent.models.name or settings.endpoint.model or "chosen at the first turn"),
         *[("server", line) for line in waiting],
         ("approvals", settings.approve),
         ("sandbox", await in_thread(sandbox_told)),
@@ -221,12 +221,12 @@ def export_(agent: Resident, words: str) -> str:
 def _stored(agent: Resident, wanted: str) -> StoredSession:
     """Return the session that is meant: the named one, else the running one, else the latest."""
     if wanted:
-        return agent.find_session(wanted)
+        return agent.conversations.find(wanted)
     if agent.session is not None:
         stored = agent.session.store.get(agent.session.id)
         if stored is not None:
             return stored
-    return agent.find_session("")
+    return agent.conversations.find("")
 
 
 def _format(words: str) -> tuple[Format, str]:
@@ -389,7 +389,7 @@ async def sessions(agent: Resident, words: str) -> str:
         message = "say which: `%hermes sessions delete ID…`, or `--older-than 90d`"
         raise ConfigError(message)
     current = agent.session.id if agent.session else ""
-    wanted = [agent.find_session(name) for name in names]
+    wanted = [agent.conversations.find(name) for name in names]
     if current and current in [each.id for each in wanted]:
         message = f"{current} is the session of this kernel; `%hermes new` leaves it"
         raise ConfigError(message)

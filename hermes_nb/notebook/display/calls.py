@@ -62,7 +62,7 @@ class ChildView:
         if count := self.usage.requests:
             parts.append(number_of(count, "request"))
         parts.append(f"{seconds:.1f} s")
-        return " · ".join([f"↳ {MARKS[self.status]} {escape(self.goal)}", *parts])
+        return " · ".join([f"↳ {_CHILD_MARKS[self.status]} {escape(self.goal)}", *parts])
 
 
 def child_of(event: ChildStarted) -> ChildView:

@@ -75,7 +75,7 @@ class Seat:
         """The agent, made on first use, so that what it is to find can be written before."""
         if self._resident is None:
             self._resident = Resident(self.shell, say=self.shown.append)
-            self._resident.choose_approval(self.mode)
+            self._resident.configure("approve", self.mode)
             self._resident.use(self.model)
             self.offer()
         return self._resident

@@ -8,7 +8,7 @@ import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.cassette import Cassette, Deck, Shelf, shelf_for
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.kernel_agent import TurnFailed
+from hermes_nb.notebook.interrupt import TurnFailed
 from hermes_nb.testing import normalise
 
 from tests.loopback import Loopback, stream, text_chunks

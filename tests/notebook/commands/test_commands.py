@@ -231,7 +231,7 @@ def test_a_resumed_session_keeps_its_prompt_and_its_hints(desk, shell):
 
 
 def test_code_output_is_marked_as_data(desk):
-    desk.resident.choose_approval("all")
+    desk.resident.configure("approve", "all")
     desk.plays(call("run_python", code=f"print({ATTACK!r})"), "ok")
     desk.ask("Run it")
     result = next(m.text for m in desk.resident.session.messages if m.role == "tool")

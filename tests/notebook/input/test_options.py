@@ -15,9 +15,9 @@ from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.table import find, perform
+from hermes_nb.notebook.interrupt import TurnFailed
 from hermes_nb.notebook.line import TurnOptions, split_options
 from hermes_nb.notebook.magics import HermesMagics, last_turn, load, unload
-from hermes_nb.notebook.turn import TurnFailed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,9 +230,9 @@ def test_a_rehearsal_of_another_model_changes_none(magics, shell, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef0123456789abcdef")
     plays(magics, "one")
     line(magics, "", "hello")
-    name = magics.resident.model_name
+    name = magics.resident.models.name
     line(magics, "--dry-run --model gpt-4o --into plan", "again")
-    assert magics.resident.model_name == name
+    assert magics.resident.models.name == name
     plan = shell.user_ns["plan"]
     assert plan["model"] == "gpt-4o"
     assert plan["request"]["model"] == "gpt-4o"
