@@ -160,13 +160,6 @@ def test_many_variables_and_columns_stay_short():
 
 
 # The tools.
-def test_few_tools_with_one_argument_are_offered():
-    offered = small_tools(TOOLS)
-    assert [(small.name, small.argument) for small in offered] == [
-        ("run_python", "code"),
-        ("list_files", "path"),
-        ("read_file", "path"),
-    ]
 
 
 def test_other_tools_fill_up_what_is_missing():
@@ -186,20 +179,26 @@ def test_a_tool_that_is_gone_is_not_offered():
 
 
 # What may come next.
-def test_a_question_may_be_answered_either_way():
-    fields = Constrained().fields(request(Message.user("q")))
-    assert names(fields) == ["run_python", "list_files", "read_file", "reply"]
+ALL = ["run_python", "list_files", "read_file", "reply"]
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "may"),
+    [
+        ([], {}, ALL),
+        ([], {"tool_choice": "none"}, ["reply"]),
+        (exchange(), {}, ["reply"]),  # a value that was asked for has to be told
+        (exchange("list_files", ".", "a.csv"), {}, ALL),
+        (exchange("list_files", ".", "a.csv") * CALLS, {}, ["reply"]),
+        (exchange(result="run_python was not run: you declined.", failed=True), {}, ["reply"]),
+        # Errors of earlier questions are forgotten.
+        ([*exchange(failed=True), Message.assistant("I gave up"), Message.user("r")], {}, ALL),
+    ],
+)
+def test_what_the_next_answer_may_be(said, options, may):
+    fields = Constrained().fields(request(Message.user("q"), *said, **options))
+    assert names(fields) == may
     assert fields["temperature"] == 0 and fields["max_tokens"] == MOST_TOKENS
-
-
-def test_a_value_that_was_asked_for_has_to_be_told():
-    fields = Constrained().fields(request(Message.user("q"), *exchange()))
-    assert names(fields) == ["reply"]
-
-
-def test_other_results_leave_the_choice():
-    fields = Constrained().fields(request(Message.user("q"), *exchange("list_files", ".", "a.csv")))
-    assert names(fields) == ["run_python", "list_files", "read_file", "reply"]
 
 
 @pytest.mark.parametrize(
@@ -212,26 +211,6 @@ def test_an_error_wants_another_call_but_not_for_ever(result, failed):
     assert "reply" not in names(strategy.fields(request(Message.user("q"), *wrong)))
     assert "reply" not in names(strategy.fields(request(Message.user("q"), *wrong, *wrong)))
     assert "reply" in names(strategy.fields(request(Message.user("q"), *wrong * 3)))
-
-
-def test_errors_of_earlier_questions_are_forgotten():
-    wrong = exchange(result="bad", failed=True)
-    done = (Message.user("q"), *wrong, Message.assistant("I gave up"))
-    assert "reply" in names(Constrained().fields(request(*done, Message.user("r"))))
-
-
-def test_a_refused_call_is_not_forced_again():
-    refused = exchange(result="run_python was not run: the user declined.", failed=True)
-    assert names(Constrained().fields(request(Message.user("q"), *refused))) == ["reply"]
-
-
-def test_after_many_calls_it_has_to_answer():
-    many = exchange("list_files", ".", "a.csv") * CALLS
-    assert names(Constrained().fields(request(Message.user("q"), *many))) == ["reply"]
-
-
-def test_no_calls_where_none_are_allowed():
-    assert names(Constrained().fields(request(Message.user("q"), tool_choice="none"))) == ["reply"]
 
 
 # The conversation.
@@ -365,24 +344,18 @@ def test_a_cut_reply_never_raises(data):
     assert all(call.problem or call.arguments for call in reading.calls)
 
 
-def test_a_cut_call_is_a_problem():
+def test_what_an_object_is_read_as():
     (call,) = read('{"run_python": "len(d')[2].calls
     assert call.name == "run_python" and "cut off" in call.problem
+    assert read('{"read_cell": 4}')[2].calls[0].arguments == {"index": 4}
+    raw = '{"title": "Penguins"}'
+    assert read(raw, (3, 12))[2].text == raw
 
 
 @given(st.text(), st.data())
 def test_anything_else_is_text(text, data):
     shown, rest, reading = read(text, data.draw(st.lists(st.integers(0, len(text)))))
     assert "".join(shown) + rest == reading.text
-
-
-def test_json_that_is_no_call_is_text():
-    raw = '{"title": "Penguins"}'
-    assert read(raw, (3, 12))[2].text == raw
-
-
-def test_a_number_is_an_argument_too():
-    assert read('{"read_cell": 4}')[2].calls[0].arguments == {"index": 4}
 
 
 def test_ids_differ():

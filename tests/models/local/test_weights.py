@@ -144,7 +144,8 @@ def test_a_url_gives_the_file_and_reports_progress(site, store):
 
     path = here.fetch(lambda done, total: seen.append((done, total)))
 
-    assert path.read_bytes() == DATA == here.locate().read_bytes()
+    assert path.read_bytes() == DATA == here.locate().read_bytes() == here.fetch().read_bytes()
+    assert site.asked == [None]
     assert seen == sorted(seen) and seen[-1] == (len(DATA), len(DATA))
     assert left(here) == {"tiny.gguf"}
     if os.name == "posix":
@@ -152,16 +153,10 @@ def test_a_url_gives_the_file_and_reports_progress(site, store):
         assert here.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_nothing_is_fetched_twice(site, store):
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_download_goes_on_where_it_stopped(site, store, ranges):
     here = store(site.source())
-    here.fetch()
-    here.fetch()
-    assert site.asked == [None]
-
-
-def test_a_broken_download_goes_on_where_it_stopped(site, store):
-    here = store(site.source())
-    site.cut = 100_000
+    site.cut, site.ranges = 100_000, ranges
     with pytest.raises(WeightsError, match=r"ended after 100,000 of 600,000 bytes"):
         here.fetch()
     site.cut = 0
@@ -169,27 +164,17 @@ def test_a_broken_download_goes_on_where_it_stopped(site, store):
     assert site.asked == [None, "bytes=100000-"]
 
 
-def test_a_server_without_ranges_starts_again(site, store):
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (DATA[:-1] + b"!", "sent other bytes than the weights"),
+        (b"<html>please log in", "is not the file"),
+    ],
+)
+def test_other_bytes_are_refused_and_removed(site, store, sent, told):
+    site.data = sent
     here = store(site.source())
-    site.cut, site.ranges = 100_000, False
-    with pytest.raises(WeightsError):
-        here.fetch()
-    site.cut = 0
-    assert here.fetch().read_bytes() == DATA
-
-
-def test_other_bytes_are_refused_and_removed(site, store):
-    site.data = DATA[:-1] + b"!"
-    here = store(site.source())
-    with pytest.raises(WeightsError, match="sent other bytes than the weights"):
-        here.fetch()
-    assert left(here) == set()
-
-
-def test_another_page_is_refused_before_it_is_read(site, store):
-    site.data = b"<html>please log in"
-    here = store(site.source())
-    with pytest.raises(WeightsError, match="is not the file"):
+    with pytest.raises(WeightsError, match=told):
         here.fetch()
     assert left(here) == set()
 
@@ -399,21 +384,18 @@ def test_waiting_for_another_one_can_be_stopped(site, store):
 
 
 # Finding.
-def test_a_file_of_the_users_own_comes_first(tmp_path, store):
+
+
+def test_a_file_of_the_users_own_comes_first_and_has_to_be_right(tmp_path, store):
     mine = tmp_path / "mine.gguf"
+    here = replace(store(), environ={"HERMES_NB_GGUF": str(mine)})
+    with pytest.raises(ConfigError, match="there is no file"):
+        here.locate()
+    mine.write_bytes(b"x" * len(DATA))
+    with pytest.raises(ConfigError, match="is not Tiny"):
+        here.locate()
     mine.write_bytes(DATA)
-    assert replace(store(), environ={"HERMES_NB_GGUF": str(mine)}).locate() == mine
-
-
-@pytest.mark.parametrize(
-    ("data", "said"), [(None, "there is no file"), (b"x" * len(DATA), "is not Tiny")]
-)
-def test_a_wrong_file_of_the_users_own_is_an_error(tmp_path, store, data, said):
-    mine = tmp_path / "mine.gguf"
-    if data is not None:
-        mine.write_bytes(data)
-    with pytest.raises(ConfigError, match=said):
-        replace(store(), environ={"HERMES_NB_GGUF": str(mine)}).locate()
+    assert here.locate() == mine
 
 
 def test_a_verified_file_is_not_hashed_again_until_it_changes(site, store):
@@ -446,15 +428,3 @@ def test_the_environment_is_read_late(tmp_path, monkeypatch):
     monkeypatch.setenv("HERMES_NB_GGUF", str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="correct it or unset it"):
         locate()
-
-
-def test_the_command_fails_with_one_line(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "hermes_nb.models.weights"],
-        env={**os.environ, "HERMES_NB_GGUF": str(tmp_path / "missing")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1 and done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1 and "correct it or unset it" in done.stderr
