@@ -237,8 +237,9 @@ def foreign(value: object, limit: int = 200) -> str:
 
 
 def _text(value: str | bytes, limit: int) -> str:
-    text = repr(value[:limit])
-    return text if len(value) <= limit else f"{text}…"
+    base: Any = str if issubclass(type(value), str) else bytes  # no methods of a subclass's own
+    text = repr(base.__getitem__(value, slice(limit)))
+    return text if base.__len__(value) <= limit else f"{text}…"
 
 
 def _sequence(value: Foreign, base: type, brackets: tuple[str, str], limit: int, depth: int) -> str:

@@ -129,7 +129,8 @@ def python() -> tuple[str, ...]:
     """Return where this Python lives, which may be in the home that is hidden."""
     named = [sys.prefix, sys.base_prefix, site.getusersitepackages(), *_conda()]
     places = {*map(os.path.realpath, named), str(Path(sys.executable).resolve().parent.parent)}
-    return tuple(sorted(place for place in places - {"/usr", "/"} if Path(place).is_dir()))
+    homes = {"/usr", "/", *map(str, (Path.home(), *Path.home().parents))}  # never all of it
+    return tuple(sorted(place for place in places - homes if Path(place).is_dir()))
 
 
 def ways(paths: Iterable[str]) -> dict[str, str]:

@@ -13,6 +13,10 @@ from hermes_nb.safety.places import Level
 
 from tests.contract.safety.holes import AUTHOR, SECRET, git
 from tests.contract.safety.people import Person, hermes, results
+from tests.contract.safety.seat import seated
+from tests.notebook.conftest import shell
+
+__all__ = ["shell"]
 
 
 @pytest.fixture
@@ -209,3 +213,17 @@ def test_always_ends_when_the_script_changes(work, monkeypatch, command, script)
         (work / script).write_text(f"open({str(work / 'PWN')!r}, 'w')\n", encoding="utf-8")
         agent.ask("again")
     assert len(person.asked) == 2
+
+
+def test_looking_at_a_variable_runs_no_method_of_its_class(shell, tmp_path):
+    with seated(shell, tmp_path) as seat:
+        seat.run(
+            "ran = []\n"
+            "class Word(str):\n"
+            "    def __len__(self): ran.append(1); return 1\n"
+            "    def __getitem__(self, at): ran.append(2); return 'q'\n"
+            "word = Word('abc')"
+        )
+        seat.turn("look", [call("inspect_variable", name="word"), call("list_variables")])
+        assert "'abc'" in seat.results[0].text
+        assert shell.user_ns["ran"] == []
