@@ -47,6 +47,19 @@ def shell():
 
 
 @pytest.fixture
+def desk(shell, tmp_path, monkeypatch):
+    """Yield an agent in an empty folder, with commands and prompts as if they were typed."""
+    from tests.notebook.desks import Desk
+
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    desk = Desk(shell)
+    yield desk
+    desk.resident.close()
+
+
+@pytest.fixture
 def run(shell):
     """Return a function that runs code nested, without a cell around it."""
     from hermes_nb.notebook.execute.nested import execute

@@ -12,19 +12,13 @@ from hermes_nb.notebook.interrupt import TurnFailed
 from hermes_nb.testing import normalise
 
 from tests.loopback import Loopback, stream, text_chunks
-from tests.notebook.desks import Desk
 
 
 @pytest.fixture
-def kernel(shell, tmp_path, monkeypatch):
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
+def kernel(desk, tmp_path, monkeypatch):
     monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(tmp_path / "tape.jsonl"))
     monkeypatch.delenv("HERMES_NB_CASSETTE", raising=False)
-    kernel = Desk(shell)
-    yield kernel
-    kernel.resident.close()
+    return desk
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hermes_nb.agent.session_manager import Conversations
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     ApprovalAsked,
@@ -25,7 +24,6 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.memory.history import Origin
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.event_hub import Happenings
 from hermes_nb.notebook.kernel_agent import Resident
 from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels
@@ -53,28 +51,11 @@ KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 SKILL = "---\nname: {name}\ndescription: {about}\n---\n\n# {name}\n\nDo it step by step.\n"
 
 
-def hosting(resident):
-    """Give a resident what a panel needs where it has none yet."""
-    if not hasattr(resident, "happenings"):
-        resident.happenings = happenings = Happenings()
-        conversations = resident.conversations
-        for name in ("start", "_resumed"):
-            method = getattr(Conversations, name)
-
-            def entered(*args, method=method):
-                session = method(conversations, *args)
-                happenings.enter(session)
-                return session
-
-            setattr(conversations, name, entered)
-    return resident
-
-
 class Desk:
     """A resident and its panel; a test runs as one coroutine, on one loop, like a kernel."""
 
     def __init__(self, shell):
-        self.resident = hosting(Resident(shell, say=lambda _: None))
+        self.resident = Resident(shell, say=lambda _: None)
 
     def plays(self, *steps, **options):
         self.model = ScriptedModel(steps, **options)
@@ -750,10 +731,6 @@ def test_any_text_is_text(text):
         inner = re.sub(r"</?(div|code)( [^<>]*)?>", "", made)
         assert "<" not in inner
         assert ">" not in inner
-
-
-def test_the_interval_is_half_a_second():
-    assert panels.INTERVAL == 0.5
 
 
 @played
