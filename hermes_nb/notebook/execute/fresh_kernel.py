@@ -13,13 +13,13 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import one_line
-from hermes_nb.core.threads import in_thread
+from hermes_nb.core.threads import LoopThread
 from hermes_nb.notebook.document.outputs import render
 from hermes_nb.notebook.previews import Foreign
 from hermes_nb.safety.visible import visible
@@ -107,14 +107,12 @@ async def clean_run(
     """
     run = _CleanRun(_copy(notebook), directory, timeout, progress)
     try:
-        await in_thread(run.go, name="hermes-clean-run")
+        await asyncio.wrap_future(run.thread.submit(run.go()))
     except NoKernel as error:
         message = f"the fresh kernel did not start: {error.why}"
         if error.missing:
             message = f"{error.why}: ask the user to install that kernel"
         raise ToolError(message) from error
-    finally:
-        run.stop()
     return run.report(name)
 
 
@@ -133,40 +131,21 @@ def _copy(notebook: Mapping[str, Any]) -> Foreign:
 
 @dataclass(slots=True)
 class _CleanRun:
-    """One run of a copy; `go` blocks its thread, `stop` may be called from any."""
+    """One run of a copy; its thread ends with it, and so not before the kernel is gone."""
 
     notebook: Foreign
     directory: Path
     timeout: float
     progress: Callable[[str], None]
+    thread: LoopThread = field(default_factory=lambda: LoopThread("hermes-clean-run"))
     seconds: float = 0.0
     at: int = 0
     ending: str = ""
     note: str = ""
-    _loop: asyncio.AbstractEventLoop | None = None
-    _task: asyncio.Task[None] | None = None
-    _stopped: bool = False
-    _done: bool = False
 
-    def go(self) -> None:
+    async def go(self) -> None:
+        """Run all the cells; a cancellation kills the kernel and what it started."""
         started = time.monotonic()
-        try:
-            asyncio.run(self._main())
-        finally:
-            self.seconds = time.monotonic() - started
-            self._done = True
-
-    def stop(self) -> None:
-        """End the run; the kernel and its children are killed."""
-        self._stopped = True
-        if self._loop is not None and self._task is not None and not self._done:
-            with suppress(RuntimeError):  # it ended just now
-                self._loop.call_soon_threadsafe(self._task.cancel)
-
-    async def _main(self) -> None:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        if self._stopped:  # before there was a task to cancel
-            return
         client = _bounded(self.notebook)
         # What it says besides its messages would be taken for output of the cell that runs now.
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -181,8 +160,8 @@ class _CleanRun:
                     self.ending = failure.error
         except TimeoutError:
             self.ending = f"stopped after {self.timeout:g} s"
-        except asyncio.CancelledError:
-            self.ending = "stopped"
+        finally:
+            self.seconds = time.monotonic() - started
 
     def _begins(self, number: int, source: str) -> None:
         self.at = number - 1
