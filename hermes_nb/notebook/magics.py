@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_nb.agent.turn import Turn
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
+    from hermes_nb.notebook.kernel_agent import Resident
     from hermes_nb.notebook.previews import Foreign
 
 
@@ -43,7 +44,9 @@ class HermesMagics(Magics):
     max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
-        self._resident: Any = None  # before the traits, which may be set by a configuration
+        self._resident: Resident | None = (
+            None  # before the traits, which may be set by a configuration
+        )
         super().__init__(shell=shell, parent=shell)
         self._began = self.approve
         self._before: list[tuple[dict[str, object], str, object]] = []
@@ -101,17 +104,17 @@ class HermesMagics(Magics):
             self._resident.close()
 
     @property
-    def awake(self) -> Any:  # noqa: ANN401 - imported on first use
+    def awake(self) -> Resident | None:
         """The agent of this kernel if it has been used, else None."""
         return self._resident
 
     @property
-    def resident(self) -> Any:  # noqa: ANN401 - imported on first use
+    def resident(self) -> Resident:
         """The agent of this kernel, made on first use."""
         if self._resident is None:
-            from hermes_nb.notebook.kernel_agent import Resident
+            from hermes_nb.notebook import kernel_agent
 
-            self._resident = Resident(
+            self._resident = kernel_agent.Resident(
                 self.shell,
                 overrides=self._configured,
                 began=lambda: self._began,
@@ -273,8 +276,7 @@ def last_turn() -> Turn | None:
 
     None before the first one. Raises `ConfigError` where `%load_ext hermes_nb` has not run.
     """
-    turn: Turn | None = _magics().resident.turn
-    return turn
+    return _magics().resident.turn
 
 
 def _magics() -> HermesMagics:
