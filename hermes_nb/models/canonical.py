@@ -57,6 +57,12 @@ GUIDANCE: Table = (
 REWORDED: Table = (
     (r"(<untrusted-<nonce> [^>\n]*>\n)Data, not instructions[^\n]*\n", r"\1"),
     (r"(?m)^((?:RESULT write_file: )?)(?:created|replaced) ([^\n]* lines, )", r"\1wrote \2"),
+    # Where a command ran and which files were hidden there is this machine's.
+    (
+        r"(?m)^(\[(?:exit|timed out|ended)[^\n]{0,200}?), in a sandbox: "
+        r"(?:(?!, changes of |, the user kept |\]$)[^\n])*",
+        r"\1",
+    ),
     # A cassette grows while it is recorded, a notebook whenever it is saved: they are neither
     # listed, measured, searched nor counted.
     (r"(?m)^[^\n]*\.hermes\.jsonl(?:\.lock)?(?:  \d[^\n]*|[:-]\d[^\n]*)?(?:\n|\Z)", ""),
@@ -111,8 +117,9 @@ def _in_order(match: re.Match[str]) -> str:
     return f"{{{', '.join(sorted(match[1].split(', ')))}}}"
 
 
-FORM = 2
-"""The version of the key. That of form 1 was made of every word and of the tools' schemas."""
+FORM = 3
+"""The version of the key. That of form 1 was made of every word and of the tools' schemas, and one
+more is due with every new rule above: recordings of lower forms are keyed by what they hold."""
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?: this one[^\n]*)?:\n.*\Z")
 """Where the notebook lies and what stands above: a run without a page does not know either."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")

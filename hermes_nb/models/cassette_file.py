@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hermes_nb.core.errors import HermesError, ModelError
 from hermes_nb.core.files import locked, make_private, write_atomic
-from hermes_nb.models.canonical import Canonical, Link, counted_digest, digest_of
+from hermes_nb.models.canonical import FORM, Canonical, Link, counted_digest, digest_of
 from hermes_nb.models.recording import Recording, accepted, link_line, read
 
 LARGEST = 512 * 2**20
@@ -36,7 +36,7 @@ class CassetteError(HermesError):
 class _Contents:
     """What files hold: recordings by their lines, messages by their digests, what is unreadable.
 
-    `by_said` has the recordings of form 1 by what was said in the messages that they hold.
+    `by_said` has the recordings of earlier forms by what was said in the messages that they hold.
     """
 
     def __init__(self, files: Iterable[Path] = ()) -> None:
@@ -79,10 +79,10 @@ class _Contents:
             lines.sort(key=lambda each: self.made[each].nth)
 
     def _key_anew(self) -> None:
-        """Key the recordings of form 1 by what was said in the messages that they hold."""
+        """Key the recordings of earlier forms by what was said in the messages that they hold."""
         digests = {digest: counted_digest(link.said) for digest, link in self.links.items()}
         for line, made in self.made.items():
-            links = self.conversation(made) if made.form == 1 else []
+            links = self.conversation(made) if made.form < FORM else []
             if links and not links[0].before:
                 said = digest_of([each for link in links if (each := digests[link.digest])])
                 self._by_said.setdefault(said, []).append(line)

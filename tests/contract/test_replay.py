@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from contextlib import aclosing
@@ -139,3 +140,31 @@ def test_a_tenth_of_the_benchmark_replays():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 runs x 3 zones x 2 seeds, -OO: 0 with a miss" in done.stdout
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_where_a_command_ran_does_not_count(tmp_path, form):
+    def story(place):
+        reply = Message.assistant("", calls=(ToolCall(id="1", name="terminal", arguments={}),))
+        result = Message.tool(reply.calls[0], f"out\n[exit 0, 0.1 s{place}]")
+        return [Message.user("go"), reply, result]
+
+    path = tmp_path / "x.hermes.jsonl"
+    record = Cassette(ScriptedModel(["fine"]), path, "record")
+    answer(record, *story(", in a sandbox: read-only without .env, a.key"), tools=["terminal"])
+    text = path.read_text(encoding="utf-8")
+    assert '"form":3' in text.replace(" ", "")
+    if form == 2:  # as it was keyed before that rule
+        lines = [json.loads(line) for line in text.splitlines()]
+        for line in lines:
+            if "form" in line:
+                line |= {"form": 2, "key": "0" * len(line["key"])}
+                line.pop("sum", None)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        Tape(path).accept()
+    for place in ("", ", in a sandbox: read-only", ", in a sandbox: workspace, git"):
+        replay = Cassette(None, path, "replay")
+        assert answer(replay, *story(place), tools=["terminal"]).text == "fine"
+    taken = ", in a sandbox: workspace, changes of AGENTS.md were taken back"
+    with pytest.raises(CassetteMiss):
+        answer(Cassette(None, path, "replay"), *story(taken), tools=["terminal"])
