@@ -18,23 +18,23 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from hermes_nb.core.messages import Image, Memo, Message, Text, ToolCall, given_id
+from hermes_nb.core.messages import Image, Memo, Message, Part, ToolCall, given_id
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import canonical_json, clean, clean_text
 from hermes_nb.models.volatile import (
     CELL_ID,
+    EVERYWHERE,
     RESULTS,
     SPOKEN,
     SYSTEM,
-    Masked,
     Named,
     Places,
     Rule,
     masked,
 )
-from hermes_nb.models.volatile import EVERYWHERE as WRITTEN
 from hermes_nb.safety.redact import STUB, redact
 
 Table = Sequence[tuple[str, str]]
@@ -206,9 +206,8 @@ class Canon:
         calls: dict[str, int] = {}
         variant = tuple(places.names), personal, detached, len(self._normalisers)
         for message in request.messages:
-            said = self._seen.get(
-                message, _Reader(self, places, personal, detached=detached).of(message), variant
-            )
+            reader = _Reader(places, personal, self._normalisers, detached=detached)
+            said = self._seen.get(message, partial(reader.said, message), variant)
             numbers = [named.number(said.named), _numbered(message, calls)]
             before = digest_of([before, said.digest, *numbers])
             links.append(Link(before, links[-1].digest if links else "", said.form))
@@ -223,99 +222,91 @@ class Canon:
             named=named,
         )
 
-    def normalised(self, text: str) -> str:
-        """Return a text after the user's own normalisers."""
-        for normalise in self._normalisers:
-            text = normalise(text)
-        return text
 
-
-@dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads one message by itself."""
+    """Reads one message by itself; `named` is what it names, in order."""
 
-    canon: Canon
-    places: Places
-    personal: tuple[str, ...]
-    detached: bool
+    def __init__(
+        self,
+        places: Places,
+        personal: Sequence[str],
+        normalisers: Sequence[Normaliser],
+        *,
+        detached: bool,
+    ) -> None:
+        self.named: list[tuple[str, str]] = []
+        self._places = places
+        self._personal = personal
+        self._normalisers = normalisers
+        self._detached = detached
 
-    def of(self, message: Message) -> Callable[[], _Said]:
-        """Return what makes the canonical form of a message."""
+    def said(self, message: Message) -> _Said:
+        """Return the canonical form of the message."""
+        parts = [self._part(part, message.role, at) for at, part in enumerate(message.parts)]
+        form: dict[str, Any] = {"role": message.role}
+        if parts := [part for part in parts if part != ""]:
+            form["parts"] = parts
+        spoken = len(self.named)
+        if message.calls:
+            form["calls"] = [self._call(call) for call in message.calls]
+        if message.role == "tool":
+            form["name"] = clean_text(message.name)
+        for flag in ("failed", "interrupted"):
+            if getattr(message, flag):
+                form[flag] = True
+        named = tuple(self.named)
+        heard = named[{"system": len(named), "assistant": spoken}.get(message.role, 0) :]
+        return _Said(form, named, digest_of(form), counted_digest(form), heard)
 
-        def make() -> _Said:
-            named: list[tuple[str, str]] = []
-            parts = [self._part(message, at, named) for at in range(len(message.parts))]
-            form: dict[str, Any] = {"role": message.role}
-            if parts := [part for part in parts if part != ""]:
-                form["parts"] = parts
-            spoken = len(named)
-            if message.calls:
-                form["calls"] = [self._call(call, named) for call in message.calls]
-            if message.role == "tool":
-                form["name"] = clean_text(message.name)
-            for flag in ("failed", "interrupted"):
-                if getattr(message, flag):
-                    form[flag] = True
-            skipped = {"system": len(named), "assistant": spoken}.get(message.role, 0)
-            heard = tuple(named[skipped:])
-            return _Said(form, tuple(named), digest_of(form), counted_digest(form), heard)
-
-        return make
-
-    def _part(self, message: Message, at: int, named: list[tuple[str, str]]) -> Any:  # noqa: ANN401
-        part = message.parts[at]
+    def _part(self, part: Part, role: str, at: int) -> Any:  # noqa: ANN401 - JSON
         if isinstance(part, Image):
             return {"image": hashlib.sha256(part.data.encode()).hexdigest()[:32], "mime": part.mime}
-        return self._text(part, message.role, first=at == 0, named=named)
-
-    def _text(self, part: Text, role: str, *, first: bool, named: list[tuple[str, str]]) -> str:
         if role == "system":
-            shared = redact(clean_text(without(part.text, self.personal)))
-            return self._masked(shared, SYSTEM, named)
+            return self._masked(redact(clean_text(without(part.text, self._personal))), SYSTEM)
         text = redact(clean_text(part.text))
-        if role == "tool" or (first and text.startswith(COMPRESSED)):
-            return self._masked(text, RESULTS, named)
+        if role == "tool" or (at == 0 and text.startswith(COMPRESSED)):
+            return self._masked(text, RESULTS)
         if role == "assistant":
-            return self._masked(text, SPOKEN, named)
-        if not first and text.startswith(CONTEXT):
+            return self._masked(text, SPOKEN)
+        if at and text.startswith(CONTEXT):
             text = _FAILED_IN.sub(r"\1:", _ELSEWHERE.sub("", text)).rstrip()
             # With nothing but the place left there is no news, as in a run that knows no place.
-            return "" if text == CONTEXT else self._masked(text, RESULTS, named)
-        start = _TRANSCRIPT.search(text) if self.detached else None
+            return "" if text == CONTEXT else self._masked(text, RESULTS)
+        start = _TRANSCRIPT.search(text) if self._detached else None
         if start is None:
-            return self._masked(text, WRITTEN, named)
-        head = self._masked(text[: start.start()], WRITTEN, named)
-        return head + self._masked(text[start.start() :], RESULTS, named)
+            return self._masked(text, EVERYWHERE)
+        head = self._masked(text[: start.start()], EVERYWHERE)
+        return head + self._masked(text[start.start() :], RESULTS)
 
-    def _call(self, call: ToolCall, named: list[tuple[str, str]]) -> dict[str, Any]:
-        form: dict[str, Any] = {"name": clean_text(call.name)}
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        name = clean_text(call.name)
         if call.problem:
-            form["text"] = self._masked(redact(clean_text(call.text)), SPOKEN, named)
-            form["problem"] = True
-        else:
-            values = redacted(clean(call.arguments))
-            form["arguments"] = self._value(values, named)
-        return form
+            text = self._masked(redact(clean_text(call.text)), SPOKEN)
+            return {"name": name, "text": text, "problem": True}
+        return {"name": name, "arguments": self._value(redacted(clean(call.arguments)))}
 
-    def _value(self, value: Any, named: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - JSON
+    def _value(self, value: Any) -> Any:  # noqa: ANN401 - JSON
         match value:
             case str() if CELL_ID.fullmatch(value):
-                named.append(("cell", value))
+                self.named.append(("cell", value))
                 return "<cell>"
             case str():
-                return self._masked(value, SPOKEN, named)
+                return self._masked(value, SPOKEN)
             case dict():
                 # By key, so that the order in which a model wrote them names nothing.
-                return {key: self._value(value[key], named) for key in sorted(value)}
+                return {key: self._value(value[key]) for key in sorted(value)}
             case list():
-                return [self._value(item, named) for item in value]
+                return [self._value(item) for item in value]
             case _:
                 return value
 
-    def _masked(self, text: str, rules: Sequence[Rule], named: list[tuple[str, str]]) -> str:
-        found: Masked = masked(text, rules, self.places)
-        named.extend(found.named)
-        return self.canon.normalised(found.text)
+    def _masked(self, text: str, rules: Sequence[Rule]) -> str:
+        found = masked(text, rules, self._places)
+        self.named.extend(found.named)
+        text = found.text
+        for normalise in self._normalisers:
+            text = normalise(text)
+        return text
 
 
 def counted_digest(said: Mapping[str, object]) -> str:
