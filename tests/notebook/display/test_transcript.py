@@ -42,12 +42,20 @@ def folded(*events):
     return transcript
 
 
+def called(*between, call=CALL, said="", status="ok", seconds=0.1, result="3 passed"):
+    """Return the events of a call, from what was said before it to its result."""
+    return (
+        MessageAdded(Message.assistant(said, calls=[call])),
+        ToolStarted(call),
+        *between,
+        ToolFinished(call, status, seconds),
+        MessageAdded(Message.tool(call, result)),
+    )
+
+
 def test_what_was_said_stays_while_the_next_calls_run():
     transcript = folded(
-        MessageAdded(Message.assistant("Let me look.", calls=[CALL])),
-        ToolStarted(CALL),
-        ToolFinished(CALL, "ok", 0.1),
-        MessageAdded(Message.tool(CALL, "3 passed")),
+        *called(said="Let me look."),
         MessageAdded(Message.assistant("", calls=[CALL])),
         ToolStarted(CALL),
     )
@@ -66,12 +74,12 @@ def test_what_was_said_stays_while_the_next_calls_run():
 )
 def test_the_answer_to_a_question_stands_in_the_line_of_its_call(given, status, told):
     transcript = folded(
-        MessageAdded(Message.assistant("", calls=[CALL])),
-        ToolStarted(CALL),
-        ApprovalAsked(CALL, "it runs a command", "pytest -q"),
-        given,
-        ToolFinished(CALL, status, 1.25),
-        MessageAdded(Message.tool(CALL, "3 passed")),
+        *called(
+            ApprovalAsked(CALL, "it runs a command", "pytest -q"),
+            given,
+            status=status,
+            seconds=1.25,
+        ),
         TurnEnded("answered"),
     )
     assert told in transcript.finished()
@@ -92,11 +100,12 @@ def test_calls_that_are_mere_lines_stand_right_below_one_another():
 def test_nothing_in_the_line_of_a_call_is_obeyed(command, name, reason):
     call = ToolCall(id="1", name=name or "x", arguments={"command": command})
     transcript = folded(
-        MessageAdded(Message.assistant("", calls=[call])),
-        ToolStarted(call),
-        ApprovalGiven("1", "deny", f"<img src=x>{reason}"),
-        ToolFinished(call, "denied", 0.1),
-        MessageAdded(Message.tool(call, "</details><script>")),
+        *called(
+            ApprovalGiven("1", "deny", f"<img src=x>{reason}"),
+            call=call,
+            status="denied",
+            result="</details><script>",
+        ),
         TurnEnded("answered"),
     )
     for render in RENDERERS:
@@ -130,10 +139,7 @@ def test_a_running_turn_shows_text_calls_and_status():
 
 def test_a_finished_turn_is_the_answer_with_folded_calls():
     transcript = folded(
-        MessageAdded(Message.assistant("First, the tests.", calls=[CALL])),
-        ToolStarted(CALL),
-        ToolFinished(CALL, "ok", 1.25),
-        MessageAdded(Message.tool(CALL, "3 passed")),
+        *called(said="First, the tests.", seconds=1.25),
         MessageAdded(Message.assistant("All green.")),
         TurnEnded("answered"),
     )
@@ -183,11 +189,13 @@ def test_nothing_a_tool_or_a_model_says_is_obeyed(hostile):
         id="1", name=hostile, arguments={"command": hostile, "other": f"```\n{hostile}"}
     )
     transcript = folded(
-        MessageAdded(Message.assistant(hostile, calls=[call])),
-        ToolStarted(call),
-        ToolProgress("1", hostile),
-        ToolFinished(call, "error", 0.1),
-        MessageAdded(Message.tool(call, f"```\n{hostile}\n~~~")),
+        *called(
+            ToolProgress("1", hostile),
+            call=call,
+            said=hostile,
+            status="error",
+            result=f"```\n{hostile}\n~~~",
+        ),
         TextDelta(hostile),
     )
     assert set(obeyed(transcript.running())) <= {"sub"}
@@ -201,10 +209,7 @@ def test_secrets_and_hidden_characters_are_not_shown():
         id="1", name="terminal", arguments={"command": f"curl -H {secret} \u202e\x1b[2J"}
     )
     transcript = folded(
-        MessageAdded(Message.assistant(f"The key is {secret}", calls=[call])),
-        ToolStarted(call),
-        ToolFinished(call, "ok", 0.1),
-        MessageAdded(Message.tool(call, f"found {secret} \x1b[31m")),
+        *called(call=call, said=f"The key is {secret}", result=f"found {secret} \x1b[31m"),
         TurnEnded("answered"),
     )
     for shown in (transcript.running(), transcript.finished(), transcript.plain()):
@@ -227,12 +232,8 @@ def of_calls(count, arguments, *, answer="Done.", said="", result="y😀" * 20_0
     events = []
     for n in range(count):
         call = ToolCall(id=str(n), name="run_python", arguments=arguments)
-        events += [
-            MessageAdded(Message.assistant(said, calls=[call])),
-            ToolStarted(call),
-            ToolFinished(call, "error" if n % 10 == 0 else "ok", 0.1),
-            MessageAdded(Message.tool(call, result)),
-        ]
+        status = "error" if n % 10 == 0 else "ok"
+        events += called(call=call, said=said, status=status, result=result)
     return folded(*events, MessageAdded(Message.assistant(answer)), TurnEnded("answered"))
 
 
@@ -275,13 +276,7 @@ def test_code_that_is_still_being_written_leaves_the_rest_outside():
 
 def test_the_marks_that_a_model_reads_are_not_shown():
     said = wrap("ZeroDivisionError: division by zero", source="what code shows")
-    transcript = folded(
-        MessageAdded(Message.assistant("", calls=[CALL])),
-        ToolStarted(CALL),
-        ToolFinished(CALL, "denied", 0.1),
-        MessageAdded(Message.tool(CALL, said)),
-        TurnEnded("answered"),
-    )
+    transcript = folded(*called(status="denied", result=said), TurnEnded("answered"))
     shown = transcript.finished()
     assert "```text\nZeroDivisionError: division by zero\n```" in shown
     assert "1 tool call, 1 denied" in shown
