@@ -357,7 +357,8 @@ class MemoryProvider(Protocol):
 
     Methods are plain functions that may block; they are called one at a time, from any thread, each
     under a time limit, and whatever they raise costs the user a line and never a turn. What they
-    return is somebody else's text: it is cleaned and capped before a model sees it.
+    return is somebody else's text: it is cleaned and capped before a model sees it. Subclass it to
+    inherit what a provider need not do.
     """
 
     @property
@@ -367,27 +368,27 @@ class MemoryProvider(Protocol):
 
     def static_block(self) -> str:
         """Return what belongs into the system prompt, "" for nothing; asked once a session."""
-        ...
+        return ""
 
-    def prefetch(self, query: str) -> str:
+    def prefetch(self, query: str) -> str:  # noqa: ARG002
         """Return what is worth knowing about the user's message, "" for nothing."""
-        ...
+        return ""
 
-    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
+    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:  # noqa: ARG002
         """Take note of a change to the curated memory `target`; an empty side did not exist."""
-        ...
+        return
 
-    def before_compress(self, messages: Sequence[Message]) -> None:
+    def before_compress(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
         """Take what is worth keeping from a conversation that is about to be shortened."""
-        ...
+        return
 
-    def on_delegation(self, task: str, result: str) -> None:
+    def on_delegation(self, task: str, result: str) -> None:  # noqa: ARG002
         """Take note of what a child agent was asked and what it answered."""
-        ...
+        return
 
-    def session_ended(self, messages: Sequence[Message]) -> None:
+    def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
         """Take what is worth keeping; no other call follows."""
-        ...
+        return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,18 @@ from hermes_nb.memory.history import (
     undone,
 )
 
+__all__ = ["CuratedMemory", "Origin", "Outcome", "Snapshot"]
+FILES: dict[str, str] = {"memory": "MEMORY.md", "user": "USER.md"}
+LIMITS: dict[str, int] = {"memory": 2_200, "user": 1_375}
+"""Characters of the joined entries; Hermes Agent's own defaults."""
+TITLES = {
+    "memory": "MEMORY: your notes from earlier sessions",
+    "user": "USER: what you know about the user",
+}
+SIDECAR = ".hermes_nb"
+LOCK_SECONDS = 10.0
+Operations = Iterable[Operation | Mapping[str, Any]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -65,101 +77,6 @@ class Outcome:
     def __bool__(self) -> bool:
         """Whether it was done."""
         return self.applied
-
-
-def done_by(record: Record) -> str:
-    """Return what a write did, in two or three words."""
-    if record.undoes:
-        return "undone"
-    verbs = {"add": "added", "replace": "replaced", "remove": "removed"}
-    actions = [verbs.get(change.action, change.action) for change in record.changes]
-    counts = {verb: actions.count(verb) for verb in dict.fromkeys(actions)}
-    return ", ".join(verb if n == 1 else f"{n} {verb}" for verb, n in counts.items())
-
-
-def reason_of(error: Exception) -> str:
-    """Return why a memory cannot be used, in words that a model can act on."""
-    if isinstance(error, TimeoutError):
-        return f"nothing was changed: {error}"
-    if isinstance(error, OSError):
-        why = error.strerror or str(error)
-        return f"the memory cannot be used now ({why}); nothing was changed, go on without it"
-    return str(error)
-
-
-def to_undo(records: Sequence[Record], record_id: str = "") -> Record:
-    """Return the record that is meant: by id, else the last write that still stands.
-
-    Raises Refusal. An undo is a write too: by its id, it can be undone.
-    """
-    gone = undone(records)
-    if record_id:
-        found = next((record for record in records if record.id == record_id), None)
-        if found is None:
-            message = f"there is no memory write {record_id!r}; the history lists them"
-            raise Refusal(message)
-        if found.id in gone:
-            message = f"the memory write {record_id} has been undone already"
-            raise Refusal(message)
-        return found
-    standing = [record for record in records if not record.undoes and record.id not in gone]
-    if not standing:
-        message = "there is no memory write to undo"
-        raise Refusal(message)
-    return standing[-1]
-
-
-def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
-    """Return the entries without what `record` did; raise Refusal where it cannot be undone."""
-    now = list(entries)
-    changes: list[Change] = []
-    for change in reversed(record.changes):
-        if change.after and change.after not in now:
-            message = (
-                f"the entry has been changed since: {gist(change.after)!r} is no longer there; "
-                "nothing was undone"
-            )
-            raise Refusal(message)
-        changes.append(_revert(now, change))
-    for change in record.changes:
-        # Only now: a batch may have added again what it removed.
-        if not change.after and now.count(change.before) > 1:
-            message = f"the entry {gist(change.before)!r} is there already; nothing was undone"
-            raise Refusal(message)
-    refuse_overflow(entries, now, limit)
-    return Plan(tuple(now), tuple(changes))
-
-
-def _revert(now: list[str], change: Change) -> Change:
-    """Take one change back in `now` and return what that is as a change."""
-    if not change.after:
-        place = max(0, min(change.place, len(now)))
-        now.insert(place, change.before)
-        return Change(action="add", after=change.before, place=place)
-    # Of identical entries the one that stands where it was written is meant.
-    place = change.place
-    if not (0 <= place < len(now) and now[place] == change.after):
-        place = now.index(change.after)
-    if not change.before:
-        del now[place]
-        return Change(action="remove", before=change.after, place=place)
-    now[place] = change.before
-    return Change(action="replace", before=change.after, after=change.before, place=place)
-
-
-__all__ = ["CuratedMemory", "Origin", "Outcome", "Snapshot"]
-
-FILES: dict[str, str] = {"memory": "MEMORY.md", "user": "USER.md"}
-LIMITS: dict[str, int] = {"memory": 2_200, "user": 1_375}
-"""Characters of the joined entries; Hermes Agent's own defaults."""
-TITLES = {
-    "memory": "MEMORY: your notes from earlier sessions",
-    "user": "USER: what you know about the user",
-}
-SIDECAR = ".hermes_nb"
-LOCK_SECONDS = 10.0
-
-Operations = Iterable[Operation | Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,6 +306,86 @@ class CuratedMemory:
         if target not in FILES:
             message = f"there is no memory {target!r}; use {' or '.join(FILES)}"
             raise ValueError(message)
+
+
+def done_by(record: Record) -> str:
+    """Return what a write did, in two or three words."""
+    if record.undoes:
+        return "undone"
+    verbs = {"add": "added", "replace": "replaced", "remove": "removed"}
+    actions = [verbs.get(change.action, change.action) for change in record.changes]
+    counts = {verb: actions.count(verb) for verb in dict.fromkeys(actions)}
+    return ", ".join(verb if n == 1 else f"{n} {verb}" for verb, n in counts.items())
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a memory cannot be used, in words that a model can act on."""
+    if isinstance(error, TimeoutError):
+        return f"nothing was changed: {error}"
+    if isinstance(error, OSError):
+        why = error.strerror or str(error)
+        return f"the memory cannot be used now ({why}); nothing was changed, go on without it"
+    return str(error)
+
+
+def to_undo(records: Sequence[Record], record_id: str = "") -> Record:
+    """Return the record that is meant: by id, else the last write that still stands.
+
+    Raises Refusal. An undo is a write too: by its id, it can be undone.
+    """
+    gone = undone(records)
+    if record_id:
+        found = next((record for record in records if record.id == record_id), None)
+        if found is None:
+            message = f"there is no memory write {record_id!r}; the history lists them"
+            raise Refusal(message)
+        if found.id in gone:
+            message = f"the memory write {record_id} has been undone already"
+            raise Refusal(message)
+        return found
+    standing = [record for record in records if not record.undoes and record.id not in gone]
+    if not standing:
+        message = "there is no memory write to undo"
+        raise Refusal(message)
+    return standing[-1]
+
+
+def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
+    """Return the entries without what `record` did; raise Refusal where it cannot be undone."""
+    now = list(entries)
+    changes: list[Change] = []
+    for change in reversed(record.changes):
+        if change.after and change.after not in now:
+            message = (
+                f"the entry has been changed since: {gist(change.after)!r} is no longer there; "
+                "nothing was undone"
+            )
+            raise Refusal(message)
+        changes.append(_revert(now, change))
+    for change in record.changes:
+        # Only now: a batch may have added again what it removed.
+        if not change.after and now.count(change.before) > 1:
+            message = f"the entry {gist(change.before)!r} is there already; nothing was undone"
+            raise Refusal(message)
+    refuse_overflow(entries, now, limit)
+    return Plan(tuple(now), tuple(changes))
+
+
+def _revert(now: list[str], change: Change) -> Change:
+    """Take one change back in `now` and return what that is as a change."""
+    if not change.after:
+        place = max(0, min(change.place, len(now)))
+        now.insert(place, change.before)
+        return Change(action="add", after=change.before, place=place)
+    # Of identical entries the one that stands where it was written is meant.
+    place = change.place
+    if not (0 <= place < len(now) and now[place] == change.after):
+        place = now.index(change.after)
+    if not change.before:
+        del now[place]
+        return Change(action="remove", before=change.after, place=place)
+    now[place] = change.before
+    return Change(action="replace", before=change.after, after=change.before, place=place)
 
 
 def _digest(data: bytes) -> str:

@@ -27,6 +27,10 @@ MOST_READ = 64_000
 """What is read of a file: about thirty times the larger limit. A larger one is never rewritten."""
 COPIES = 5
 """Copies kept of what a file was before an outside edit was merged."""
+NAME = "history.jsonl"
+MOST_BYTES = 256_000
+"""When the journal passes this, its older half goes; a record takes about 600 bytes."""
+LOCK_SECONDS = 5.0
 
 
 class Unusable(Exception):  # noqa: N818 - a state of the file
@@ -148,12 +152,6 @@ class NoteFile:
                 f"{str(real)!r}; put a file there instead of a link"
             )
             raise Unusable(message)
-
-
-NAME = "history.jsonl"
-MOST_BYTES = 256_000
-"""When the journal passes this, its older half goes; a record takes about 600 bytes."""
-LOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,19 +76,17 @@ class Guarded:
 
     @property
     def name(self) -> str:
-        """The provider's name."""
         if not self._name:
-            self._name = self._call("name", lambda: self._provider.name, "") or "memory provider"
+            self._name = self._call("name", "") or "memory provider"
         return self._name
 
     def static_block(self) -> str:
-        """Return the provider's part of the system prompt, cleaned and capped."""
-        text = self._call("static_block", self._provider.static_block, "")
+        text = self._call("static_block", "")
         return _cleaned(text, self.name, BLOCK_CHARACTERS) if text else ""
 
     def prefetch(self, query: str) -> str:
         """Return what the provider recalls for a message, under a line that says what it is."""
-        text = self._call("prefetch", lambda: self._provider.prefetch(query), "")
+        text = self._call("prefetch", "", query)
         if not text:
             return ""
         name = self.name
@@ -96,31 +94,22 @@ class Guarded:
         return f"{heading}\n{_cleaned(text, name, RECALL_CHARACTERS)}"
 
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
-        """Pass a change of the curated memory on."""
-        self._tell(
-            "on_memory_write",
-            lambda: self._provider.on_memory_write(target, action, before, after),
-        )
+        self._call("on_memory_write", None, target, action, before, after)
 
     def before_compress(self, messages: Sequence[Message]) -> None:
-        """Pass on a conversation that is about to be shortened."""
-        self._tell("before_compress", lambda: self._provider.before_compress(tuple(messages)))
+        self._call("before_compress", None, tuple(messages))
 
     def on_delegation(self, task: str, result: str) -> None:
-        """Pass on what a child agent did."""
-        self._tell("on_delegation", lambda: self._provider.on_delegation(task, result))
+        self._call("on_delegation", None, task, result)
 
     def session_ended(self, messages: Sequence[Message]) -> None:
         """Pass on the end of the session, once."""
         if not self._ended:
             self._ended = True
-            self._tell("session_ended", lambda: self._provider.session_ended(tuple(messages)))
+            self._call("session_ended", None, tuple(messages))
 
-    def _tell(self, what: str, call: Callable[[], None]) -> None:
-        self._call(what, call, None)
-
-    def _call(self, what: str, call: Callable[[], Result], default: Result) -> Result:
-        """Return what `call` returns in time and in kind, else the default."""
+    def _call(self, what: str, default: Result, *arguments: object) -> Result:
+        """Return what the provider says in time and in kind, else the default."""
         if not self._turn.acquire(timeout=self._seconds):
             self._complain(what, "still busy with an earlier call")
             return default
@@ -129,7 +118,8 @@ class Guarded:
 
         def run() -> None:
             try:
-                results.append(call())
+                found = getattr(self._provider, what)
+                results.append(found(*arguments) if callable(found) else found)
             except BaseException as error:  # noqa: BLE001 - somebody else's code; told below
                 faults.append(error)
             finally:

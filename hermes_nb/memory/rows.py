@@ -352,21 +352,12 @@ def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
 def count(connection: sqlite3.Connection, session_id: str, usage: Usage) -> None:
     """Add to a session's token counters; an unknown cost leaves the known part as it is."""
     connection.execute(
-        "UPDATE sessions SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,"
-        " tokens_cached = tokens_cached + ?, tokens_written = tokens_written + ?,"
-        " tokens_reasoning = tokens_reasoning + ?, requests = requests + ?,"
-        " cost = CASE WHEN ?7 IS NULL THEN cost ELSE coalesce(cost, 0) + ?7 END"
-        " WHERE id = ?8",
-        (
-            usage.input,
-            usage.output,
-            usage.cached,
-            usage.written,
-            usage.reasoning,
-            usage.requests,
-            usage.cost,
-            session_id,
-        ),
+        "UPDATE sessions SET tokens_in = tokens_in + :input, tokens_out = tokens_out + :output,"
+        " tokens_cached = tokens_cached + :cached, tokens_written = tokens_written + :written,"
+        " tokens_reasoning = tokens_reasoning + :reasoning, requests = requests + :requests,"
+        " cost = CASE WHEN :cost IS NULL THEN cost ELSE coalesce(cost, 0) + :cost END"
+        " WHERE id = :session",
+        {**asdict(usage), "session": session_id},
     )
 
 
@@ -386,25 +377,14 @@ def delete(connection: sqlite3.Connection, session_id: str) -> None:
 
 def _session(row: sqlite3.Row) -> StoredSession:
     usage = Usage(
-        input=row["tokens_in"],
-        output=row["tokens_out"],
-        cached=row["tokens_cached"],
-        written=row["tokens_written"],
-        reasoning=row["tokens_reasoning"],
+        **{name: row[f"tokens_{column}"] for name, column in _TOKENS.items()},
         requests=row["requests"],
         cost=row["cost"],
     )
     return StoredSession(
-        id=row["id"],
-        parent=row["parent"] or "",
-        title=row["title"],
-        source=row["source"],
-        notebook=row["notebook"],
-        model=row["model"],
-        system_prompt=row["system_prompt"],
-        started=row["started"],
-        written=row["written"],
-        ended=row["ended"],
-        messages=row["messages"],
-        usage=usage,
+        parent=row["parent"] or "", usage=usage, **{name: row[name] for name in _SAME_NAME}
     )
+
+
+_TOKENS = {"input": "in", "output": "out"} | {n: n for n in ("cached", "written", "reasoning")}
+_SAME_NAME = "id title source notebook model system_prompt started written ended messages".split()

@@ -71,6 +71,14 @@ def test_a_provider_is_asked_and_told(home):
     assert warnings == []
 
 
+def test_what_a_provider_need_not_do_is_inherited():
+    class Named(MemoryProvider):
+        name = "named"
+
+    warnings = []
+    assert everything(Guarded(Named(), warnings.append)) == ("", "") and warnings == []
+
+
 @pytest.mark.parametrize(
     "fault", [RuntimeError("boom"), SystemExit(3), KeyboardInterrupt(), MemoryError()]
 )

@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from hermes_nb.memory.search import documents
@@ -60,6 +60,7 @@ _PREPARED = 2
 """Batches of messages whose documents are made in advance."""
 Source = tuple[str, float, float | None]
 """All that a document is made of: what is stored of a message, when, and when its session began."""
+Made = Mapping[Source, Document]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +74,6 @@ class _Row:
     source: Source
 
 
-Batch = Sequence[tuple[_Row, Document]]
-"""Messages that are indexed together, in the order of their rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The first batches to index, as they were when the file was in a `state` (`_state`)."""
-
-    state: tuple[object, ...] = ()
-    batches: tuple[Batch, ...] = ()
-
-
-NOTHING = Prepared()
 Blocks = dict[tuple[str, int], int]
 """Blocks of the index by session and number, as one transaction makes them."""
 
@@ -122,34 +110,27 @@ def name(connection: sqlite3.Connection) -> str:
     return row[0] if row else ""
 
 
-def prepare(connection: sqlite3.Connection) -> Prepared:
+def prepare(connection: sqlite3.Connection) -> Made:
     """Return documents that `catch_up` will want, as far as can be told without a transaction."""
-    state = _state(connection)
     found = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
-    return Prepared(state, tuple(_with_documents(rows) for rows in found))
+    return {row.source: _document(row.source) for rows in found for row in rows}
 
 
-def _state(connection: sqlite3.Connection) -> tuple[object, ...]:
-    """Return what stays the same as long as nobody, this connection included, writes the file."""
-    (version,) = connection.execute("PRAGMA data_version").fetchone()
-    return connection, connection.total_changes, version
-
-
-def catch_up(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
+def catch_up(connection: sqlite3.Connection, made: Made | None = None) -> None:
     """Index the messages that are not in the index yet, within the caller's transaction.
 
-    Once in a transaction: see `Vocabulary`.
+    Documents of some of them may be `made` already. Once in a transaction: see `Vocabulary`.
     """
     state = connection.execute("SELECT name, indexed FROM search_state").fetchone()
     if state is not None:
         try:
-            _add(connection, state[0], after=state[1], prepared=prepared)
+            _add(connection, state[0], after=state[1], made=made or {})
         except sqlite3.OperationalError as error:
             if not is_missing(error):
                 raise
         else:
             return
-    rebuild(connection, prepared)
+    rebuild(connection, made)
 
 
 def is_missing(error: sqlite3.OperationalError) -> bool:
@@ -166,7 +147,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
         for rows in _rows(connection, _OF_A_SESSION, session_id=session_id):
             connection.executemany(
                 "INSERT INTO search_text (search_text, rowid, terms) VALUES ('delete', ?, ?)",
-                _in_order(_numbered(connection, _with_documents(rows), blocks)),
+                _numbered(connection, rows, blocks, {}),
             )
     except sqlite3.OperationalError as error:
         if not is_missing(error):
@@ -200,7 +181,7 @@ def prune(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE search_state SET name = ?", (secrets.token_hex(8),))
 
 
-def rebuild(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> None:
+def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
     """Drop the index and make it again from the messages; without FTS5 there is none."""
     for table in _TABLES:
         drop(connection, table)
@@ -215,7 +196,7 @@ def rebuild(connection: sqlite3.Connection, prepared: Prepared = NOTHING) -> Non
         return
     name = secrets.token_hex(8)
     connection.execute("INSERT INTO search_state VALUES (?, 0)", (name,))
-    _add(connection, name, after=0, prepared=replace(prepared, state=()))
+    _add(connection, name, after=0, made=made or {})
 
 
 def drop(connection: sqlite3.Connection, table: str) -> None:
@@ -230,37 +211,16 @@ def drop(connection: sqlite3.Connection, table: str) -> None:
             connection.execute(f"DROP TABLE IF EXISTS {table}_{part}")
 
 
-def _add(connection: sqlite3.Connection, name: str, *, after: int, prepared: Prepared) -> None:
+def _add(connection: sqlite3.Connection, name: str, *, after: int, made: Made) -> None:
     """Index the messages whose rows come after a number, in the index of this name."""
     vocabulary = Vocabulary(connection, name)
     blocks: Blocks = {}
-    for batch in _batches(connection, after, prepared):
-        numbered = _numbered(connection, batch, blocks)
-        connection.executemany(
-            "INSERT INTO search_text (rowid, terms) VALUES (?, ?)", _in_order(numbered)
-        )
-        vocabulary.add(set().union(*(one.forms for _, one in numbered)))
-        connection.execute("UPDATE search_state SET indexed = ?", (batch[-1][0].id,))
-
-
-def _batches(connection: sqlite3.Connection, after: int, prepared: Prepared) -> Iterator[Batch]:
-    """Yield the messages whose rows come after a number.
-
-    What was prepared is taken as it is if the file is, or else for its documents.
-    """
-    made: dict[Source, Document] = {}
-    if prepared.state == _state(connection):
-        yield from prepared.batches
-        after = prepared.batches[-1][-1][0].id if prepared.batches else after
-    else:
-        made = {row.source: one for batch in prepared.batches for row, one in batch}
     for rows in _rows(connection, _BY_ROW, after=after):
-        yield _with_documents(rows, made)
-
-
-def _in_order(numbered: Iterable[tuple[int, Document]]) -> list[tuple[int, str]]:
-    """Return documents as FTS5 takes them; a lesser number than the last one costs a segment."""
-    return sorted((number, one.terms) for number, one in numbered)
+        forms: set[str] = set()
+        numbered = _numbered(connection, rows, blocks, made, forms)
+        connection.executemany("INSERT INTO search_text (rowid, terms) VALUES (?, ?)", numbered)
+        vocabulary.add(forms)
+        connection.execute("UPDATE search_state SET indexed = ?", (rows[-1].id,))
 
 
 _SELECT = (
@@ -299,29 +259,34 @@ def _rows(
         values |= {"after": rows[-1].id, "position": rows[-1].position + 1}
 
 
-def _with_documents(rows: Iterable[_Row], made: Mapping[Source, Document] | None = None) -> Batch:
-    """Return rows with their documents, of which some may be made already."""
-    known = made or {}
-    return [(row, known.get(row.source) or _document(row.source)) for row in rows]
-
-
 def _document(source: Source) -> Document:
     body, at, began = source
     return document(body, at=at, began=began)
 
 
 def _numbered(
-    connection: sqlite3.Connection, batch: Batch, made: Blocks
-) -> list[tuple[int, Document]]:
-    """Return documents by number; blocks of the index that they need and lack are `made`."""
+    connection: sqlite3.Connection,
+    rows: Sequence[_Row],
+    blocks: Blocks,
+    made: Made,
+    forms: set[str] | None = None,
+) -> list[tuple[int, str]]:
+    """Return messages as FTS5 takes them: a lesser number than the last one costs a segment.
+
+    Blocks that they need and the index lacks are made, and kept in `blocks`; the documents' forms
+    are added to `forms`.
+    """
     found = []
-    for row, one in batch:
+    for row in rows:
         block = row.block
         if block is None:
             key = (row.session, row.position // documents.BLOCK)
-            if key not in made:
+            if key not in blocks:
                 query = "INSERT INTO search_blocks (session, number) VALUES (?, ?)"
-                made[key] = connection.execute(query, key).lastrowid or 0
-            block = made[key]
-        found.append((one.number(block, row.position), one))
-    return found
+                blocks[key] = connection.execute(query, key).lastrowid or 0
+            block = blocks[key]
+        one = made.get(row.source) or _document(row.source)
+        found.append((one.number(block, row.position), one.terms))
+        if forms is not None:
+            forms.update(one.forms)
+    return sorted(found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -29,60 +29,34 @@ class Vocabulary:
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
         self._known = _known(name)
-        self._prove()
+        witness = "SELECT 1 FROM search_words WHERE id = ? AND word = ?"
+        if self._known.last and not connection.execute(witness, self._known.last).fetchone():
+            self._known.forms.clear()  # the transaction that added the words was rolled back
 
     def add(self, forms: set[str]) -> None:
         """Put the words among the terms of some forms into the list."""
-        terms = {form: words.of_form(form) for form in forms - self._known.forms}
-        new = {term for found in terms.values() for term in found if _is_word(term)}
-        new -= self._known.unproven
-        if new and (last := self._insert(new)):
-            self._known.unproven |= new
-            self._known.witness = last
-        if len(self._known.forms) < _MOST_KNOWN:
-            unproven = self._known.unproven
-            self._known.forms.update(
-                form for form, found in terms.items() if unproven.isdisjoint(found)
-            )
-
-    def _insert(self, new: Collection[str]) -> tuple[int, str] | None:
-        """Add words that may be there already; return the number and the word of the last new one.
-
-        None if all were there.
-        """
+        new = forms - self._known.forms
+        words_of = {term for form in new for term in words.of_form(form) if _is_word(term)}
         added = self._connection.execute(
             "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
-            (json.dumps(sorted(new)),),
+            (json.dumps(sorted(words_of)),),
         ).rowcount
-        if not added:
-            return None
-        query = "SELECT id, word FROM search_words ORDER BY id DESC LIMIT 1"
-        return tuple(self._connection.execute(query).fetchone())
-
-    def _prove(self) -> None:
-        """Take the words that the last transaction has added for known, if they are there."""
-        if self._known.witness is None:
-            return
-        found = self._connection.execute(
-            "SELECT 1 FROM search_words WHERE id = ? AND word = ?", self._known.witness
-        ).fetchone()
-        if found and len(self._known.forms) < _MOST_KNOWN:
-            self._known.forms |= self._known.unproven
-        self._known.unproven.clear()
-        self._known.witness = None
+        if added:
+            query = "SELECT id, word FROM search_words ORDER BY id DESC LIMIT 1"
+            self._known.last = tuple(self._connection.execute(query).fetchone())
+        if len(self._known.forms) < _MOST_KNOWN:
+            self._known.forms |= new
 
 
 @dataclass(slots=True)
 class _Known:
     """The forms of which a process knows that an index has their words, or that they have none.
 
-    The words that the last transaction has added are unproven: it may yet be rolled back. Then
-    the witness, the last one of them, is not in the list either.
+    `last` is the number and the word of the last one that it has added.
     """
 
     forms: set[str] = field(default_factory=set)
-    unproven: set[str] = field(default_factory=set)
-    witness: tuple[int, str] | None = None
+    last: tuple[int, str] | None = None
 
 
 @lru_cache(maxsize=4)

@@ -137,7 +137,7 @@ def test_batches_prepared_together_share_their_blocks(store, monkeypatch):
     for n in range(7):
         store.append(session, Message.user(f"{n} walrus"))
     prepared = store.database.read(index.prepare)
-    assert len(prepared.batches) == index._PREPARED
+    assert len(prepared) == 2 * index._PREPARED
     store.database.write(lambda c: index.catch_up(c, prepared))
     assert found(store, "walrus") == {(session, n) for n in range(7)}
     assert store.database.read(index.is_current)
