@@ -1,23 +1,46 @@
-"""The page on the magics says what the code says."""
+"""The page on the magics says what the code says; `python -m tests.notebook.test_reference`."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
-from hermes_nb.notebook.commands.table import COMMANDS
-from hermes_nb.notebook.reference import commands_table, options, options_table, reference, updated
+from hermes_nb.notebook.commands.table import COMMANDS, commands_table
+from hermes_nb.notebook.display.transcript import grid
+from hermes_nb.notebook.magics import HermesMagics
 
 PAGE = Path(__file__).parents[2] / "docs" / "magics.md"
+BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def options():
+    """Yield each option of the magic as it is written, and what it does."""
+    for action in HermesMagics.hermes.parser._actions:
+        if not action.option_strings or action.help == argparse.SUPPRESS:
+            continue
+        value = ""
+        if action.choices:
+            value = f"{{{','.join(map(str, action.choices))}}}"
+        elif action.nargs != 0:
+            value = action.metavar or action.dest.upper()
+        yield f"{action.option_strings[-1]} {value}".strip(), action.help or ""
+
+
+def updated(page):
+    """Return the page with its marked blocks made anew."""
+    told = [(f"`{usage}`", about) for usage, about in options()]
+    tables = {"options": grid(("option", "what it does"), told), "commands": commands_table()}
+    return BLOCK.sub(lambda match: f"{match[1]}{tables[match[2]]}\n{match[3]}", page)
 
 
 def test_the_page_is_up_to_date():
     page = PAGE.read_text(encoding="utf-8")
-    assert options_table() in page
-    assert commands_table() in page
-    assert updated(page) == page, "run python -m hermes_nb.notebook.reference docs/magics.md"
+    assert len(BLOCK.findall(page)) == 2
+    assert updated(page) == page, "run python -m tests.notebook.test_reference"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -37,4 +60,7 @@ def test_every_option_has_a_help_text():
     assert len(found) == 14
     assert all(found.values())
     assert "--max-cost USD" in found
-    assert reference().count("\n## ") == 1
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -186,6 +186,34 @@ def _is_slip(typed: str, name: str) -> bool:
     return not any(others) or (few and alike and typed[:1] == name[:1])
 
 
+def help_(_agent: Resident, words: str) -> str:
+    """List the commands, or say what one of them takes."""
+    name = words.strip().removeprefix("%hermes").strip()
+    if not name:
+        head = "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line."
+        table = commands_table(every_command())
+        return f"{head}\n\n{table}\n\n`%%hermes?` shows the options of a turn."
+    command = command_named(name)
+    if command is None:
+        message = f"there is no command {name!r}; `%hermes help` lists them"
+        raise ConfigError(message)
+    from hermes_nb.safety.markup import code_span
+
+    return f"{code_span(f'%hermes {name} {command.usage}'.strip())}: {command.about}."
+
+
+def commands_table(commands: Mapping[str, Command] = COMMANDS) -> str:
+    """Return commands as a Markdown table."""
+    from hermes_nb.notebook.display.transcript import grid
+    from hermes_nb.safety.markup import code_span
+
+    rows = (
+        (code_span(f"%hermes {name} {each.usage}".strip()), each.about)
+        for name, each in commands.items()
+    )
+    return grid(("command", "what it does"), rows)
+
+
 class Completions:
     """Completes the magics of one shell."""
 

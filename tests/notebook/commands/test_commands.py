@@ -11,7 +11,6 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import call
 from hermes_nb.notebook.commands import table
 from hermes_nb.notebook.commands.table import COMMANDS
-from hermes_nb.notebook.reference import help_
 
 from tests.notebook.desks import Desk
 
@@ -180,7 +179,7 @@ def test_what_fills_nothing_yet_says_so(desk):
 
 
 def test_the_help_lists_every_command(desk):
-    told = help_(desk.resident, "")
+    told = desk("help")
     assert set(re.findall(r"%hermes (\w+)", told)) >= set(COMMANDS)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.reference import help_
+from hermes_nb.notebook.commands.table import help_
 
 from tests.loopback import Loopback, stream, text_chunks
 
