@@ -37,7 +37,7 @@ from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
-from hermes_nb.tools.schema import context_tools
+from hermes_nb.tools.wrappers import context_tools
 
 CHILD, REVIEW = "child", "review"
 """Sources of sessions that were made from another one."""

@@ -23,7 +23,7 @@ from hermes_nb.notebook.display.transcript import grid
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
-from hermes_nb.tools.schema import context_tools
+from hermes_nb.tools.wrappers import context_tools
 
 SHOWN = 6_000
 """Characters shown of one message; `--into NAME` gets all of them."""

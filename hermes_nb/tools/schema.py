@@ -5,27 +5,21 @@ section the arguments' descriptions. A first parameter annotated `ToolContext` i
 not part of the schema. Schemas are sent with every request, so they say no more than they must: no
 titles, no `$defs`, and `X | None = None` shows as `X`, because leaving the argument out says the
 same.
-
-A call's arguments are judged by fastjsonschema, built once a tool: `True` is not an integer, and
-5.0 is one. What is wrong with those that are not right is said in one line.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import inspect
-import json
 import re
 import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import (
     Annotated,
@@ -38,9 +32,9 @@ from typing import (
     overload,
 )
 
-from hermes_nb.core.protocols import ContextEngine
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, Run, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Risk, Run, Tool, ToolContext
+from hermes_nb.tools.arguments import Checker
 
 Schema = dict[str, Any]
 Annotation = Any
@@ -186,171 +180,6 @@ _GENERICS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
     dict: _mapping,
     Mapping: _mapping,
 }
-
-
-_PROBLEMS_SHOWN = 3
-_NAMES = {
-    "string": "a string",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
-
-
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "array": list,
-    "object": Mapping,
-    "null": type(None),
-}
-
-
-class Checker:
-    """Says what is wrong with arguments, or nothing; safe to call from several threads.
-
-    A schema that cannot be compiled refuses only what is plainly wrong: its tool sees to the rest.
-    """
-
-    def __init__(
-        self, name: str, schema: Mapping[str, Any], nullable: frozenset[str] = frozenset()
-    ) -> None:
-        self._schema = dict(schema)
-        self._signature = signature_text(name, schema)
-        self._nullable = nullable
-
-    @cached_property
-    def _validate(self) -> Callable[[object], object] | None:
-        import fastjsonschema
-
-        try:
-            return fastjsonschema.compile(self._schema, use_default=False)
-        except Exception:  # noqa: BLE001 - an odd schema of somebody else's fails in any way
-            return None
-
-    def __call__(self, arguments: Mapping[str, Any]) -> str:
-        """Return one line on the problems and the tool's signature, or ""."""
-        from fastjsonschema import JsonSchemaValueException
-
-        given = {
-            key: value
-            for key, value in arguments.items()
-            if value is not None or key not in self._nullable
-        }
-        other: list[Problem] = []
-        if self._validate is not None:
-            try:
-                self._validate(given)
-            except JsonSchemaValueException as error:
-                other = [_wrong(error.value, tuple(error.path[1:]), _type_text(error.definition))]
-            else:
-                return ""
-        found = [*_problems(given, self._schema)] or other
-        if not found:
-            return ""
-        # What is wrong with the whole comes before what is wrong inside, then it goes by place.
-        found.sort(key=lambda each: (len(each[0]), _text(each[0])))
-        told = [text for _, text in found]
-        more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""
-        return f"{'; '.join(told[:_PROBLEMS_SHOWN])}{more}. Expected {self._signature}"
-
-
-def signature_text(name: str, schema: Mapping[str, Any]) -> str:
-    """Return a schema as a call: `read_file(path: string, offset: integer = 1, tags?: list)`."""
-    required = schema.get("required", ())
-    parts = []
-    for key, each in schema.get("properties", {}).items():
-        mark = "" if key in required or "default" in each else "?"
-        default = f" = {json.dumps(each['default'], default=str)}" if "default" in each else ""
-        parts.append(f"{key}{mark}: {_type_text(each)}{default}")
-    return f"{name}({', '.join(parts)})"
-
-
-def _type_text(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return " | ".join(json.dumps(value) for value in schema["enum"])
-    if "anyOf" in schema:
-        return " | ".join(_type_text(option) for option in schema["anyOf"])
-    kind = schema.get("type", "any")
-    if kind == "array" and "items" in schema:
-        return f"list of {_type_text(schema['items'])}"
-    if kind == "object" and "properties" in schema:
-        inner = signature_text("", schema)
-        return "{" + inner[1:-1] + "}"
-    return kind if isinstance(kind, str) else " | ".join(kind)
-
-
-Place = tuple[str | int, ...]
-Problem = tuple[Place, str]
-"""Where in the arguments something is wrong, and what."""
-
-
-def _problems(value: object, schema: Mapping[str, Any], place: Place = ()) -> Iterator[Problem]:
-    """Yield what is plainly wrong with a value; other faults than these the validator names."""
-    kinds = schema.get("type", ())
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_is(value, kind) for kind in kinds):
-        yield _wrong(value, place, " or ".join(_NAMES.get(kind, kind) for kind in kinds))
-    if "enum" in schema and not any(_same(value, each) for each in schema["enum"]):
-        yield _wrong(value, place, "one of " + ", ".join(map(json.dumps, schema["enum"])))
-    if "anyOf" in schema and all(any(_problems(value, each)) for each in schema["anyOf"]):
-        yield _wrong(value, place, _type_text(schema))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if value < schema.get("minimum", value):
-            yield _wrong(value, place, f"at least {schema['minimum']}")
-        if value > schema.get("maximum", value):
-            yield _wrong(value, place, f"at most {schema['maximum']}")
-    if isinstance(value, list) and isinstance(items := schema.get("items"), Mapping):
-        for number, each in enumerate(value):
-            yield from _problems(each, items, (*place, number))
-    if isinstance(value, Mapping):
-        yield from _problems_in(value, schema, place)
-
-
-def _problems_in(
-    value: Mapping[str, Any], schema: Mapping[str, Any], place: Place
-) -> Iterator[Problem]:
-    """Yield what is wrong with an object: what is missing, what is too much, what is in it."""
-    known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    for key in schema.get("required", ()):
-        if key not in value:
-            yield place, f"missing `{_text((*place, key))}`"
-    for key, each in value.items():
-        inner = known.get(key, others)
-        if isinstance(inner, Mapping):
-            yield from _problems(each, inner, (*place, key))
-        elif inner is False:
-            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f" (did you mean `{close[0]}`?)" if close else ""
-            yield place, f"unknown argument `{one_line(_text((*place, key)), 60)}`{hint}"
-
-
-def _wrong(value: object, place: Place, expected: str) -> Problem:
-    kind = type(value).__name__
-    text = f"`{_text(place)}` must be {expected}, got {one_line(repr(value), 60)} ({kind})"
-    return place, text
-
-
-def _text(place: Place) -> str:
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
-    return text.removeprefix(".")
-
-
-def _is(value: object, kind: str) -> bool:
-    """Say whether a value is of a JSON type."""
-    if isinstance(value, bool):
-        return kind == "boolean"
-    if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _TYPES.get(kind, ()))
-
-
-def _same(value: object, other: object) -> bool:
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 _ARGUMENT = re.compile(r"(\w+)(?: *\([^)]*\))?: *(.*)")
@@ -522,17 +351,3 @@ def _argument_notes(lines: Iterable[str]) -> dict[str, str]:
         elif current:
             notes[current] = f"{notes[current]} {text}".strip()
     return notes
-
-
-def context_tools(engine: ContextEngine) -> Toolset:
-    """Return an engine's tools as the toolset `context`, their arguments checked by schema.
-
-    An engine sits below the layer that validates, and a third party's may not validate at all.
-    """
-
-    def checked(tool: Tool) -> Tool:
-        return replace(
-            tool, toolset="context", check=Checker(tool.name, tool.parameters, frozenset())
-        )
-
-    return engine.tools().map(checked)

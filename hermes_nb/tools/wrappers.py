@@ -22,7 +22,7 @@ from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Origin
-from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, Keeper
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ContextEngine, Keeper
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
@@ -32,6 +32,7 @@ from hermes_nb.safety.sandbox import Profile
 from hermes_nb.safety.scan import scan
 from hermes_nb.safety.untrusted import wrap
 from hermes_nb.safety.visible import visible
+from hermes_nb.tools.arguments import Checker
 from hermes_nb.tools.workspace import Workspace
 
 CAP = 50_000
@@ -243,6 +244,20 @@ def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
         return saving(tool) if tool.risk is Risk.WRITE and tool.paths else tool
 
     return toolset.map(keep)
+
+
+def context_tools(engine: ContextEngine) -> Toolset:
+    """Return an engine's tools as the toolset `context`, their arguments checked by schema.
+
+    An engine sits below the layer that validates, and a third party's may not validate at all.
+    """
+
+    def checked(tool: Tool) -> Tool:
+        return replace(
+            tool, toolset="context", check=Checker(tool.name, tool.parameters, frozenset())
+        )
+
+    return engine.tools().map(checked)
 
 
 def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:

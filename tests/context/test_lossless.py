@@ -23,7 +23,7 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import ToolOutput
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.tools.schema import context_tools
+from hermes_nb.tools.wrappers import context_tools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

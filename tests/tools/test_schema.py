@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 from hermes_nb.core.tools import Risk, ToolContext
-from hermes_nb.tools.schema import Checker, as_tool, signature_text, tool
+from hermes_nb.tools.arguments import Checker, signature_text
+from hermes_nb.tools.schema import as_tool, tool
 from hypothesis import given
 from hypothesis import strategies as st
 
