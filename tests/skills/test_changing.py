@@ -7,7 +7,7 @@ import pytest
 from hermes_nb.skills import history
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import DOCUMENT_LIMIT, SkillError, problems
-from hermes_nb.skills.editing import Change
+from hermes_nb.skills.editing import Change, diff
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.library import Library
 from hypothesis import given, settings
@@ -430,3 +430,8 @@ def test_a_skill_may_be_named_with_its_category(library, home):
     put(home, "draw", category="data")
     assert library.manage("patch", "data/draw", old_string="axes", new_string="ticks")
     assert "ticks" in library.view("draw").text
+
+
+def test_a_diff_is_short():
+    before = "\n".join(map(str, range(5_000)))
+    assert len(diff(before, before.replace("1", "one"), "SKILL.md")) < 3_200

@@ -1,3 +1,5 @@
+"""Commands: how they run and end, and what is shown of what they print."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,7 +15,7 @@ import pytest
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.tools import Risk
-from hermes_nb.tools.process import HEAD, TAIL, WHOLE, Capture
+from hermes_nb.tools.process import HEAD, TAIL, WHOLE, Capture, plain
 from hermes_nb.tools.terminal import terminal
 from hypothesis import given
 from hypothesis import strategies as st
@@ -351,3 +353,31 @@ def test_a_command_too_long_for_the_system_says_what_to_do(shell):
 def test_a_directory_that_cannot_be_is_said_in_words(shell):
     with pytest.raises(ToolError, match="name is too long"):
         shell("ls", workdir="a" * 300)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        *(("a\r\nb\n", "a\nb\n"), ("10%\r50%\r100%\nok", "100%\nok"), ("50%\r100%\r", "100%")),
+        *(("50%\r\x1b[K", "50%"), ("\x1b[1;31mred\x1b[0m", "red")),
+        ("\x1b]0;title\x07x\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "xlink"),
+        *(("\x1bP1$r0m\x1b\\x\x1b(B\x1b=y\x1b", "xy"), ("\x9b31mx", "x"), ("N\bNA\bA", "NA")),
+        *(("a\x00\x07b\tc", "ab\tc"), ("plain é 漢\n", "plain é 漢\n")),
+    ],
+)
+def test_plain(text, seen):
+    assert plain(text) == seen
+
+
+@given(st.text(st.sampled_from("\x1b[]PX;m0\\\x07\r\n\b a\x9b"), max_size=60))
+def test_nothing_a_terminal_acts_on_is_left(text):
+    seen = plain(text)
+    assert not set(seen) & set("\x1b\r\x9b\b\x07")
+    assert plain(seen) == seen
+
+
+@pytest.mark.parametrize("piece", ["\x1b]", "\x1bP", "\x1b[", "\r", "a\b", "\b", "\x1b[0;"])
+def test_it_is_linear(piece):
+    started = time.process_time()
+    plain(piece * 300_000)
+    assert time.process_time() - started < 3
