@@ -13,18 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import pairwise
+
+from hermes_nb.storage.words import pieces, terms_of
 
 _K1 = 1.2
 _B = 0.75
-_WORD = re.compile(r"[^\W_]+")
 _STOP = frozenset(
     "a an and are as at be by for from how in into is it its of on or that the their this to use"
     " used using user users when with you your skill skills via any can not all do does".split()
 )
-_SUFFIXES = ("ations", "ation", "ings", "ing", "ers", "ies", "er", "ed")
-_PLURAL = re.compile(r"(?:(?<=[sxz])|(?<=ch)|(?<=sh))es$|(?<!s)s$")
 _SHORTEST_STEM = 3
-_WIDE = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,13 @@ def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
 
 
 def stems(text: str) -> list[str]:
-    """Return the words of a text in lower case without endings; wide scripts as pairs of signs."""
-    return [term for word in _WORD.findall(text.lower()) for term in _terms(word)]
+    """Return the terms of a text's words; of scripts without spaces, pairs of signs."""
+    found: list[str] = []
+    for piece in pieces(text):
+        if piece.lower() not in _STOP:
+            signs = terms_of(piece)
+            found += map("".join, pairwise(signs)) if len(signs) > 1 else signs
+    return found
 
 
 def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
@@ -91,14 +95,6 @@ def same_name(one: str, other: str) -> bool:
     return matcher.real_quick_ratio() >= close and matcher.ratio() >= close
 
 
-@lru_cache(maxsize=8_192)
-def _terms(word: str) -> tuple[str, ...]:
-    """Return what a word is found by; nothing for one that every text has."""
-    if not word.isascii() and _WIDE.search(word):
-        return tuple(word[n : n + 2] for n in range(max(1, len(word) - 1)))
-    return () if word in _STOP else (_stem(word),)
-
-
 def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
     """Return the terms that texts have for each term of a query: itself, those it begins."""
     found: dict[str, list[str]] = {}
@@ -119,15 +115,3 @@ def _matched(text: Text, words: Mapping[str, Sequence[str]]) -> dict[str, float]
         elif partial := [text.terms[word] for word in meant if word in text.terms]:
             found[term] = max(partial) / 2
     return found
-
-
-def _stem(word: str) -> str:
-    """Return a word without its ending: `plots` and `plotting` are `plot`, `files` is `fil`."""
-    if len(word) > _SHORTEST_STEM:
-        word = _PLURAL.sub("", word)
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= _SHORTEST_STEM:
-            stem = word.removesuffix(suffix)
-            word = stem[:-1] if len(stem) > _SHORTEST_STEM and stem[-1] == stem[-2] else stem
-            break
-    return word.removesuffix("e") if len(word) > _SHORTEST_STEM else word
