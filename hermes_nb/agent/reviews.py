@@ -223,7 +223,7 @@ class Reviewer:
         """Whether a review is running."""
         return self._running is not None and not self._running.done()
 
-    def begin(self, seen: Subjects, subject: Subject, store: SessionStore) -> bool:
+    def start(self, seen: Subjects, subject: Subject, store: SessionStore) -> bool:
         """Start a review unless one is running; return at once, and whether it was started."""
         if self.busy:
             return False
@@ -357,7 +357,7 @@ ModelMaker = Callable[[], tuple[ChatModel, bool]]
 """Returns a model for work in another thread, and whether it is to be closed afterwards."""
 
 
-class Reviews:
+class Reviews(Reviewer):
     """Counts what happens in sessions, and looks back when it is time.
 
     `model` is asked for a review's model in the background thread, `emit` called from there.
@@ -372,7 +372,7 @@ class Reviews:
     ) -> None:
         self._workshop = workshop
         self._model = model
-        self._reviewer = Reviewer(emit=emit)
+        super().__init__(emit=emit)
         self._nudges: dict[str, Nudges] = {}
         self._told: set[str] = set()
 
@@ -413,7 +413,7 @@ class Reviews:
             own=self._workshop.quiet_tools(agent.model, session.id, in_view(agent)),
             messages=agent.messages,
         )
-        return self._reviewer.begin(seen, subject, session.store)
+        return self.start(seen, subject, session.store)
 
     def tell_what_waits(self) -> None:
         """Say what waits for the user's approval, as far as that was not told yet."""
@@ -428,27 +428,6 @@ class Reviews:
         if not new <= self._told:
             self._workshop.tell(line)
         self._told = new
-
-    @property
-    def busy(self) -> bool:
-        """Whether a review is running."""
-        return self._reviewer.busy
-
-    def learned(self) -> list[str]:
-        """Return, once, a line for each thing that was learned since the last time."""
-        return self._reviewer.learned()
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Wait for a running review to end."""
-        self._reviewer.wait(seconds)
-
-    def stop(self) -> None:
-        """Stop a running review; what it saved until now stays."""
-        self._reviewer.stop()
-
-    def close(self) -> None:
-        """Stop, and end the thread."""
-        self._reviewer.close()
 
 
 def told_of(waiting: Sequence[Proposal]) -> str:

@@ -152,10 +152,10 @@ class Slow(ScriptedModel):
 def test_it_runs_beside_and_one_at_a_time(store):
     reviewer = Reviewer()
     began = time.monotonic()
-    assert reviewer.begin(subjects(Slow([])), "memory", store)
+    assert reviewer.start(subjects(Slow([])), "memory", store)
     assert time.monotonic() - began < SOON
     assert reviewer.busy
-    assert not reviewer.begin(subjects(ScriptedModel([])), "memory", store)
+    assert not reviewer.start(subjects(ScriptedModel([])), "memory", store)
     reviewer.close()
     assert not reviewer.busy
 
@@ -164,7 +164,7 @@ def test_what_it_learned_is_told_once(store):
     events = []
     reviewer = Reviewer(emit=events.append)
     model = ScriptedModel([call("memory", content="x"), "ok"])
-    reviewer.begin(subjects(model), "both", store)
+    reviewer.start(subjects(model), "both", store)
     assert reviewer.wait(10).saved == ("memory: add x",)
     assert reviewer.learned() == ["memory: add x"]
     assert reviewer.learned() == []
@@ -175,7 +175,7 @@ def test_what_it_learned_is_told_once(store):
 def test_a_stopped_review_says_that_it_was_stopped(store):
     events = []
     reviewer = Reviewer(emit=events.append)
-    reviewer.begin(subjects(Slow([])), "memory", store)
+    reviewer.start(subjects(Slow([])), "memory", store)
     while not events:
         time.sleep(0.01)
     reviewer.stop()
