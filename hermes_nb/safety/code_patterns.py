@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hermes_nb.safety.patterns import Sign, Span, in_time, lowered, some, spans
+from hermes_nb.safety.patterns import Sign, Span, compiled, in_time, lowered, some, spans
 
 STRONG, SHOWN = 2.0, 0.0
 """The score of what needs no other sign to be dangerous, and of what honest guides show."""
@@ -69,6 +69,12 @@ def _alone(step: str) -> str:
 
 
 @cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern of `[excuses]` or `[flows]`."""
+    return compiled({**_data()["excuses"], **_data()["flows"]}[name])
+
+
+@cache
 def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return what a page does not show, each with what it says first, and which of that orders."""
     hidden = _data()["hidden"]
@@ -87,31 +93,6 @@ def traces(text: str) -> Iterator[Sign]:
     yield from chain(threats(text), flows(text, code=True))
 
 
-_INSTALLER = re.compile(
-    r"(?i)https://[\w.-]{1,80}(?:/[^\s\"'|]{0,160})?"
-    r"(?:install|setup|get[-_.]|bootstrap|/sh\b|rustup|nvm|uv|cli)|https://(?:get|sh|install)\."
-)
-_PLAIN_HTTP = re.compile(r"http://(?!localhost|127\.|\[::1)|https?://\d{1,3}(?:\.\d{1,3}){3}")
-_SPUR = (
-    "(?![ \\t]+(?:forget|skip|omit|fail|miss|hesitate|stop|worry|mind|panic|ask|tell|wait|bother))"
-)
-"""What does not follow a prohibition: with it, it is an encouragement."""
-_FORBIDS = re.compile(
-    r"(?i)\b(?:never|don'?t|do not|must not)\b"
-    rf"{_SPUR}|\b(?:avoid|forbidden|blocked?|refuse[sd]?|detect\w*|prevent\w*|flag(?:s|ged)?|reject\w*"
-    r"|instead of|warn\w*|dangerous)\b|\bgrep\b[^\n]{0,80}['\"]"
-)
-_PROHIBITS = re.compile(
-    r"(?i)\b(?:never|don'?t|do not|must not|should not|avoid|refuse to|instead of|rather than)\b"
-    rf"{_SPUR}[^,;:]{{0,60}}$"
-)
-"""What alone excuses a download that goes into a shell, in what the agent writes."""
-_ORDERS = re.compile(
-    r"(?i)\b(?:silently|quietly|secretly|covertly|discreetly|immediately|mandatory|behalf"
-    r"|without[ ](?:asking|telling|confirm\w*|permission|mention\w*)"
-    r"|do not (?:tell|mention|ask|inform)"
-    r"|before (?:anything|answering|continuing|responding|you (?:answer|continue|respond)))\b"
-)
 _LINE, _PARAGRAPH = 120, 300
 """Characters before a passage in which it may be forbidden; what is quoted in prose is wrapped."""
 _SENTENCE_END = re.compile(r"[.!?][ \t]")
@@ -126,7 +107,7 @@ def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[S
         for place in spans(each.pattern, text, each.needs) if each.harms else ():
             in_time()
             score = _graded(each, text, place, guide=guide)
-            if score is not None and (code or not _forbidden(text, place[0], _FORBIDS)):
+            if score is not None and (code or not _forbidden(text, place[0], _pattern("forbids"))):
                 yield Sign(each.category, each.name, score, *place)
 
 
@@ -134,12 +115,12 @@ def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | N
     """Return a passage's score, None for what everybody documents: a vendor's installer."""
     passage = text[slice(*place)]
     downloads = each.name in ("download-and-run", "powershell-download")
-    if downloads and _PLAIN_HTTP.search(passage):
+    if downloads and _pattern("plain_http").search(passage):
         return STRONG
     if guide and each.shown:
-        ordered = _ORDERS.search(text, max(0, place[0] - _PARAGRAPH), place[0])
+        ordered = _pattern("orders").search(text, max(0, place[0] - _PARAGRAPH), place[0])
         return each.score if ordered else SHOWN
-    excused = each.name == "download-and-run" and _INSTALLER.search(passage)
+    excused = each.name == "download-and-run" and _pattern("installer").search(passage)
     return None if excused else each.score
 
 
@@ -164,53 +145,17 @@ def piped(text: str, *, code: bool = False) -> Iterator[str]:
     for pattern in parts["patterns"]:
         whole = pattern.replace("{fetch}", parts["fetch"]).replace("{shell}", parts["shell"])
         for start, end in spans(whole, plain):
-            if code or not _forbidden(plain, start, _PROHIBITS):
+            if code or not _forbidden(plain, start, _pattern("prohibits")):
                 yield plain[start:end]
 
 
 # Where secrets go.
 
 _FENCE = re.compile(r"\n[ \t]*(```+|~~~+)[^\n]*")
-_SENSITIVE = r"\w{0,60}(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIALS?|DATABASE_URL|DSN)\b"
-_READS = re.compile(
-    rf"""(?x) environ(?:\.get\(|\[)\s*f?["'](?P<py>(?i:{_SENSITIVE}))
-      | (?:getenv|env::var)\(\s*["'](?P<get>(?i:{_SENSITIVE}))
-      | process\.env(?:\.|\[["'])(?P<js>(?i:{_SENSITIVE}))
-      | \$\{{?(?P<sh>[A-Z]{_SENSITIVE})
-      | (?:open|[Pp]ath|readFileSync|expanduser)\(\s*[^)\n]{{0,60}}
-        (?P<file>\.ssh/(?!\w{{1,40}}\.pub)|\.aws/|\.netrc|id_rsa\b(?!\.pub)|id_ed25519\b(?!\.pub)|/etc/shadow|\.git-credentials)"""
-)
-_SOURCES = re.compile(
-    r"environ|getenv|process\.env|env::var|\$|\.ssh|\.aws|\.netrc|id_rsa|id_ed25519|/etc/shadow|\.git-cred"
-)
-"""One of these is in everything that reads a secret."""
-_DUMPS = re.compile(
-    r"dict\((?:os\.)?environ\)|\{\s*\*\*(?:os\.)?environ|environ\.(?:items|copy)\(\)"
-    r"|json\.dumps\((?:os\.)?environ|JSON\.stringify\(process\.env\)|\.\.\.process\.env"
-)
-_ENCODES = re.compile(
-    r"b(?:16|32|64|85)encode\(|\.hex\(|hexlify\(|\bbtoa\(|toString\([\"'](?:base64|hex)"
-)
 _ASSIGNS = re.compile(
     r"\s*(?:const |let |var |export )?([A-Za-z_]\w{0,60})\s*(?::[^=\n]{0,40})?=(?!=)"
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_SENDS = re.compile(
-    r"(?:requests|httpx|session|client|aiohttp|axios|urllib3|http)\.(?:post|put|patch|request|get)\("
-    r"|\burlopen\(|\bRequest\(|\bfetch\(|\.sendall?\(|\bsendto\(|\.storbinary\("
-)
-_RESOLVES = re.compile(
-    r"\b(?:dig|nslookup|gethostbyname|getaddrinfo|resolver\.(?:query|resolve))\b"
-)
-_HEADERS = re.compile(r"\b(?:headers|auth)\s*[=:]\s*(?:\{[^}]{0,300}\}|[\w.]+(?:\([^)]{0,100}\))?)")
-_USUAL = re.compile(
-    r"(?i)[\"']?\b(?:api_?key|key|appid|chat_id|user(?:name)?|login|e?mail"
-    r"|(?:client_|api_?|app_?)?(?:secret|password|passwd|pwd)|(?:access_|refresh_|auth_|api_)?token)"
-    r"[\"']?\s{0,3}[:=]\s{0,3}(?:(?:os\.)?(?:environ(?:\.get\(|\[)|getenv\(|process\.env(?:\.|\[))"
-    r"[^,)}\]\n]{1,80}[)\]]?|[\w.]{1,60})(?=\s{0,3}[,)}\n]|$)|api\.telegram\.org/bot\{[^}\n]{1,80}\}"
-)
-"""A secret under the name that a service asks for it by: how one logs in."""
-_SERIALISES = re.compile(r"\b(?:json\.dumps|JSON\.stringify|pickle\.dumps|yaml\.dump)\(")
 _SEVERAL = 2
 _ARGUMENTS = 500
 """Characters behind the opening bracket of a call that are taken for its arguments."""
@@ -227,9 +172,10 @@ class _Tainted:
     def secrets_in(self, expression: str) -> frozenset[str]:
         """Return the secrets that an expression mentions."""
         found: set[str] = set()
-        if _SOURCES.search(expression):
-            found |= {match[match.lastgroup or 0] for match in _READS.finditer(expression)}
-            found |= {_WHOLE} if _DUMPS.search(expression) else set()
+        if _may_read(expression):
+            reads = _pattern("reads").finditer(expression)
+            found |= {match[match.lastgroup or 0] for match in reads}
+            found |= {_WHOLE} if _pattern("dumps").search(expression) else set()
         if self.secrets:
             names = self.secrets.keys() & _NAME.findall(expression)
             found = found.union(*map(self.secrets.__getitem__, names))
@@ -237,7 +183,7 @@ class _Tainted:
 
     def encodes(self, expression: str, secrets: Iterable[str]) -> bool:
         """Say whether an expression with some secrets holds an encoded one."""
-        if secrets and _ENCODES.search(expression):
+        if secrets and _pattern("encodes").search(expression):
             return True
         return bool(self.encoded) and not self.encoded.isdisjoint(_NAME.findall(expression))
 
@@ -251,37 +197,35 @@ class _Tainted:
 
     def leaving(self, statement: str) -> tuple[str, str] | None:
         """Return category and name of what leaves with a statement."""
-        for match in _SENDS.finditer(statement) if "(" in statement else ():
+        for match in _pattern("sends").finditer(statement) if "(" in statement else ():
             sent = statement[match.end() : match.end() + _ARGUMENTS]
-            sent = _USUAL.sub("", _HEADERS.sub("", sent))
-            found = self.secrets_in(sent)
-            if _WHOLE in found:
-                return "exfiltration", "environment-sent"
-            if self.encodes(sent, found):
-                return "exfiltration", "encoded-secret-sent"
-            if found:
+            sent = _pattern("usual").sub("", _pattern("headers").sub("", sent))
+            if self.secrets_in(sent):
                 return "exfiltration", "secret-sent"
         found = self.secrets_in(statement)
-        if _RESOLVES.search(statement) and self.encodes(statement, found):
+        if _pattern("resolves").search(statement) and self.encodes(statement, found):
             return "exfiltration", "encoded-lookup"
-        if _SERIALISES.search(statement) and len(found - {_WHOLE}) >= _SEVERAL:
+        if _pattern("serialises").search(statement) and len(found - {_WHOLE}) >= _SEVERAL:
             return "secret-access", "collected-secrets"
         return None
 
 
 def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
     """Yield how secrets leave, in the fenced blocks of a document or, with `code`, in all of it."""
-    for start, block in [(0, text)] if code else _blocks(text):
-        if _READS.search(block) or _DUMPS.search(block):
+    blocks = [(0, text)] if code else _blocks(text)
+    for start, block in blocks if _may_read(text) else ():
+        if _pattern("reads").search(block) or _pattern("dumps").search(block):
             yield from _in_block(block, start)
+
+
+def _may_read(text: str) -> bool:
+    return any(map(text.__contains__, _data()["flows"]["sources"]))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
     """Yield the fenced blocks of a document with their places; the last one may be open."""
     opened, start = "", 0
-    for fence in _FENCE.finditer(
-        f"\n{text}"
-    ):  # it ends, of the text itself, where the block begins
+    for fence in _FENCE.finditer(f"\n{text}"):  # in the text itself its block begins at its end
         if not opened:
             opened, start = fence[1], fence.end()
         elif fence[1].startswith(opened):
@@ -299,7 +243,8 @@ def _in_block(block: str, start: int) -> Iterator[Sign]:
             continue  # a client's secret on its way to the one who gave it out, for a token
         if match := _ASSIGNS.match(statement):
             tainted.assign(match[1], statement[match.end() :])
-        if (tainted.secrets or _SOURCES.search(statement)) and (sent := tainted.leaving(statement)):
+        known = tainted.secrets or _may_read(statement)
+        if known and (sent := tainted.leaving(statement)):
             at = max(at, block.find(statement.partition("\n")[0], at))
             end = min(at + len(statement), len(block))
             yield Sign(*sent, _FLOWS, start + at, start + end)

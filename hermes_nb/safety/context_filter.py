@@ -8,12 +8,11 @@ speak of attacks, and must not order the reader to do as quoted.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
-from hermes_nb.safety.patterns import Sign
-from hermes_nb.safety.rules import Match, charset, unbroken
-from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged
+from hermes_nb.safety.patterns import Sign, compiled
+from hermes_nb.safety.rules import Match, charset, expression, unbroken
+from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged, data
 
 _BEFORE = 400
 _AFTER = 200
@@ -29,20 +28,6 @@ _PLAIN = 2
 _FENCED = 4_000
 """How far back, in characters, a code fence that is still open is looked for."""
 
-_FORBIDDING = re.compile(
-    r"\b(?:never|not|don'?t|avoid|forbidden|prohibited|refuse|disallow(?:ed)?|blocked?|deny|denied"
-    r"|reject|flag|detect|treat|nie|nicht|niemals|verboten|jamais|ne|nunca|mai|никогда|не)\b"
-    r"|不要|禁止|切勿|請勿|请勿|しない|금지"
-)
-_SPEAKER = re.compile(
-    r"\b(?:attackers?|adversar\w+|malicious \w+|someone|hackers?|payloads?|prompts?|inputs?"
-    r"|contents?|websites?|pages?|documents?|emails?|texts?|injections?)\b[^.\n]{0,60}?"
-    r"\b(?:says?|tells?|tr(?:y|ies|ying)|attempt\w*|asks?|instruct\w*|claims?|contains?|embeds?"
-    r"|includes?|like)\b"
-    r"|\b(?:p[aá]ginas?|mensage[mn]s?|mensaje|texto|sit[ei]o?|seiten?|nachricht|messaggio|courriel"
-    r"|страниц\w|письм\w)\b[^.\n]{0,60}?\b(?:pedir|pede|disser|pid[ea]|dic[ea]|dig[ea]|demande|dit"
-    r"|contient|contiene|contém|verlangt|sagt|enthält|chiede|просит|написано)\b"
-)
 _BREAK = re.compile(r"[;:!?—–(]|\s-\s")
 _SERIES = re.compile(r"\b(?:or|nor|oder|ou|o|и|или)\b")
 _LIST_ITEM = re.compile(r"[ \t]{0,12}(?:[-*+•|]|\d{1,3}[.)]|>|\[)")
@@ -51,34 +36,7 @@ _LEAD = 60
 _SHORT = 30
 _SCOPE = 24
 """How near, in characters, the directory stands that an order to ignore is about."""
-_DIRECTORY = re.compile(
-    r"`(?:[\w.@-]+/)+[\w.@*-]*`|`[\w-]*(?:old|legacy|archiv|deprecated)[\w.-]*`"
-)
-_CAUSES = re.compile(
-    r"\b(?:makes?|made|making|causes?|caused|lets?)[ ](?:[\w.`'-]+[ ]){1,5}(?:to[ ])?$"
-)
-_ASKED = re.compile(
-    r"\b(?:if|when(?:ever)?|si|cuando|quando|se|wenn|falls|если|коли|якщо|als|jesli|eger)\b"
-    r"[^.:;!?\n]{0,40}?\b(?:asks?|tells?|demande|dit|pid[ae]|pede|ped[ei]|chied[ae]|dic[ea]|sagt"
-    r"|verlangt|bittet|auffordert|просит|требует|говорит|vraagt|zegt|prosi|kaze)\b[^.:;!?\n]{0,24}$"
-)
-"""What a page or a user may ask for, told as a case: what comes next is no order."""
-_LEGAL = re.compile(r"\bincluding,?\s+(?:but\s+)?(?:not\s+limited|without\s+limitation)")
-"""What every licence says: a limit that is none of a model's."""
-_MISSIVE = re.compile(
-    r"\b(?:e-?mails?|mails?|letters?|drafts?|schreiben|courriels?|correos?|cartas?|lettera"
-    r"|wiadomo\w{1,8}|листа?|письм\w{1,4}|e-?posta\w{0,6})\b|邮件|郵件|メール|메일"
-)
-"""A letter that is not to be heeded is one that was sent by mistake."""
 _QUOTES = "\"'`“”«»„‘’「」『』"
-_INVITES = re.compile(
-    r"\b(?:any|have|further|other|more)\s+(?:\w+\s+)?(?:questions|queries|doubts)"
-    r"|\b(?:bei|weitere|haben)\s+(?:sie\s+)?(?:noch\s+|weitere\s+)?(?:ruck)?fragen|\bfragen\s+haben"
-    r"|\b(?:toute|des|une|autres?|vos)\s+(?:autre\s+)?questions?|\b(?:dudas?|duvidas?|preguntas)\b"
-    r"|\b(?:alguna|otra|cualquier|alguma|qualquer|qualsiasi|altr[ae]|una)\s+(?:pregunta|pergunta|domand)"
-    r"|\b(?:вопрос(?:ы|ов)?|pytan\w{1,3})\b"
-)
-"""Questions that a letter invites at its end; whoever answers them makes no excuses."""
 _INVITED = 24
 """Characters before an excuse in which they may be spoken of."""
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
@@ -90,33 +48,15 @@ _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
 """Intents that mean nothing in what is told of a program: users report that it does such things."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Patterns:
-    """What is looked for among the tags around a passage."""
-
-    forbids: re.Pattern[str]
-    forbids_behind: re.Pattern[str]
-    hedges: re.Pattern[str]
-    talks: re.Pattern[str]
-    warns: re.Pattern[str]
-    orders: re.Pattern[str]
-    told: re.Pattern[str]
-    """How a sentence begins that says what some program does."""
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern of `[context]` in `rules.toml`, for text."""
+    return compiled(data()["context"][name])
 
 
 @cache
-def _patterns() -> _Patterns:
-    """Return the patterns, compiled once: most texts hold nothing that they would be needed for."""
-    gap = f"[^{SENTENCE}{PARAGRAPH}]"
-    return _Patterns(
-        forbids=re.compile(charset("FORBID")),
-        forbids_behind=re.compile(f"{gap}{{0,2}}{charset('POSTNEG')}"),
-        hedges=re.compile(charset("HESITATE|INSTEAD|ALSO")),
-        talks=re.compile(charset("TALK")),
-        warns=re.compile(charset("TALK|DANGER")),
-        orders=re.compile(f"(?<!{charset('FORBID')}){charset('OBEY')}{gap}{{0,4}}{charset('IT')}"),
-        told=re.compile(f"[\\s\\S]?{gap}{{0,3}}?{charset('PROGRAM')}"),
-    )
+def _orders() -> re.Pattern[str]:
+    """Return what orders to follow something, unless that is forbidden."""
+    return compiled(f"(?<!{charset('FORBID')}){expression('OBEY ~4 IT').pattern}")
 
 
 class Context:
@@ -130,12 +70,14 @@ class Context:
     def intended(self, match: Match) -> bool:
         """Say whether the match of an intent is no accident, and not forbidden."""
         name = match.row.name
-        if name in _TOLD and _patterns().told.match(self._words.tags, match.sentence[0] - 1):
+        if name in _TOLD and expression("~3 PROGRAM").match(self._words.tags, match.sentence[0]):
             return False
         start, end = self._words.span(*match.head)
         if name in _UNBROKEN and _CLAUSE.search(self._text, start, end):
             return False
-        if name == "EXCUSES" and _INVITES.search(self._text, max(0, start - _INVITED), end):
+        if name == "EXCUSES" and _pattern("invites").search(
+            self._text, max(0, start - _INVITED), end
+        ):
             return False
         if name not in _FREE and self._forbidden(start, match.head[0]):
             return False
@@ -157,9 +99,12 @@ class Context:
         if not self._described(first, last, sign.score):
             return sign.negated or not self._listed_as_forbidden(start, before)
         line = before.rpartition("\n")[2]
-        if self._quoted(start, end) or _SPEAKER.search(line):
+        if self._quoted(start, end) or _pattern("speaker").search(line):
             return False
-        return not (_LIST_ITEM.match(line or self._text[start:end]) and _FORBIDDING.search(before))
+        return not (
+            _LIST_ITEM.match(line or self._text[start:end])
+            and _pattern("forbidding").search(before)
+        )
 
     def _innocent(self, sign: Sign) -> bool:
         """Say whether a sign is something else that looks alike, each kind in its own way."""
@@ -176,7 +121,7 @@ class Context:
             return False
         first, last = self._words.before(start), self._words.before(end)
         around = self._words.tags[max(0, first - _WORDS_AROUND) : last + _WORDS_AROUND]
-        if len(_patterns().talks.findall(around)) < _AGAIN:
+        if len(expression("TALK").findall(around)) < _AGAIN:
             return False
         return not self._ordered(start, end)
 
@@ -190,7 +135,7 @@ class Context:
         closed = [at for sign in _QUOTES if (at := text.find(sign, end, stop)) >= 0]
         before = words.tags[words.before(line) : words.before(max(line, opened))]
         after = words.tags[words.before(min(closed, default=end)) : words.before(stop)]
-        orders = _patterns().orders
+        orders = _orders()
         return orders.search(before) is not None or orders.search(after) is not None
 
     def _described(self, first: int, last: int, score: float) -> bool:
@@ -198,13 +143,13 @@ class Context:
 
         For a weak sign any talk of danger will do.
         """
-        talks = _patterns().talks if score >= _PLAIN else _patterns().warns
+        talks = expression("TALK" if score >= _PLAIN else "TALK|DANGER")
         tags = self._words.tags
         before = PARAGRAPH.join(tags[max(0, first - _WORDS_BEFORE) : first].split(PARAGRAPH)[-2:])
         after = tags[last : last + _WORDS_AFTER].partition(PARAGRAPH)[0]
         if not (talks.search(before) or talks.search(after)):
             return False
-        return not (_patterns().orders.search(before) or _patterns().orders.search(after))
+        return not (_orders().search(before) or _orders().search(after))
 
     def _forbidden(self, start: int, first: int) -> bool:
         """Say whether a word of forbidding before a passage, or its `first` tag, governs it."""
@@ -212,25 +157,25 @@ class Context:
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
             if words.tags[place] in (SENTENCE, PARAGRAPH):
                 break
-            if _patterns().forbids.match(words.tags, place):
+            if expression("FORBID").match(words.tags, place):
                 said = self._text[words.span(place, place + 1)[1] : start]
-                hedged = _patterns().hedges.search(words.tags, place + 1, first)
+                hedged = expression("HESITATE|INSTEAD|ALSO").search(words.tags, place + 1, first)
                 return not hedged and _governs(said, first - place - 1)
         return False
 
     def _denied(self, first: int, last: int) -> bool:
         """Say whether a "never" follows a passage's verb, or the passage."""
         words = self._words
-        if last - first > 1 and _patterns().forbids.match(words.tags, first + 1):
-            return not _patterns().hedges.match(words.tags, first + 2)
-        return _patterns().forbids_behind.match(words.tags, last, last + 3) is not None
+        if last - first > 1 and expression("FORBID").match(words.tags, first + 1):
+            return not expression("HESITATE|INSTEAD|ALSO").match(words.tags, first + 2)
+        return expression("~2 POSTNEG").match(words.tags, last, last + 3) is not None
 
     def _named(self, start: int, end: int) -> bool:
         """Say whether a passage is all that stands between two backticks: a thing that is named."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         behind = self._text[end : end + _LEAD].partition("\n")[0]
         inside = before.count("`") % 2 == 1 and "`" in behind
-        if _LEGAL.search(self._text, start, end):
+        if _pattern("legal").search(self._text, start, end):
             return True
         return (
             inside
@@ -241,13 +186,15 @@ class Context:
     def _elsewhere(self, start: int, end: int) -> bool:
         """Say whether an order to ignore is about a directory, or about what some program does."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
-        if _CAUSES.search(before) or _ASKED.search(before):
+        if _pattern("causes").search(before) or _pattern("asked").search(before):
             return True
-        if _MISSIVE.search(self._text, start, end):
+        if _pattern("letter").search(self._text, start, end):
             return True
         behind = self._text[end : end + _LEAD].partition("\n")[0]
         return (
-            _DIRECTORY.search(f"{before[-_SCOPE:]}{self._text[start:end]}{behind[:_SCOPE]}")
+            _pattern("directory").search(
+                f"{before[-_SCOPE:]}{self._text[start:end]}{behind[:_SCOPE]}"
+            )
             is not None
         )
 
@@ -265,7 +212,7 @@ class Context:
         for line in reversed(lines[:-1]):
             if line.strip() and not _LIST_ITEM.match(line):
                 heading = line.rstrip(" *_").endswith(":") or line.lstrip().startswith("#")
-                return heading and _FORBIDDING.search(line) is not None
+                return heading and _pattern("forbidding").search(line) is not None
         return False
 
     def _quoted(self, start: int, end: int) -> bool:

@@ -7,13 +7,12 @@ keeps its case; each place in it leads back to where it stands in the original. 
 they are: lookalike letters are a matter of single words (`words`), because Russian is to remain
 Russian.
 
-`decoded` finds text that is spelled out letter by letter or written in base64, base32, hexadecimal,
-binary or decimal codes. Every form needs as much room as its text, so decoding again ends soon.
+`decoded` finds text that is spelled out letter by letter or written in base64 or hexadecimal. Every
+form needs as much room as its text, so decoding again ends soon.
 """
 
 from __future__ import annotations
 
-import base64
 import binascii
 import html
 import re
@@ -217,18 +216,11 @@ class Decoded:
 
 _SPELLED = re.compile(r"(?<![^\W_])[^\W\d_](?:[ .\-_*·•,/|\n]{1,6}[^\W\d_](?![^\W_])){4,}")
 _GAP = re.compile(r"[ .\-_*·•,/|\n]{1,6}")
-_BASE64 = re.compile(
+_RUN = re.compile(
     r"(?<![\w+/-])(?:[A-Za-z0-9+/_-]{32,}+[ \t]?\r?\n[ \t>#*\"']{0,8}"
     r"(?=[A-Za-z0-9+/_-]{14}))*+[A-Za-z0-9+/_-]{14,}+={0,2}"
 )
-_CODES = re.compile(
-    r"[0-9a-fA-F\\](?<![\w.].)(?:(?<=[0\\])x[0-9a-fA-F]{2,8}|(?<!\\)[0-9a-fA-F]{1,7})"
-    r"(?:[\s,:]{1,2}(?:0x|\\x)?[0-9a-fA-F]{2,8}\b){4,}+"
-)
-"""Codes of characters, one after the other: hexadecimal, binary or decimal."""
-_CODE = re.compile(r"(?<![0-9a-fA-Fx])(?:0x|\\x)?([0-9a-fA-F]{2,8})")
 _ALL_HEX = re.compile(r"[0-9a-fA-F]{16,}+")
-_ALL_BASE32 = re.compile(r"[A-Z2-7]{16,}+={0,6}")
 _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
 """What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
 
@@ -237,10 +229,9 @@ def decoded(text: str) -> Iterator[Decoded]:
     """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
     for match in _SPELLED.finditer(text):
         yield Decoded(match.start(), match.end(), _spelled(match[0]))
-    for pattern, readings in ((_BASE64, _unbroken), (_CODES, _codes)):
-        for match in pattern.finditer(text):
-            if said := next(filter(None, map(_as_text, readings(match[0]))), ""):
-                yield Decoded(match.start(), match.end(), said)
+    for match in _RUN.finditer(text):
+        if said := next(filter(None, map(_as_text, _readings(match[0]))), ""):
+            yield Decoded(match.start(), match.end(), said)
 
 
 def _spelled(run: str) -> str:
@@ -250,13 +241,10 @@ def _spelled(run: str) -> str:
     return _GAP.sub(lambda m: "" if m[0] == usual or len(gaps) == 1 else " ", run)
 
 
-def _unbroken(run: str) -> Iterator[bytes]:
-    """Yield the readings of a run of letters and digits: hexadecimal, base32, base64."""
+def _readings(run: str) -> Iterator[bytes]:
+    """Yield the readings of a run of letters and digits: hexadecimal, base64."""
     if _ALL_HEX.fullmatch(run):
         yield binascii.unhexlify(run[: len(run) // 2 * 2])
-    if _ALL_BASE32.fullmatch(run):
-        bare = run.rstrip("=")
-        yield base64.b32decode(bare[: len(bare) // 8 * 8])
     if run.lower() != run != run.upper():
         bare = run if run.isalnum() else run.translate(_BARE)
         for skipped in range(4 if len(bare) >= 24 else 1):  # noqa: PLR2004 - of a name before it
@@ -265,17 +253,6 @@ def _unbroken(run: str) -> Iterator[bytes]:
             if len(rest) > 1:
                 usable += rest + "=" * (4 - len(rest))
             yield binascii.a2b_base64(usable)
-
-
-def _codes(run: str) -> Iterator[bytes]:
-    """Yield the readings of a row of character codes."""
-    codes = _CODE.findall(run)
-    if all(len(code) == 8 and not code.strip("01") for code in codes):  # noqa: PLR2004 - bits
-        yield bytes(int(code, 2) for code in codes)
-    elif all(code.isdigit() and int(code) < 0x80 for code in codes):  # noqa: PLR2004 - ASCII
-        yield bytes(map(int, codes))
-    if all(len(code) % 2 == 0 for code in codes):
-        yield bytes.fromhex("".join(codes))
 
 
 _NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")

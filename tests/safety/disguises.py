@@ -62,7 +62,6 @@ DISGUISES = {
     "base64, twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
     "base64, wrapped": lambda text: base64.encodebytes(text.encode() * 3).decode(),
     "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
-    "base32": lambda text: base64.b32encode(text.encode()).decode(),
     "hex": lambda text: text.encode().hex(),
     "jumbled": jumbled,
     "quoted": lambda text: f'description: "{text}"',
