@@ -24,7 +24,7 @@ from hermes_nb.notebook.document.document import (
     SetOutputs,
     source_hash,
 )
-from hermes_nb.notebook.document.undo import CellKeeper, DocumentRestorer, _moved
+from hermes_nb.notebook.document.undo import CellKeeper, DocumentRestorer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.utils.capture import capture_output
@@ -281,12 +281,6 @@ def test_outputs_that_were_read_cut_are_not_written_back(story):
         ]
 
     asyncio.run(main())
-
-
-def test_the_smallest_explanation_of_an_order():
-    assert _moved(dict.fromkeys("abcd"), dict.fromkeys("bcda")) == {"a"}
-    assert _moved(dict.fromkeys("abcd"), dict.fromkeys("dxabc")) == {"d"}
-    assert _moved({}, {}) == set()
 
 
 actions = st.tuples(
