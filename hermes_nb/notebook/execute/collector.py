@@ -94,9 +94,15 @@ class Collector:
         if not text:
             return
         with self._lock:
-            if not self._added(name, text):
-                self._clear_if_asked()
-                self._start(name, text)
+            self._clear_if_asked()
+            rest = text
+            if not self._tail and self._head_size < HEAD:
+                first, rest = text[: HEAD - self._head_size], text[HEAD - self._head_size :]
+                self._head_size += _append(self._head, name, first)
+            if rest:
+                self._dropped += max(0, len(rest) - TAIL)
+                self._tail_size += _append(self._tail, name, rest[-TAIL:])
+                self._shed()
         if self._on_output is not None and ("\n" in text or "\r" in text):
             self._notice(self._latest())
 
@@ -168,32 +174,6 @@ class Collector:
             (self._tail if self._tail else self._head).append(entry)
         self._notice(str(output.get("data", {}).get("text/plain", ""))[:200])
 
-    def _added(self, name: str, text: str) -> bool:
-        """Add text to the last entry if it simply fits: the way of nearly every write."""
-        entries = self._tail or self._head
-        last = entries[-1] if entries else None
-        size = len(text)
-        if last is None or last.name != name or last.size + size > _ENTRY or self._clear_next:
-            return False
-        if self._tail:
-            self._tail_size += size
-        elif self._head_size + size <= HEAD:
-            self._head_size += size
-        else:
-            return False
-        last.add(text)
-        return True
-
-    def _start(self, name: str, text: str) -> None:
-        """Add text to new entries: to the head while it has room, else to the tail."""
-        if not self._tail and self._head_size < HEAD:
-            first, text = text[: HEAD - self._head_size], text[HEAD - self._head_size :]
-            self._head_size += _extend(self._head, name, first)
-        if text:
-            self._dropped += max(0, len(text) - TAIL)
-            self._tail_size += _extend(self._tail, name, text[-TAIL:])
-            self._shed()
-
     def _gap(self) -> Iterator[_Entry]:
         """Yield the note that stands where text was dropped."""
         if self._dropped:
@@ -232,8 +212,12 @@ class Collector:
                 self._on_output(text[-500:])
 
 
-def _extend(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:
-    """Append text as entries of bounded size; return what they cost."""
+def _append(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:
+    """Add text to the last entry if it fits, else as entries of bounded size; return its cost."""
+    last = entries[-1] if entries else None
+    if last is not None and last.name == name and last.size + len(text) <= _ENTRY:
+        last.add(text)
+        return len(text)
     cost = 0
     for start in range(0, len(text), _ENTRY):
         entry = _Entry(name=name)
