@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 _HARMLESS = re.compile(
-    r"\.env(?:\..+)?\.(?:example|sample|template|dist|defaults)|(?:example|sample)\.env|cacert\.pem"
+    r"\.env(?:\..+)?[._-](?:example|sample|template|dist|defaults)|(?:example|sample)\.env|cacert\.pem"
     r"|(?:credentials|secrets?)\.(?:py|pyi|md|rst|ipynb|html|css|js|ts|c|h|go|rs|java|r)"
 )
 """Made to be shared, or code and text about the thing."""
+_COPY = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|copy|old|orig|save|sw[a-p]|tmp))+$")
+"""What editors and people add to the name of a file that they keep."""
 NOT_IMPORTED = frozenset({"test", "tests", "this", "antigravity", "docs", "examples", "__main__"})
 """Modules that nobody imports by accident, or folders that every project has."""
 NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__"})
@@ -82,9 +84,10 @@ def secret(parts: tuple[str, ...]) -> tuple[str, str]:
     found = known_names("secret").above(parts)
     if found[1] or not parts or not secret_file(parts[-1]):
         return found
-    return known_names("secret").named(parts[-1:])
+    return known_names("secret").named((_COPY.sub("", parts[-1]),))
 
 
 def secret_file(name: str) -> bool:
     """Say whether a file of this name holds secrets."""
+    name = _COPY.sub("", name)
     return bool(known_names("secret").file.match(name)) and not _HARMLESS.fullmatch(name)

@@ -227,3 +227,24 @@ def test_looking_at_a_variable_runs_no_method_of_its_class(shell, tmp_path):
         seat.turn("look", [call("inspect_variable", name="word"), call("list_variables")])
         assert "'abc'" in seat.results[0].text
         assert shell.user_ns["ran"] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            ".env~",
+            ".env_prod",
+            ".netrc.bak",
+            "keys/id_rsa.old",
+            ".Renviron",
+            ".git-credentials.swp",
+        ),
+        *(".snowsql/config", ".config/glab-cli/config.yml", "authorized_user.json", "a.pem.orig~"),
+    ],
+)
+def test_copies_of_secrets_and_less_known_ones_are_not_shown(told, work, name):
+    for place in (work, work.parent / "home"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(f"KEY={SECRET}\n", encoding="utf-8")
+    assert SECRET not in told(f"cat {name}", f"cat ~/{name}", f"cat ./{name} | head; x=1")
