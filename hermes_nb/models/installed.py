@@ -33,6 +33,11 @@ class ModelSetup:
     variables: Callable[[], Sequence[Variable]] = tuple
 
 
+def model_names() -> list[str]:
+    """Return the names of the models that are built in or installed."""
+    return list(dict.fromkeys([*_SHIPPED, *(point.name for point in entry_points(group=GROUP))]))
+
+
 def installed_model(
     name: str,
     *,

@@ -338,7 +338,7 @@ class Completions:
 def _known(agent: Resident, kind: str) -> list[str]:
     """Return names that an agent in use knows: quick, from what is open already."""
     from hermes_nb.agent.session_manager import shares
-    from hermes_nb.models.installed import EMBEDDED
+    from hermes_nb.models.installed import model_names
     from hermes_nb.safety.visible import visible
 
     match kind:
@@ -350,7 +350,9 @@ def _known(agent: Resident, kind: str) -> list[str]:
             settings = agent.settings()
             ends = [settings.endpoint, *settings.fallbacks, *filter(None, [settings.auxiliary])]
             used = [each.model for each in agent.store.sessions(limit=MOST_SESSIONS)]
-            return list(dict.fromkeys(filter(None, [*(e.model for e in ends), EMBEDDED, *used])))
+            return list(
+                dict.fromkeys(filter(None, [*(e.model for e in ends), *model_names(), *used]))
+            )
         case "skills" if agent.equipped:
             return [skill.name for skill in agent.knowledge.library.list(all_of_them=True)]
         case "tools" if agent.equipped:
