@@ -138,7 +138,11 @@ _MOST = 10**12
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:
-    """Return one request's usage; what is missing or no sensible number counts as 0."""
+    """Return one request's usage; what is missing or no sensible number counts as 0.
+
+    As OpenAI, Anthropic, DeepSeek (`prompt_cache_hit_tokens`), Moonshot (`cached_tokens`), Qwen
+    (Anthropic's names among the details) and OpenRouter (with a `cost`) say it, as of 2026-11.
+    """
     prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
     output = _details(usage, "completion_tokens_details", "output_tokens_details")
     lifetimes = _details(usage, "cache_creation")
@@ -172,8 +176,7 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
 
 
 def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    found = (usage.get(name) for name in names)
-    return next((value for value in found if isinstance(value, Mapping)), {})
+    return next((value for n in names if isinstance(value := usage.get(n), Mapping)), {})
 
 
 def _count(usage: Mapping[str, Any], *names: str) -> int:
@@ -319,8 +322,7 @@ class Assembly:
         self._raise_error(choice)
         self._count(choice.get("usage"))
         whole = choice.get("message")
-        delta = choice.get("delta") or whole
-        if isinstance(delta, Mapping):
+        if isinstance(delta := choice.get("delta") or whole, Mapping):
             yield from self._reasoned(delta)
             yield from self._said(delta)
             self._called(delta, whole=delta is whole)
@@ -334,8 +336,7 @@ class Assembly:
             self._finish = _FINISH.get(reason.lower(), "stop")
 
     def _reasoned(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
-        details = delta.get("reasoning_details")
-        if isinstance(details, list):
+        if isinstance(details := delta.get("reasoning_details"), list):
             for detail in details:
                 if isinstance(detail, Mapping):
                     self._detail(detail)
@@ -380,8 +381,7 @@ class Assembly:
             yield from self._text(refusal)
 
     def _called(self, delta: Mapping[str, Any], *, whole: bool) -> None:
-        calls = delta.get("tool_calls")
-        if isinstance(calls, list):
+        if isinstance(calls := delta.get("tool_calls"), list):
             # Calls side by side in one chunk are different ones, even if nothing numbers them.
             numbered = whole or len(calls) > 1
             for position, call in enumerate(calls):
