@@ -192,7 +192,15 @@ def jobs(agent: Resident, words: str) -> str:
     """List what runs, or stop one of it, or all."""
     word, *named = words.split() or [""]
     if not word:
-        return _listed(agent)
+        rows = [
+            (
+                *(code_span(job.id), job.kind, _shown(job.title, 80)),
+                "stopping" if job.stopping else _shown(job.doing, 80),
+                f"{job.seconds:.0f} s",
+            )
+            for job in agent.jobs
+        ]
+        return grid(("id", "what", "task", "doing", "for"), rows) if rows else NONE
     if word != "stop" or len(named) > 1:
         message = "`%hermes jobs` lists what runs; `%hermes jobs stop [ID]` stops one, or all"
         raise ConfigError(message)
@@ -363,20 +371,6 @@ async def _account(
             store.count(row, usage)
 
     return budgets, spent
-
-
-def _listed(agent: Resident) -> str:
-    rows = [
-        (
-            code_span(job.id),
-            job.kind,
-            _shown(job.title, 80),
-            "stopping" if job.stopping else _shown(job.doing, 80),
-            f"{job.seconds:.0f} s",
-        )
-        for job in agent.jobs
-    ]
-    return grid(("id", "what", "task", "doing", "for"), rows) if rows else NONE
 
 
 def _shown(text: str, limit: int) -> str:
