@@ -16,14 +16,13 @@ from functools import cache
 from pathlib import Path, PurePath
 
 from hermes_nb.safety.environment import child_environment
-from hermes_nb.safety.names import known_names
 from hermes_nb.safety.programs import (
     SYSTEM_PATH,
     NamesSecretError,
     known_commands,
     refuse,
 )
-from hermes_nb.safety.protected import secret_name
+from hermes_nb.safety.protected import known_names, secret_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from hermes_nb.safety.names import NOT_WALKED, known_names
-from hermes_nb.safety.protected import shadows
+from hermes_nb.safety.protected import NOT_WALKED, known_names, shadows
 
 MOST_KEPT = 1 << 22
 """Bytes of a file that are kept to be put back; of a longer one only the hash."""
