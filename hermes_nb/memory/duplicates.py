@@ -119,7 +119,11 @@ def _words(raw: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Take English inflection off a word: crude, but equal for the forms of one word."""
+    """Take English inflection off a word: crude, but equal for the forms of one word.
+
+    The stems of search (`storage.words`) reach too far here: `was` and `is`, `university` and
+    `universe` are one to them, and two facts would be taken for the same.
+    """
     word = _SAME.get(word, word)
     if word in _EMPTY:
         return word

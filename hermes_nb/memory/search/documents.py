@@ -92,7 +92,7 @@ class Document:
     forms: list[str]
 
     def number(self, block: int, position: int) -> int:
-        """Return its number in the index (`addresses`), at a position of its session."""
+        """Return its number in the index, at a position of its session."""
         return numbered(block, position, self.role, terms=self.length)
 
 
