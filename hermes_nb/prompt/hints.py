@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from hermes_nb.core.files import Refused, repository
 from hermes_nb.prompt.context_files import Accepts, ContextFile, Reader, Skipped, never
+from hermes_nb.safety.names import NOT_WALKED
 from hermes_nb.safety.visible import visible
 
 LONGEST = 32_768
@@ -363,6 +364,8 @@ class HintTracker:
             return ""
         if not self._inside(real):
             return ""
+        if not NOT_WALKED.isdisjoint(real[len(self._root) :].split(os.sep)):
+            return ""  # other people's files, which nobody looks through for what is new there
         if len(self._links) < _REMEMBERED:
             self._links[path] = real
         return real
