@@ -364,7 +364,7 @@ class HintTracker:
             return ""
         if not self._inside(real):
             return ""
-        if not NOT_WALKED.isdisjoint(real[len(self._root) :].split(os.sep)):
+        if not NOT_WALKED.isdisjoint(Path(real[len(self._root) :]).parts):
             return ""  # other people's files, which nobody looks through for what is new there
         if len(self._links) < _REMEMBERED:
             self._links[path] = real
