@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from hermes_nb.core.files import Refused, repository
 from hermes_nb.prompt.context_files import Accepts, ContextFile, Reader, Skipped, never
-from hermes_nb.safety.names import NOT_WALKED
+from hermes_nb.safety.protected import NOT_WALKED
 from hermes_nb.safety.visible import visible
 
 LONGEST = 32_768
