@@ -69,5 +69,5 @@ def test_sizes_are_reported(record_property, capsys):
     record_property("long_functions", long_functions)
     with capsys.disabled():
         print(f"\nmodules over 300 lines: {long_modules}; functions over 45: {long_functions}")
-    assert max(modules.values()) <= 950  # 450 once calls in text and recordings are rewritten
+    assert max(modules.values()) <= 500
     assert max(functions.values()) <= 70
