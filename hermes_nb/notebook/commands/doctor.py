@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,7 +99,7 @@ async def doctor(agent: Resident, words: str) -> str:
         "home": lambda: home(agent.settings()),
         "sessions": lambda: sessions(agent.settings()),
     }
-    found: list[Finding] = await in_thread(lambda: look(checks))
+    found: list[Finding] = await in_thread(partial(look, checks))
     page = await _front_end(agent)
     found += look({"front end": lambda: page, "sandbox": sandbox})
     return facts([(finding.name, finding.marked) for finding in found])

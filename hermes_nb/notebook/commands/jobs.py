@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -338,7 +339,7 @@ async def _model(
     if not options.model:
         await agent.models.make_ready(agent.shell, agent.note)
         return agent.models.main
-    model: ChatModel = await in_thread(lambda: build_model(settings, deck=agent.deck))
+    model: ChatModel = await in_thread(partial(build_model, settings, deck=agent.deck))
     ending.push_async_callback(model.aclose)
     return model
 

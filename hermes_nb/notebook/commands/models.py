@@ -7,6 +7,7 @@ import getpass
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import yaml
@@ -62,8 +63,8 @@ async def models(agent: Resident, words: str) -> str:
     settings = agent.settings()
     problem = ""
     try:
-        served = await in_thread(lambda: offered_models(settings))
-        waiting = await in_thread(lambda: not_accepted(settings))
+        served = await in_thread(partial(offered_models, settings))
+        waiting = await in_thread(partial(not_accepted, settings))
     except OSError as error:
         served, waiting = [], []
         problem = f"\n\nThe server's own list cannot be had: {escape(str(error))}"
@@ -100,7 +101,7 @@ async def _accept(agent: Resident) -> str:
         raise ConfigError(message)
     await agent.models.offer(again=True)
     agent.change_models()
-    in_use = await in_thread(lambda: found_servers(settings, known=True))
+    in_use = await in_thread(partial(found_servers, settings, known=True))
     listed = ", ".join(told(served) for served in in_use)
     return f"Accepted: {escape(listed)}." if listed else "No server of this machine is accepted."
 
@@ -160,7 +161,7 @@ async def key(agent: Resident, words: str) -> str:
         message = "the key holds what cannot be sent; copy it again. Nothing was kept"
         raise ConfigError(message)
     name = name or _name_of(value, agent.settings())
-    told: str = await in_thread(lambda: _keep(agent, name, value))
+    told: str = await in_thread(partial(_keep, agent, name, value))
     agent.change_models()
     return told.replace(value, "[key]")
 

@@ -78,7 +78,9 @@ def test_all_of_a_kind_are_kept_or_dropped_at_once(resident):
         memory(resident, "approve all")
 
 
-@pytest.mark.parametrize("words", ["approve", "approve x", "reject", "approve 9", "pending 9"])
+@pytest.mark.parametrize(
+    "words", ["approve", "approve x", "approve all x", "reject", "approve 9", "pending 9"]
+)
 def test_a_number_that_is_none_says_what_to_do(resident, words):
     with pytest.raises(ConfigError, match=r"pending|nothing waits under 9"):
         memory(resident, words)
