@@ -267,12 +267,15 @@ def read_regular(path: str | Path) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags)
     try:
-        kind = os.fstat(handle).st_mode
+        status = os.fstat(handle)
+        kind, size = status.st_mode, min(status.st_size, FILE_LIMIT)
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder `open` says what it is
             message = f"{os.path.basename(path)!r} is not a regular file"  # noqa: PTH119
             raise SkillError(message)
         with open(handle, "rb", closefd=False) as file:
-            data = file.read(FILE_LIMIT + 1)
+            data = file.read(size + 1)
+            if len(data) > size:  # it has grown
+                data += file.read(FILE_LIMIT + 1 - len(data))
     finally:
         os.close(handle)
     if len(data) > FILE_LIMIT:

@@ -236,6 +236,8 @@ def plain_text(value: object) -> str:
 
 def words(value: object) -> tuple[str, ...]:
     """Return a field that is a list, or a text with commas, as its items."""
+    if not value:
+        return ()
     items = value if isinstance(value, list) else plain_text(value).split(",")
     return tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
 
