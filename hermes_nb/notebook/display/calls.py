@@ -65,15 +65,11 @@ class ChildView:
         return " · ".join([f"↳ {_CHILD_MARKS[self.status]} {escape(self.goal)}", *parts])
 
 
-def child_of(event: ChildStarted) -> ChildView:
-    """Return a child that has just begun."""
-    return ChildView(event.number, one_line(visible(redact(event.goal)), GOAL))
-
-
 def take_in(children: dict[int, ChildView], event: ChildEvent) -> None:
     """Take an event into a call's children; one of a child that is not known is left out."""
     if isinstance(event, ChildStarted):
-        children[event.number] = child_of(event)
+        goal = one_line(visible(redact(event.goal)), GOAL)
+        children[event.number] = ChildView(event.number, goal)
     elif event.number in children:
         children[event.number].take(event)
 

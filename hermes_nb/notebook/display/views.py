@@ -22,7 +22,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from hermes_nb.core.events import (
@@ -269,7 +269,13 @@ LARGEST = 5_000_000
 
 def drawings(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the MIME bundles of the pictures among some outputs."""
-    return list(_bundles(outputs))[-MOST:]
+    bundles = []
+    for output in outputs:
+        data = output.get("data") or {}
+        if drawn := {mime: value for mime, value in data.items() if _fits(mime, value)}:
+            told = one_line(visible(str(data.get("text/plain", "a picture"))), 200)
+            bundles.append({**drawn, "text/plain": told})
+    return bundles[-MOST:]
 
 
 def is_drawing(data: Mapping[str, Any]) -> bool:
@@ -285,15 +291,6 @@ def show_drawings(shell: Foreign, outputs: Sequence[Mapping[str, Any]]) -> None:
 
     for bundle in drawings(outputs):
         display(bundle, raw=True)
-
-
-def _bundles(outputs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for output in outputs:
-        data = output.get("data") or {}
-        drawn = {mime: value for mime, value in data.items() if _fits(mime, value)}
-        if drawn:
-            told = one_line(visible(str(data.get("text/plain", "a picture"))), 200)
-            yield {**drawn, "text/plain": told}
 
 
 def _fits(mime: str, value: object) -> bool:

@@ -294,6 +294,7 @@ async def _interrupt(client: Foreign, manager: Foreign) -> None:
 
 async def _end(client: Foreign, manager: Foreign, children: list[Foreign]) -> None:
     """Kill the kernel with its process group and what it left, and free sockets and files."""
+    import psutil
     from jupyter_core.utils import ensure_async
 
     if client.kc is not None:
@@ -301,7 +302,9 @@ async def _end(client: Foreign, manager: Foreign, children: list[Foreign]) -> No
     if manager.has_kernel:
         await ensure_async(manager.shutdown_kernel(now=True))
     await ensure_async(manager.cleanup_resources())
-    _kill(children)
+    for process in children:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def _descendants(manager: Foreign) -> list[Foreign]:
@@ -315,14 +318,6 @@ def _descendants(manager: Foreign) -> list[Foreign]:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.Error:
         return []
-
-
-def _kill(processes: list[Foreign]) -> None:
-    import psutil
-
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
 
 
 def _errors(cell: Foreign) -> list[Foreign]:
