@@ -37,6 +37,7 @@ FEWEST, MOST = 4_000, 40_000
 """Documents that a search may look at: one in `SHARE` of the store's, within these bounds."""
 SHOWN = 300
 """Characters of a snippet."""
+_BEFORE = 80
 
 SPEAKER = 0.7
 """The one whom the query names is speaking."""
@@ -354,7 +355,7 @@ def snippet(text: str, terms: Collection[str]) -> str:
     line = " ".join(text[: SHOWN * 4].split()) if len(text) <= SHOWN * 4 else ""
     if line and len(line) <= SHOWN:
         return line
-    start = _densest(text[:_SEARCHED], terms, SHOWN)
+    start = _densest(text[:_SEARCHED], terms, SHOWN, before=_BEFORE)
     if start and (space := text.find(" ", start, start + _CUT)) >= 0:
         start = space + 1
     shown = " ".join(text[start : start + SHOWN * 3].split())
@@ -371,7 +372,7 @@ def excerpt(text: str, terms: Collection[str], size: int) -> str:
     """
     if len(text) <= size:
         return text
-    end = min(len(text), _densest(text[:_SEARCHED], terms, size) + size)
+    end = min(len(text), _densest(text[:_SEARCHED], terms, size, before=size // 4) + size)
     start = max(0, end - size)
     if start and (blank := text.find(" ", start, start + _CUT)) >= 0:
         start = blank + 1
@@ -380,20 +381,23 @@ def excerpt(text: str, terms: Collection[str], size: int) -> str:
     return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"
 
 
-def _densest(text: str, terms: Collection[str], size: int) -> int:
-    """Return where a stretch of `size` characters begins that shows the most of the terms."""
+def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> int:
+    """Return where a stretch of `size` characters begins that shows the most of the terms.
+
+    Of these, `before` stand in front of the first term.
+    """
     if not terms:
         return 0
     recent: list[tuple[int, str]] = []
     best, where = 0, 0
     for start, term in _occurrences(text, terms):
-        recent = [(at, other) for at, other in recent if at > start - size * 3 // 4]
+        recent = [(at, other) for at, other in recent if at > start - (size - before)]
         recent.append((start, term))
         if (number := len({other for _, other in recent})) > best:
             best, where = number, recent[0][0]
             if best == len(terms):
                 break
-    return max(0, where - size // 4)
+    return max(0, where - before)
 
 
 def _occurrences(text: str, terms: Collection[str]) -> Iterator[tuple[int, str]]:
