@@ -245,7 +245,8 @@ def _environment(plan: Plan) -> dict[str, str]:
     for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMP", "TEMP"):
         kept.pop(name, None)
     libraries = kept.pop("LD_LIBRARY_PATH", "").split(os.pathsep)  # bwrap would load them first
-    inside = [Path(os.path.realpath(place)).is_relative_to(plan.workspace) for place in libraries]
+    real = [Path(os.path.realpath(plan.directory / place)) for place in libraries]
+    inside = [place.is_relative_to(plan.workspace) for place in real]
     if kept_libraries := [place for place, own in zip(libraries, inside, strict=True) if not own]:
         kept["LD_LIBRARY_PATH"] = os.pathsep.join(kept_libraries)
     home = str(plan.home) if plan.readable_home or plan.writable else "/tmp"  # noqa: S108 - its own
