@@ -97,14 +97,14 @@ async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
     from hermes_nb.agent.build import open_store
     from hermes_nb.agent.config import load_settings
     from hermes_nb.agent.reviews import Reviews
-    from hermes_nb.agent.runtime import Workshop
+    from hermes_nb.agent.runtime import Runtime
     from hermes_nb.agent.session import Identity, Session
     from hermes_nb.safety.guard import Guard
 
     settings = load_settings()
     store = open_store(settings, print)
     model = Learner()
-    workshop = Workshop(
+    runtime = Runtime(
         settings,
         root=work,
         store=store,
@@ -113,9 +113,9 @@ async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
         session=lambda: session,
         tell=print,
     )
-    equipment = workshop.equipment(model)
-    session = Session.start(store=store, equipment=equipment, identity=Identity(), warn=print)
-    reviews = Reviews(workshop, model=lambda: (model, False))
+    spec = runtime.spec(model)
+    session = Session.start(store=store, spec=spec, identity=Identity(), warn=print)
+    reviews = Reviews(runtime, model=lambda: (model, False))
     reviews.watch(session)
     print(f"{'after turn':>10}  {'requests':>8}  {'tokens':>8}  {'uncached':>8}  learned")
     turns, looked_back, held_up = (0, 0), (0, 0), 0.0
@@ -134,17 +134,15 @@ async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
             spent = model.log[start:]
             looked_back = _plus(looked_back, spent)
             total, uncached = _plus((0, 0), spent)
-            waiting = workshop.approvals.waiting()
+            waiting = runtime.approvals.waiting()
             kept = [
-                f"{each.gist} (asked)"
-                for each in waiting
-                if workshop.approvals.approve(each.number)
+                f"{each.gist} (asked)" for each in waiting if runtime.approvals.approve(each.number)
             ]
             learned = "; ".join([*reviews.learned(), *kept]) or "nothing"
             print(f"{turn:10}  {len(spent):8}  {total:8,}  {uncached:8,}  {learned}")
     reviews.close()
     _report(turns, looked_back, held_up)
-    second = Session.start(store=store, equipment=equipment, identity=Identity(), warn=print)
+    second = Session.start(store=store, spec=spec, identity=Identity(), warn=print)
     for fact in KNOWN:
         print(f"the second session's prompt has {fact!r}: {fact in second.prompt.text}")
     store.close()

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hermes_nb.agent.session import Equipment, Identity, Session
+from hermes_nb.agent.session import Identity, Session, SessionSpec
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore
@@ -116,7 +116,7 @@ def ours(port: int) -> list[float]:
             model = Retrying(OpenAIChat("bench", base_url=f"http://127.0.0.1:{port}/v1"))
             session = Session.start(
                 store=store,
-                equipment=Equipment(model=model, tools=limited(Toolset([add]))),
+                spec=SessionSpec(model=model, tools=limited(Toolset([add]))),
                 identity=Identity(),
                 warn=print,
             )

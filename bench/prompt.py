@@ -62,13 +62,13 @@ async def bill(shell) -> None:
     from hermes_nb.agent.session_manager import schema_tokens, shares
     from hermes_nb.memory.sessions import SqliteStore
     from hermes_nb.models.scripted import ScriptedModel
-    from hermes_nb.notebook.kernel_agent import Resident
+    from hermes_nb.notebook.kernel_agent import KernelAgent
 
-    resident = Resident(shell, say=print)
-    resident.use(ScriptedModel([]))
+    agent = KernelAgent(shell, say=print)
+    agent.use(ScriptedModel([]))
     session = Session.start(
         store=SqliteStore(":memory:"),
-        equipment=resident.equipment(resident.settings()),
+        spec=agent.spec(agent.settings()),
         identity=Identity(source="notebook"),
         warn=print,
     )
@@ -156,13 +156,13 @@ def _generate(place: Path) -> None:
 def _build(place: Path) -> None:
     """Print the CPU of a first and of a later prompt, in ms."""
     from hermes_nb.agent.config import load_settings
-    from hermes_nb.agent.prompt_sources import Knowledge
+    from hermes_nb.agent.prompt_sources import PromptSources
     from hermes_nb.core.tools import Tool, Toolset
     from hermes_nb.memory.sessions import SqliteStore
 
     settings = load_settings(home=place / "home")
     store = SqliteStore(":memory:")
-    knowledge = Knowledge(settings, workdir=place / "work", store=store, tell=lambda _: None)
+    knowledge = PromptSources(settings, workdir=place / "work", store=store, tell=lambda _: None)
     tools = Toolset([Tool(name="skill_view", description="", parameters={}, run=print)])
     times = []
     for _ in range(4):

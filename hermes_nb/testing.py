@@ -94,7 +94,7 @@ def normalise(function: Normaliser) -> None:
     if not magics:
         message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
         raise ConfigError(message)
-    magics.resident.deck.normalisers.append(function)
+    magics.agent.deck.normalisers.append(function)
 
 
 def run_notebook(

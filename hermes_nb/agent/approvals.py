@@ -25,7 +25,7 @@ from typing import Any, Unpack
 
 from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import (
     Decision,
     Kind,
@@ -237,7 +237,7 @@ class Decided:
 class Approvals:
     """What waits for the user of one home, over what Hermes knows there."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
+    def __init__(self, knowledge: PromptSources) -> None:
         self.pending = Pending(knowledge.settings.home)
         self._known = knowledge
 
@@ -369,7 +369,7 @@ def open_approvals(home: str | Path | None = None) -> Approvals:
     """Return what waits for the user of a home, by default of `HERMES_HOME`."""
     settings = load_settings(home=home)
     store = open_store(settings, lambda _: None)
-    return Approvals(Knowledge(settings, workdir=Path.cwd(), store=store, tell=lambda _: None))
+    return Approvals(PromptSources(settings, workdir=Path.cwd(), store=store, tell=lambda _: None))
 
 
 def _reworded(proposal: Proposal, text: str) -> Proposal:

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.turn import said
 from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute
@@ -111,7 +111,7 @@ def build_tools(place: Place, *, mark: bool = True) -> Toolset:
 
 
 def known_tools(
-    knowledge: Knowledge,
+    knowledge: PromptSources,
     *,
     model: ChatModel,
     session: Callable[[], str],
@@ -149,7 +149,7 @@ def build_engine(
     auxiliary: ChatModel | None,
     store: SessionStore,
     session_id: str,
-    knowledge: Knowledge | None,
+    knowledge: PromptSources | None,
     memory: Callable[[Sequence[Message]], Toolset],
 ) -> ContextEngine:
     """Return the context engine that the settings name, for one session.

@@ -20,7 +20,7 @@ from typing import Any, NotRequired, TypedDict
 
 from hermes_nb.agent.config import DelegationSettings
 from hermes_nb.agent.jobs import Job, Jobs
-from hermes_nb.agent.session import CHILD, Equipment, Identity, Session
+from hermes_nb.agent.session import CHILD, Identity, Session, SessionSpec
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Pool, pools, portions
 from hermes_nb.core.calls import STOP_GRACE
@@ -252,7 +252,7 @@ GOAL = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upbringing:
+class ChildSpec:
     """What children are made with.
 
     `equip(guard, turn)` returns what one is given, its changes saved under that turn of the
@@ -264,7 +264,7 @@ class Upbringing:
     store: SessionStore
     guard: Guard
     jobs: Jobs
-    equip: Callable[[Guard, int], Equipment]
+    equip: Callable[[Guard, int], SessionSpec]
     parent: Callable[[], Session | None]
     told: Callable[[str, str], None] | None = None
     tell: Callable[[str], None] = lambda _: None
@@ -281,8 +281,8 @@ class Company:
 class Delegation:
     """Runs the children of one agent's calls."""
 
-    def __init__(self, upbringing: Upbringing) -> None:
-        self._up = upbringing
+    def __init__(self, spec: ChildSpec) -> None:
+        self._up = spec
 
     @property
     def toolsets(self) -> list[str]:
@@ -347,10 +347,10 @@ class Delegation:
             for budget in budgets:
                 budget.release()
 
-    def _tools(self, equipment: Equipment, wanted: Sequence[str]) -> Toolset:
+    def _tools(self, spec: SessionSpec, wanted: Sequence[str]) -> Toolset:
         """Return what a child gets of the tools that the parent itself has just now."""
         parent = self._up.parent()
-        tools = equipment.tools
+        tools = spec.tools
         if parent is not None:
             tools = tools.only(*(tool.name for tool in parent.agent.tools))
         return tools.only(*wanted) if wanted else tools
@@ -359,7 +359,7 @@ class Delegation:
 class Child:
     """One child from its first event to its last: a fold over its own turn."""
 
-    def __init__(self, up: Upbringing, context: ToolContext, assignment: Assignment) -> None:
+    def __init__(self, up: ChildSpec, context: ToolContext, assignment: Assignment) -> None:
         self.job: Job | None = None
         self._up = up
         self._context = context
@@ -375,21 +375,21 @@ class Child:
 
     async def live(
         self,
-        choose: Callable[[Equipment, Sequence[str]], Toolset],
+        choose: Callable[[SessionSpec, Sequence[str]], Toolset],
         budgets: Sequence[Budget],
         lock: asyncio.Lock,
     ) -> Report:
         """Take the child's turn and return what came of it."""
         asked = self._assignment
-        equipment = self._up.equip(self._guard, self._context.turn)
-        self._tools = in_turn(choose(equipment, asked.toolsets), lock)
+        spec = self._up.equip(self._guard, self._context.turn)
+        self._tools = in_turn(choose(spec, asked.toolsets), lock)
         most = self._up.settings.max_requests
         if asked.max_requests is not None:
             most = max(1, min(asked.max_requests, most))
         parent = self._up.parent()
         session = Session.start(
             store=self._up.store,
-            equipment=replace(equipment, tools=self._tools, max_requests=most),
+            spec=replace(spec, tools=self._tools, max_requests=most),
             identity=Identity(
                 source=CHILD,
                 title=one_line(asked.goal, 60),

@@ -20,7 +20,7 @@ from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
 from hermes_nb.memory.hermes_agent import HermesDatabase
 from hermes_nb.memory.providers import Guarded, open_provider
 from hermes_nb.memory.recall import Recall
-from hermes_nb.prompt.builder import IDENTITY, Material
+from hermes_nb.prompt.builder import IDENTITY, PromptTexts
 from hermes_nb.prompt.context_files import (
     Context,
     ContextFile,
@@ -41,7 +41,7 @@ ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 PREFIXES = ("/usr/local", "/usr")
 
 
-class Knowledge:
+class PromptSources:
     """Everything below one `home` and one working directory that a prompt or a tool draws on.
 
     `tell` shows a line to the user: what was left out, marked or blocked, and what to do about it.
@@ -102,14 +102,14 @@ class Knowledge:
         except OSError as error:
             self._once(f"the home directory cannot be written: {error}")
 
-    def material(self, tools: Toolset) -> Material:
+    def material(self, tools: Toolset) -> PromptTexts:
         """Return the texts of a prompt, read now; what was not loaded as it stands is told."""
         accepts = self.trust.accepts
         self.identity = read_identity(self.settings.home, accepts=accepts)
         self.project = find_context(self.workdir, accepts=accepts)
         self._report(self.identity, *self.project.files, *self.project.skipped)
         snapshot = self._snapshot()
-        return Material(
+        return PromptTexts(
             identity=identity_text(self.identity, IDENTITY),
             provider=self.provider.static_block() if self.provider else "",
             message=self.settings.system_message,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hermes_nb.agent.proposals import Proposal
-from hermes_nb.agent.runtime import Workshop, in_view
+from hermes_nb.agent.runtime import Runtime, in_view
 from hermes_nb.agent.session import REVIEW, Session
 from hermes_nb.agent.turn import said
 from hermes_nb.context.boundaries import is_ours
@@ -365,12 +365,12 @@ class Reviews(Reviewer):
 
     def __init__(
         self,
-        workshop: Workshop,
+        runtime: Runtime,
         *,
         model: ModelMaker,
         emit: Callable[[BackgroundEvent], None] = lambda _: None,
     ) -> None:
-        self._workshop = workshop
+        self._runtime = runtime
         self._model = model
         super().__init__(emit=emit)
         self._nudges: dict[str, Nudges] = {}
@@ -383,7 +383,7 @@ class Reviews(Reviewer):
         """
         self.tell_what_waits()
         if session.id not in self._nudges:
-            settings = self._workshop.settings
+            settings = self._runtime.settings
             nudges = Nudges(
                 memory_every=settings.memory.nudge if settings.memory.enabled else 0,
                 skills_every=settings.skills.nudge if settings.skills.enabled else 0,
@@ -410,7 +410,7 @@ class Reviews(Reviewer):
             model=self._model,
             system=session.prompt.without("project", "memory provider").text,
             tools=agent.tools,
-            own=self._workshop.quiet_tools(agent.model, session.id, in_view(agent)),
+            own=self._runtime.quiet_tools(agent.model, session.id, in_view(agent)),
             messages=agent.messages,
         )
         return self.start(seen, subject, session.store)
@@ -418,7 +418,7 @@ class Reviews(Reviewer):
     def tell_what_waits(self) -> None:
         """Say what waits for the user's approval, as far as that was not told yet."""
         try:
-            waiting = self._workshop.approvals.waiting()
+            waiting = self._runtime.approvals.waiting()
         except ConfigError as error:
             line = str(error)
             new = {line}
@@ -426,7 +426,7 @@ class Reviews(Reviewer):
             line = told_of(waiting)
             new = {each.id for each in waiting}
         if not new <= self._told:
-            self._workshop.tell(line)
+            self._runtime.tell(line)
         self._told = new
 
 

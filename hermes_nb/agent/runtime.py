@@ -15,12 +15,12 @@ from typing import Any
 
 from hermes_nb.agent.approvals import Approvals, proposing
 from hermes_nb.agent.build import Place, build_engine, build_tools, known_tools, open_store
-from hermes_nb.agent.children import IDENTITY, Delegation, Upbringing, delegation_tools
+from hermes_nb.agent.children import IDENTITY, ChildSpec, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_auxiliary, build_deck, build_model, is_embedded
-from hermes_nb.agent.prompt_sources import Knowledge
-from hermes_nb.agent.session import REVIEW, Equipment, Identity, Session
+from hermes_nb.agent.prompt_sources import PromptSources
+from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import (
@@ -34,7 +34,7 @@ from hermes_nb.core.protocols import (
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext, Toolset
 from hermes_nb.memory.history import Origin
-from hermes_nb.prompt.builder import Material
+from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import installed_tools
@@ -48,7 +48,7 @@ def in_view(agent: Agent) -> list[Message]:
     return [Message(role="system", parts=agent.background), *agent.messages]
 
 
-class Workshop:
+class Runtime:
     """Equips sessions.
 
     `session()` is the one that runs now, for tools that note where a call came from; `notebook()`
@@ -73,7 +73,7 @@ class Workshop:
         jobs: Jobs | None = None,
     ) -> None:
         self.settings = settings
-        self.knowledge = Knowledge(settings, workdir=root, store=store, tell=tell)
+        self.knowledge = PromptSources(settings, workdir=root, store=store, tell=tell)
         self.approvals = Approvals(self.knowledge)
         self.tell = tell
         self.jobs = Jobs() if jobs is None else jobs  # none may run in it now
@@ -95,13 +95,13 @@ class Workshop:
             hints=_RunningHints(session),
         )
 
-    def equipment(
+    def spec(
         self,
         model: ChatModel,
         *,
         auxiliary: ChatModel | None = None,
         chosen: Callable[[Toolset], Toolset] = lambda tools: tools,
-    ) -> Equipment:
+    ) -> SessionSpec:
         """Return what a session with this model is given; `chosen` picks among the tools."""
         settings = self.settings
         known = known_tools(
@@ -113,7 +113,7 @@ class Workshop:
         )
         if is_embedded(model):  # it has a prompt of its own, and room for little else
             tools = chosen(build_tools(self._place.with_known(known), mark=False))
-            return Equipment(model=model, tools=tools, max_requests=settings.max_requests)
+            return SessionSpec(model=model, tools=tools, max_requests=settings.max_requests)
 
         def engine(store: SessionStore, session_id: str) -> ContextEngine:
             return build_engine(
@@ -127,7 +127,7 @@ class Workshop:
             )
 
         place = self._place.with_known(known, ready=self._delegation(model, auxiliary, known))
-        return Equipment(
+        return SessionSpec(
             model=model,
             tools=chosen(build_tools(place)),
             max_requests=settings.max_requests,
@@ -149,7 +149,7 @@ class Workshop:
             return Toolset()
         provider = bool(settings.memory.provider)
         children = Delegation(
-            Upbringing(
+            ChildSpec(
                 settings=settings.delegation,
                 store=self._store,
                 guard=self._guard,
@@ -173,7 +173,7 @@ class Workshop:
         known: Toolset,
         guard: Guard,
         turn: int,
-    ) -> Equipment:
+    ) -> SessionSpec:
         """Return what a child of the turn is given: the model, and tools that nobody is asked for.
 
         What it changes is saved as the turn's own.
@@ -192,10 +192,10 @@ class Workshop:
                 memory=lambda _: Toolset(),
             )
 
-        return Equipment(
+        return SessionSpec(
             model=model,
             tools=build_tools(self._place.for_child(guard, known=known, keeper=under)),
-            material=lambda _: Material(identity=IDENTITY),
+            material=lambda _: PromptTexts(identity=IDENTITY),
             enforce=self.settings.enforce,
             marked=True,
             engine=engine,
@@ -354,7 +354,7 @@ class Opening:
             self._model = build_model(settings, deck=deck)
         if self._auxiliary is None:
             self._auxiliary = build_auxiliary(settings, deck=deck)
-        workshop = Workshop(
+        runtime = Runtime(
             settings,
             root=self._root or Path.cwd(),
             store=self._store,
@@ -368,16 +368,16 @@ class Opening:
             own=self._own,
             tell=self._tell,
         )
-        equipment = replace(
-            workshop.equipment(self._model, auxiliary=self._auxiliary, chosen=self._chosen),
+        spec = replace(
+            runtime.spec(self._model, auxiliary=self._auxiliary, chosen=self._chosen),
             budget=settings.budget,
         )
         stored = self._joined(self._store)
         if stored is not None:
-            return Session.resume(stored, store=self._store, equipment=equipment, warn=self._tell)
+            return Session.resume(stored, store=self._store, spec=spec, warn=self._tell)
         return Session.start(
             store=self._store,
-            equipment=equipment,
+            spec=spec,
             identity=Identity(source=self._source, title=title),
             warn=self._tell,
         )

@@ -33,7 +33,7 @@ from hermes_nb.core.protocols import (
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import new_session_id
-from hermes_nb.prompt.builder import Material, Occasion, Platform, Prompt, build
+from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
@@ -62,12 +62,12 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
+class SessionSpec:
     """What a session is given.
 
     `material` is asked for the texts of the prompt whenever one is built. `enforce` is as in
-    `Occasion`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes the
-    hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
+    `PromptContext`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes
+    the hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
     returns what an external memory has to say about a prompt; it may block. `begin()` is called
     when a turn begins, `leave(messages)` when the session is left with these. `budget` is what the
     session, and its notebook, may spend. `jobs` lists what runs beside the conversation.
@@ -76,7 +76,7 @@ class Equipment:
     model: ChatModel
     tools: Toolset
     max_requests: int = MAX_REQUESTS
-    material: Callable[[Toolset], Material] = lambda _: Material()
+    material: Callable[[Toolset], PromptTexts] = lambda _: PromptTexts()
     enforce: bool | None = None
     marked: bool = False
     tracker: Callable[[Sequence[str]], HintTracker] | None = None
@@ -88,22 +88,22 @@ class Equipment:
     jobs: Jobs = field(default_factory=Jobs)
 
 
-def compose(equipment: Equipment, platform: Platform, session_id: str) -> Prompt:
+def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
     """Return the system prompt as it would be built now."""
-    tools = equipment.tools
-    occasion = Occasion(
+    tools = spec.tools
+    occasion = PromptContext(
         tools=tools,
-        model=equipment.model.name,
+        model=spec.model.name,
         session_id=session_id,
         date=datetime.datetime.now().astimezone().date().isoformat(),
         platform=platform,
-        enforce=equipment.enforce,
-        marked=equipment.marked,
+        enforce=spec.enforce,
+        marked=spec.marked,
     )
-    return build(equipment.material(tools), occasion)
+    return build(spec.material(tools), occasion)
 
 
-__all__ = ["PERSONAL", "Equipment", "Identity", "Session", "compose"]
+__all__ = ["PERSONAL", "Identity", "Session", "SessionSpec", "compose"]
 
 PERSONAL = frozenset({"identity", "memory provider", "system message", "memory", "user", "skills"})
 
@@ -125,7 +125,7 @@ class Session:
         recorder: Recorder,
         prompt: Prompt,
         identity: Identity,
-        equipment: Equipment,
+        spec: SessionSpec,
     ) -> None:
         self.id = session_id
         self.agent = agent
@@ -135,9 +135,9 @@ class Session:
         self.usage = Usage()
         self.by_job: dict[tuple[str, str], Usage] = {}
         self.compressions: list[ContextCompressed] = []
-        self.hints = equipment.tracker(_hinted(agent.messages)) if equipment.tracker else None
+        self.hints = spec.tracker(_hinted(agent.messages)) if spec.tracker else None
         self._identity = identity
-        self._equipment = equipment
+        self._spec = spec
         self._budgets: tuple[Budget, ...] = ()
         self._resumed = bool(agent.messages)
         self._taking = False
@@ -152,27 +152,27 @@ class Session:
         cls,
         *,
         store: SessionStore,
-        equipment: Equipment,
+        spec: SessionSpec,
         identity: Identity,
         warn: Callable[[str], None],
     ) -> Session:
         """Begin a conversation; it waits in memory for as long as the store cannot be written."""
         session_id = new_session_id()
-        prompt = compose(equipment, identity.platform, session_id)
+        prompt = compose(spec, identity.platform, session_id)
         recorder = Recorder(store, session_id, warn)
         recorder.begin(
             title=identity.title,
             source=identity.source,
             notebook=identity.notebook,
-            model=equipment.model.name,
+            model=spec.model.name,
             system_prompt=prompt.text,
             parent=identity.parent,
         )
         agent = Agent(
-            equipment.model,
-            equipment.tools,
+            spec.model,
+            spec.tools,
             system=prompt.text,
-            max_requests=equipment.max_requests,
+            max_requests=spec.max_requests,
         )
         return cls(
             session_id=session_id,
@@ -181,7 +181,7 @@ class Session:
             recorder=recorder,
             prompt=prompt,
             identity=identity,
-            equipment=equipment,
+            spec=spec,
         )
 
     @classmethod
@@ -190,7 +190,7 @@ class Session:
         stored: StoredSession,
         *,
         store: SessionStore,
-        equipment: Equipment,
+        spec: SessionSpec,
         warn: Callable[[str], None],
     ) -> Session:
         """Go on with a stored conversation, its system prompt byte for byte.
@@ -202,17 +202,17 @@ class Session:
         rows = store.messages(stored.id)
         recorder = Recorder(store, stored.id, warn, held=rows)
         agent = Agent(
-            equipment.model,
-            equipment.tools,
+            spec.model,
+            spec.tools,
             system=stored.system_prompt,
             messages=rows,
-            max_requests=equipment.max_requests,
+            max_requests=spec.max_requests,
         )
         if agent.messages[: len(rows)] == rows:
             for message in agent.messages[len(rows) :]:
                 recorder(MessageAdded(message))
         identity = Identity(source=stored.source, notebook=stored.notebook, title=stored.title)
-        now = compose(equipment, identity.platform, stored.id)
+        now = compose(spec, identity.platform, stored.id)
         return cls(
             session_id=stored.id,
             agent=agent,
@@ -220,7 +220,7 @@ class Session:
             recorder=recorder,
             prompt=Prompt.recognised(stored.system_prompt, now),
             identity=identity,
-            equipment=equipment,
+            spec=spec,
         )
 
     async def turn(
@@ -242,7 +242,7 @@ class Session:
         self._taking = True
         extra = list(sinks)
         self.agent.sinks += extra
-        self._equipment.begin()
+        self._spec.begin()
         try:
             self._budgets = (*budgets, *await in_thread(self.standing))
             await self._clear_up()
@@ -271,7 +271,7 @@ class Session:
     @property
     def jobs(self) -> Jobs:
         """What runs beside the conversation just now."""
-        return self._equipment.jobs
+        return self._spec.jobs
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -283,13 +283,13 @@ class Session:
         """The conversation so far."""
         return self.agent.messages
 
-    def adopt(self, equipment: Equipment) -> None:
+    def adopt(self, spec: SessionSpec) -> None:
         """Go on with another model or other tools; the prompt stays. Raises `SessionBusy`."""
         self.check_idle()
-        changed = equipment.model is not self._equipment.model
-        self._equipment = equipment
-        self.agent.model = equipment.model
-        self.agent.max_requests = equipment.max_requests
+        changed = spec.model is not self._spec.model
+        self._spec = spec
+        self.agent.model = spec.model
+        self.agent.max_requests = spec.max_requests
         if changed:
             if self.agent.engine is not None:
                 self.agent.engine.session_ended()
@@ -308,7 +308,7 @@ class Session:
     def reload(self) -> Prompt:
         """Build the system prompt anew, from files and memory as they are now, and keep it."""
         self.check_idle()
-        self.prompt = compose(self._equipment, self._identity.platform, self.id)
+        self.prompt = compose(self._spec, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
         self.agent.background = _foreign(self.prompt)
         try:
@@ -363,7 +363,7 @@ class Session:
         """
         if self.agent.engine is not None:
             self.agent.engine.session_ended()
-        self._equipment.leave(self.agent.messages)
+        self._spec.leave(self.agent.messages)
 
     def end(self) -> None:
         """Leave the session and mark it as ended, so that it is not resumed on its own."""
@@ -379,7 +379,7 @@ class Session:
             self.store,
             self.id,
             notebook=self._identity.notebook,
-            limits=self._equipment.budget,
+            limits=self._spec.budget,
             known=self.usage,
         )
 
@@ -392,10 +392,10 @@ class Session:
 
     def _engage(self) -> None:
         """Give the agent its context engine, and the engine's tools."""
-        self.agent.engine = self._equipment.engine(self.store, self.id)
+        self.agent.engine = self._spec.engine(self.store, self.id)
         if self.agent.engine is not None:
             self.agent.engine.session_started(self.id, self.agent.request)
-        self.use(self._equipment.tools)
+        self.use(self._spec.tools)
 
     async def _clear_up(self) -> None:
         """Compress a resumed conversation that is close to the window, once."""
@@ -409,7 +409,7 @@ class Session:
     async def _with_recall(self, prompt: str | Message) -> Message:
         """Return the user's message, and behind it what an external memory recalls."""
         message = Message.user(prompt) if isinstance(prompt, str) else prompt
-        recalled = self._equipment.recalled
+        recalled = self._spec.recalled
         if recalled is None:
             return message
         said = message.parts[0] if message.parts else Text("")
@@ -418,7 +418,7 @@ class Session:
 
     def _rebuilt(self, note: str) -> str:
         """Return the prompt that follows a compression, made of what is known now."""
-        self.prompt = compose(self._equipment, self._identity.platform, self.id)
+        self.prompt = compose(self._spec, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)
         self.agent.background = _foreign(self.prompt)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_nb.agent.models import offered
-from hermes_nb.agent.session import CHILD, Equipment, Identity, Session
+from hermes_nb.agent.session import CHILD, Identity, Session, SessionSpec
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore, StoredSession
@@ -77,7 +77,7 @@ LOOKED_AT = 500
 """So many of the latest sessions are searched for a title."""
 
 
-class Conversations:
+class SessionManager:
     """The current session, and the ways to another one.
 
     `store` is opened and `notebook` looked up on first use; `note` shows a line to the user.
@@ -124,29 +124,29 @@ class Conversations:
         self._entered(session)
         return session
 
-    def start(self, title: str, equipment: Equipment) -> Session:
+    def start(self, title: str, spec: SessionSpec) -> Session:
         """Begin a session and make it the current one."""
         session = Session.start(
             store=self._store(),
-            equipment=equipment,
+            spec=spec,
             identity=Identity(source=self.source, notebook=self._notebook(), title=title),
             warn=self._note,
         )
         return self._enter(session)
 
-    def join(self, name: str, equipment: Equipment) -> Session:
+    def join(self, name: str, spec: SessionSpec) -> Session:
         """Go on with the session of that id or title, or start one with that title."""
         if self.current is not None and self._is(self.current, name):
             return self.current
         stored = self._find(name)
-        return self._resumed(stored, equipment) if stored else self.start(name, equipment)
+        return self._resumed(stored, spec) if stored else self.start(name, spec)
 
-    def resume(self, wanted: str, equipment: Equipment) -> Session:
+    def resume(self, wanted: str, spec: SessionSpec) -> Session:
         """Go on with the session of that id or title; "" is the latest, of this notebook if any.
 
         Raises `ConfigError` when there is none.
         """
-        return self._resumed(self.find(wanted), equipment)
+        return self._resumed(self.find(wanted), spec)
 
     def find(self, wanted: str) -> StoredSession:
         """Return the session of that id or title; "" is the latest, of this notebook if any.
@@ -160,7 +160,7 @@ class Conversations:
             raise ConfigError(message if wanted else "there is no session yet")
         return stored
 
-    def pick_up(self, equipment: Equipment) -> Session | None:
+    def pick_up(self, spec: SessionSpec) -> Session | None:
         """Go on where this notebook's last session stopped, if it was not ended."""
         latest = self.left_off()
         if latest is None:
@@ -169,7 +169,7 @@ class Conversations:
             f"Resumed this notebook's session ({number_of(latest.messages, 'message')}, "
             f"“{latest.title}”). `%hermes new` starts afresh."
         )
-        return self._resumed(latest, equipment)
+        return self._resumed(latest, spec)
 
     def left_off(self) -> StoredSession | None:
         """Return this notebook's last session, if it was not ended."""
@@ -201,13 +201,13 @@ class Conversations:
             return found
         return self.current or (None if afresh else self.left_off())
 
-    def _resumed(self, stored: StoredSession, equipment: Equipment) -> Session:
+    def _resumed(self, stored: StoredSession, spec: SessionSpec) -> Session:
         if stored.source == CHILD:
             raise ConfigError(_is_child(stored))
         session = Session.resume(
             stored,
             store=self._store(),
-            equipment=equipment,
+            spec=spec,
             warn=self._note,
         )
         return self._enter(session)

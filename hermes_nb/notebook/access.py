@@ -224,7 +224,7 @@ OUTLINE = 4_000
 """Characters of the outline that a turn's message carries; notebook_outline has the whole."""
 
 
-class Desk:
+class NotebookAccess:
     """One kernel's notebook.
 
     `home` is the Hermes home, `explicit` the path the user named, if any; `session` and `turn` say

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
-from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, named, short_ids
 from hermes_nb.notebook.document.known import (
@@ -270,7 +270,7 @@ class ToolsInUse:
 
 def own_tools(
     shell: Any,  # noqa: ANN401 - IPython's shell
-    desk: Desk,
+    access: NotebookAccess,
     *,
     sees_images: Callable[[], bool],
     mark: Callable[[], Mapping[str, Any]],
@@ -285,11 +285,11 @@ def own_tools(
         return tools
     return tools + notebook_tools(
         shell,
-        desk.document,
+        access.document,
         turn_mark=lambda: dict(mark()),
         sees_images=sees_images,
-        seen=desk.seen,
-        path=lambda: desk.path,
+        seen=access.seen,
+        path=lambda: access.path,
         root=root,
     )
 

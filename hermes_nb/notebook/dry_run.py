@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_nb.agent.config import Endpoint
-from hermes_nb.agent.session import Equipment, Identity, Session, compose
+from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Message, mend
@@ -122,7 +122,7 @@ def told(found: DryRun) -> str:
 
 def scene(
     found: Session | StoredSession | None,
-    equipment: Equipment,
+    spec: SessionSpec,
     chosen: Toolset,
     *,
     store: SessionStore,
@@ -134,12 +134,12 @@ def scene(
     """
     if isinstance(found, Session):
         return found.agent.system, found.messages, found.with_own(chosen)
-    engine = equipment.engine(store, found.id if found else UNSAID)
+    engine = spec.engine(store, found.id if found else UNSAID)
     offered = context_tools(engine) if engine is not None else Toolset()
     tools = chosen + Toolset(tool for tool in offered if tool.name not in chosen)
     if found is not None:
         return found.system_prompt, mend(store.messages(found.id), note=LOST_RESULT), tools
-    prompt = compose(equipment, Identity(source=source).platform, UNSAID)
+    prompt = compose(spec, Identity(source=source).platform, UNSAID)
     return prompt.text, (), tools
 
 

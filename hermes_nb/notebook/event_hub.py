@@ -47,7 +47,7 @@ class Account:
     compressions: list[Compressed] = field(default_factory=list)
 
 
-class Watcher(Protocol):
+class Listener(Protocol):
     """Shows what goes on. It must be quick; `heard` may be called from any thread."""
 
     def heard(self, event: Event | BackgroundEvent) -> None:
@@ -59,7 +59,7 @@ class Watcher(Protocol):
         ...
 
 
-class Happenings:
+class EventHub:
     """The state behind a panel.
 
     `running` is the number of the turn that runs, 0 for none; `asked` holds the questions that
@@ -68,7 +68,7 @@ class Happenings:
     """
 
     def __init__(self) -> None:
-        self.watchers: list[Watcher] = []
+        self.listeners: list[Listener] = []
         self.running = 0
         self.asked: dict[str, ApprovalAsked] = {}
         self.reviewing: ReviewStarted | None = None
@@ -128,9 +128,9 @@ class Happenings:
 
     def close(self) -> None:
         """Close whatever shows this."""
-        for watcher in list(self.watchers):
+        for watcher in list(self.listeners):
             watcher.close()
-        self.watchers.clear()
+        self.listeners.clear()
 
     def _spend(self, usage: Usage) -> None:
         turns = self._account.turns
@@ -140,5 +140,5 @@ class Happenings:
             turns.append(usage)
 
     def _tell(self, event: Event | BackgroundEvent) -> None:
-        for watcher in list(self.watchers):
+        for watcher in list(self.listeners):
             watcher.heard(event)

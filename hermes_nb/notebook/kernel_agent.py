@@ -19,11 +19,11 @@ from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_deck, build_model, embedded_notice
-from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.reviews import Reviews
-from hermes_nb.agent.runtime import Workshop
-from hermes_nb.agent.session import Equipment, Session
-from hermes_nb.agent.session_manager import Conversations
+from hermes_nb.agent.runtime import Runtime
+from hermes_nb.agent.session import Session, SessionSpec
+from hermes_nb.agent.session_manager import SessionManager
 from hermes_nb.agent.turn import Turn
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, SessionBusy
@@ -34,7 +34,7 @@ from hermes_nb.core.text import amount, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
-from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
 from hermes_nb.notebook.attachments import Attachment, attachments
 from hermes_nb.notebook.cell_tools import ToolsInUse, own_tools
@@ -42,12 +42,12 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene, told
-from hermes_nb.notebook.event_hub import Happenings
+from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.turn import CellTurn, with_remedy
-from hermes_nb.notebook.user_message import Briefing
+from hermes_nb.notebook.user_message import UserMessageBuilder
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span, escape
@@ -56,7 +56,7 @@ MINE = "mine"
 """The toolset of tools that the user hands over without naming one."""
 
 
-class Resident:
+class KernelAgent:
     """The agent of one kernel.
 
     `overrides` are the traitlets' values, asked for whenever settings are read, and `began` is the
@@ -78,7 +78,7 @@ class Resident:
         self.view: View | None = None
         self.turn: Turn | None = None
         self.unsent = [] if unsent is None else unsent
-        self.happenings = Happenings()
+        self.hub = EventHub()
         self.jobs = Jobs()
         self.guard = Guard()
         self.permission = Permission(
@@ -95,32 +95,32 @@ class Resident:
         )
         self.models = ModelsInUse(self.settings, self.variables, self.deck)
         self._given = Toolset()
-        self._workshop: Workshop | None = None
-        self._equipment: Equipment | None = None
+        self._runtime: Runtime | None = None
+        self._spec: SessionSpec | None = None
         self._reviews: Reviews | None = None
         self.tools_in_use = ToolsInUse(self.tools)
         self._store: SessionStore | None = None
-        self.conversations = Conversations(
+        self.sessions = SessionManager(
             store=lambda: self.store,
             notebook=lambda: self.notebook,
             source="notebook" if has_kernel(shell) else "terminal",
             note=self.note,
-            entered=self.happenings.enter,
+            entered=self.hub.enter,
         )
-        self.desk = Desk(
+        self.access = NotebookAccess(
             shell,
             home=lambda: self.settings().home,
             explicit=lambda: self.settings().notebook,
             session=lambda: self.session.id if self.session else "",
             turn=lambda: self.session.agent.turns if self.session else 0,
-            moved=self.conversations.relocate,
+            moved=self.sessions.relocate,
         )
-        self.briefing = Briefing(shell, self.desk, self.variables)
+        self.message_builder = UserMessageBuilder(shell, self.access, self.variables)
 
     @property
     def session(self) -> Session | None:
         """The session that the next turn goes on with, None before the first one."""
-        return self.conversations.current
+        return self.sessions.current
 
     def settings(self, **options: object) -> Settings:
         """Return the settings as they are now; `options` that are not None come first."""
@@ -145,16 +145,16 @@ class Resident:
     @property
     def notebook(self) -> str:
         """The absolute path of this kernel's notebook, or ""."""
-        return self.desk.path
+        return self.access.path
 
     @property
     def checkpoints(self) -> Checkpoints:
         """What the agent's changes can be undone with."""
-        return self.desk.checkpoints
+        return self.access.checkpoints
 
     async def document(self) -> NotebookDocument:
         """Return this kernel's notebook; raise `ToolError` where it cannot be reached."""
-        return await self.desk.document()
+        return await self.access.document()
 
     async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
         """Take a turn, show it, and return the answer; a dry run shows what would be sent.
@@ -172,7 +172,7 @@ class Resident:
             return ""
         shown = CellTurn(self.shell, options)
         try:
-            async with shown.shown(self.desk.frontend):
+            async with shown.shown(self.access.frontend):
                 with self._under(shown, self.settings()):
                     await self._take(prompt, shown)
         except (asyncio.CancelledError, KeyboardInterrupt):
@@ -220,7 +220,7 @@ class Resident:
         self.tell_what_was_learned(session)
         session.use(self.tools_in_use.chosen(options.tools))
         told_to = session.id if options.context else None
-        message = await self.briefing.message(prompt, told_to, pictures=pictures)
+        message = await self.message_builder.message(prompt, told_to, pictures=pictures)
         most = options.max_requests or self.settings().max_requests
         budgets = self._budgets(options)
         await shown.take(session, message, max_requests=most, budgets=budgets)
@@ -257,15 +257,15 @@ class Resident:
         """Return the session that takes the turn: begun, resumed, or as it stands."""
         if options.new:
             self.new()
-        equipment = self.equipment(self.settings())
+        spec = self.spec(self.settings())
         if options.session:
-            session = self.conversations.join(options.session, equipment)
+            session = self.sessions.join(options.session, spec)
         else:
             found = None if options.new else self.session
             if found is None and not options.new and not self.deck.on:
-                found = self.conversations.pick_up(equipment)
-            session = found or self.conversations.start(one_line(prompt, 60), equipment)
-        session.adopt(equipment)
+                found = self.sessions.pick_up(spec)
+            session = found or self.sessions.start(one_line(prompt, 60), spec)
+        session.adopt(spec)
         return session
 
     def _budgets(self, options: TurnOptions) -> list[Budget]:
@@ -296,17 +296,17 @@ class Resident:
         try:
             pictures = self._pictures(options, model)
             system, messages, tools = scene(
-                found := self.conversations.foresee(
+                found := self.sessions.foresee(
                     options.session, new=options.new, afresh=self.deck.on
                 ),
-                self.workshop.equipment(model, auxiliary=self.models.auxiliary),
+                self.runtime.spec(model, auxiliary=self.models.auxiliary),
                 self.tools_in_use.chosen(options.tools),
                 store=self.store,
-                source=self.conversations.source,
+                source=self.sessions.source,
             )
             session = found.id if found is not None else ""
             told_to = session if options.context else None
-            message = await self.briefing.draft(prompt, told_to, pictures=pictures)
+            message = await self.message_builder.draft(prompt, told_to, pictures=pictures)
             head = (Message.system(system),) if system else ()
             handed = self.models.given and not options.model
             here = self.models.runs_here and not options.model
@@ -332,43 +332,43 @@ class Resident:
 
     def new(self) -> None:
         """End the running session; the next turn begins another."""
-        self.conversations.end()
+        self.sessions.end()
 
     def resume(self, wanted: str = "") -> Session:
         """Go on with a session by id or title, or with the notebook's (or any) latest one.
 
         Raises `ConfigError` when there is none.
         """
-        return self.conversations.resume(wanted, self.equipment(self.settings()))
+        return self.sessions.resume(wanted, self.spec(self.settings()))
 
-    def equipment(self, settings: Settings) -> Equipment:
+    def spec(self, settings: Settings) -> SessionSpec:
         """Return what a session is given now; raise `ConfigError` where there is no model."""
         model = self.models.main
-        if self._equipment is None or self._equipment.model is not model:
-            self._equipment = self.workshop.equipment(model, auxiliary=self.models.auxiliary)
+        if self._spec is None or self._spec.model is not model:
+            self._spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
         budget = settings.budget.without_cost() if self.models.runs_here else settings.budget
-        return replace(self._equipment, max_requests=settings.max_requests, budget=budget)
+        return replace(self._spec, max_requests=settings.max_requests, budget=budget)
 
     @property
-    def workshop(self) -> Workshop:
+    def runtime(self) -> Runtime:
         """What equips sessions, with everything Hermes knows here; made on first use."""
-        if self._workshop is None:
-            self._workshop = self._made()
-        return self._workshop
+        if self._runtime is None:
+            self._runtime = self._made()
+        return self._runtime
 
-    def _made(self) -> Workshop:
+    def _made(self) -> Runtime:
         root = working_directory()
-        return Workshop(
+        return Runtime(
             self.settings(),
             root=root,
             store=self.store,
             guard=self.guard,
-            approver=CellApprover(self.shell, self.desk.frontend),
+            approver=CellApprover(self.shell, self.access.frontend),
             session=lambda: self.session,
             notebook=lambda: self.notebook,
             own=own_tools(
                 self.shell,
-                self.desk,
+                self.access,
                 sees_images=self.models.sees_images,
                 mark=self._mark,
                 root=working_directory,
@@ -382,12 +382,12 @@ class Resident:
     @property
     def equipped(self) -> bool:
         """Whether tools and knowledge have been made, so that asking for them costs little."""
-        return self._equipment is not None
+        return self._spec is not None
 
     @property
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> PromptSources:
         """What Hermes knows in this home and working directory."""
-        return self.workshop.knowledge
+        return self.runtime.knowledge
 
     def choose_model(self, name: str) -> None:
         """Use another model from the next turn on; the conversation stays."""
@@ -397,14 +397,14 @@ class Resident:
     def change_models(self) -> None:
         """Ask the models that the settings name now, from the next turn on."""
         self.models.renew()
-        self._equipment = None
+        self._spec = None
 
     def _renew(self) -> None:
         """Have everything that was made from the settings made anew when it is next needed."""
         self.change_models()
         if self._reviews is not None:
             self._reviews.close()
-        self._workshop = self._reviews = None
+        self._runtime = self._reviews = None
 
     def switch_cassette(self, mode: CassetteMode) -> None:
         """Record, replay, both or neither from the next turn on."""
@@ -425,13 +425,13 @@ class Resident:
     def reviews(self) -> Reviews:
         """What looks back after turns; made on first use."""
         if self._reviews is None:
-            emit = self.happenings.background
-            self._reviews = Reviews(self.workshop, model=self.models.another, emit=emit)
+            emit = self.hub.background
+            self._reviews = Reviews(self.runtime, model=self.models.another, emit=emit)
         return self._reviews
 
     def close(self) -> None:
         """Stop what runs in the background, and leave the session, which can be resumed."""
-        self.happenings.close()
+        self.hub.close()
         if self._reviews is not None:
             self._reviews.close()
         if self.session is not None:
@@ -467,7 +467,7 @@ class Resident:
 
     def tools(self) -> Toolset:
         """Return all the tools there are, built on first use."""
-        return self.equipment(self.settings()).tools
+        return self.spec(self.settings()).tools
 
     def _mark(self) -> dict[str, Any]:
         """Return the metadata of cells that the agent makes now."""

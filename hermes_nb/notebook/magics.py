@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hermes_nb.agent.turn import Turn
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
-    from hermes_nb.notebook.kernel_agent import Resident
+    from hermes_nb.notebook.kernel_agent import KernelAgent
     from hermes_nb.notebook.previews import Foreign
 
 
@@ -44,7 +44,7 @@ class HermesMagics(Magics):
     max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
-        self._resident: Resident | None = (
+        self._agent: KernelAgent | None = (
             None  # before the traits, which may be set by a configuration
         )
         super().__init__(shell=shell, parent=shell)
@@ -100,28 +100,28 @@ class HermesMagics(Magics):
 
     def close(self) -> None:
         """Stop what runs in the background."""
-        if self._resident is not None:
-            self._resident.close()
+        if self._agent is not None:
+            self._agent.close()
 
     @property
-    def awake(self) -> Resident | None:
+    def awake(self) -> KernelAgent | None:
         """The agent of this kernel if it has been used, else None."""
-        return self._resident
+        return self._agent
 
     @property
-    def resident(self) -> Resident:
+    def agent(self) -> KernelAgent:
         """The agent of this kernel, made on first use."""
-        if self._resident is None:
+        if self._agent is None:
             from hermes_nb.notebook import kernel_agent
 
-            self._resident = kernel_agent.Resident(
+            self._agent = kernel_agent.KernelAgent(
                 self.shell,
                 overrides=self._configured,
                 began=lambda: self._began,
                 say=self._show,
                 unsent=self._unsent,
             )
-        return self._resident
+        return self._agent
 
     @no_var_expand
     @magic_arguments()
@@ -199,11 +199,11 @@ class HermesMagics(Magics):
             quiet=arguments.quiet,
             dry_run=arguments.dry_run,
         )
-        await self.resident.ask(prompt, options)
+        await self.agent.ask(prompt, options)
 
     async def _wake(self) -> None:
         """Import what the agent is made of in a thread, where it does not hold up a stop."""
-        if self._resident is None:
+        if self._agent is None:
             await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
 
     async def _command(self, line: str) -> bool:
@@ -215,7 +215,7 @@ class HermesMagics(Magics):
             return False
         command, words = found
         await self._wake()
-        if shown := await perform(command, self.resident, words):
+        if shown := await perform(command, self.agent, words):
             self._show(shown)
         return True
 
@@ -256,7 +256,7 @@ def use_model(model: ChatModel) -> None:
     `%hermes model NAME` goes back to one by name. Raises `ConfigError` where it is not
     loaded yet.
     """
-    _magics().resident.use(model)
+    _magics().agent.use(model)
 
 
 def use_tools(*tools: Tool | Callable[..., Any]) -> None:
@@ -268,7 +268,7 @@ def use_tools(*tools: Tool | Callable[..., Any]) -> None:
     """
     from hermes_nb.tools.schema import as_tool
 
-    _magics().resident.use_tools([as_tool(each) for each in tools])
+    _magics().agent.use_tools([as_tool(each) for each in tools])
 
 
 def last_turn() -> Turn | None:
@@ -276,7 +276,7 @@ def last_turn() -> Turn | None:
 
     None before the first one. Raises `ConfigError` where `%load_ext hermes_nb` has not run.
     """
-    return _magics().resident.turn
+    return _magics().agent.turn
 
 
 def _magics() -> HermesMagics:

@@ -23,7 +23,7 @@ from hermes_nb.core.errors import HermesError
 from hermes_nb.core.messages import Message, Part, Text
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.notebook.access import Desk
+from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.attachments import Attachment, interpolate
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
@@ -241,17 +241,17 @@ def _plain(lines: Iterable[str]) -> list[str]:
     return [f" {line}" if line.startswith("- ") else line for line in lines]
 
 
-class Briefing:
+class UserMessageBuilder:
     """Tells each conversation about the notebook and what changed since it was told last."""
 
     def __init__(
         self,
         shell: Any,  # noqa: ANN401 - IPython's shell
-        desk: Desk,
+        access: NotebookAccess,
         variables: Callable[[], Sequence[Variable]],
     ) -> None:
         self._shell = shell
-        self._desk = desk
+        self._access = access
         self._variables = variables
         self._told: dict[str, Variable] = {}
         self._told_to = ""
@@ -292,9 +292,9 @@ class Briefing:
         fresh = [v for name, v in now.items() if self._told.get(name) != v]
         gone = [name for name in self._told if name not in now]
         self._told = now
-        outline, running = await self._desk.above()
+        outline, running = await self._access.above()
         return turn_context(
-            notebook=Path(self._desk.path).name if outline else "",
+            notebook=Path(self._access.path).name if outline else "",
             outline=outline,
             running_cell=running or None,
             variables=fresh,

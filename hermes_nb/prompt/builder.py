@@ -67,7 +67,7 @@ Platform = Literal["notebook", "terminal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class PromptTexts:
     """The texts that a prompt is made of, each "" when there is none.
 
     `identity` is SOUL.md's, `provider` an external memory's static block, `message` a system
@@ -85,7 +85,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class PromptContext:
     """What a prompt is made for: `date` is an ISO date, `model` a model's name.
 
     `enforce` says whether the model is told to call tools instead of announcing it; None decides by
@@ -155,7 +155,7 @@ class Prompt:
         return type(self)((*kept, Layer(name="note", text=_normalised(note))))
 
 
-def build(material: Material, occasion: Occasion) -> Prompt:
+def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
     """Return the prompt, of those layers that have something to say."""
     found: Iterable[tuple[LayerName, str]] = (
         ("identity", material.identity.strip() or IDENTITY),
@@ -184,7 +184,7 @@ def enforced(model: str) -> bool:
     return any(family in model.lower() for family in ENFORCED_FAMILIES)
 
 
-def _guidance(occasion: Occasion) -> str:
+def _guidance(occasion: PromptContext) -> str:
     tools = occasion.tools
     enforce = enforced(occasion.model) if occasion.enforce is None else occasion.enforce
     said = (
@@ -197,7 +197,7 @@ def _guidance(occasion: Occasion) -> str:
     return "\n".join(text for text, wanted in said if wanted)
 
 
-def _platform(occasion: Occasion) -> str:
+def _platform(occasion: PromptContext) -> str:
     hints = [NOTEBOOK_HINT if occasion.platform == "notebook" else TERMINAL_HINT]
     if "run_python" in occasion.tools:
         hints.append(KERNEL_HINT)

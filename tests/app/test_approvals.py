@@ -11,7 +11,7 @@ from hermes_nb.agent.approvals import open_approvals
 from hermes_nb.agent.build import flush, open_store
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.reviews import Reviews
-from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Identity, Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
@@ -39,7 +39,7 @@ class World:
         self.settings = load_settings(home=home)
         self.store = open_store(self.settings, print)
         self.model = ScriptedModel([])
-        self.workshop = Workshop(
+        self.runtime = Runtime(
             self.settings,
             root=home,
             store=self.store,
@@ -52,19 +52,19 @@ class World:
         self.session = None
         self.session = Session.start(
             store=self.store,
-            equipment=self.workshop.equipment(self.model),
+            spec=self.runtime.spec(self.model),
             identity=Identity(),
             warn=print,
         )
-        self.reviews = Reviews(self.workshop, model=lambda: (self.model, False))
+        self.reviews = Reviews(self.runtime, model=lambda: (self.model, False))
 
     @property
     def known(self):
-        return self.workshop.knowledge
+        return self.runtime.knowledge
 
     @property
     def approvals(self):
-        return self.workshop.approvals
+        return self.runtime.approvals
 
     def review(self, *steps):
         """Look back with a model that plays these steps; return what the tools answered."""
@@ -255,7 +255,7 @@ def test_the_look_before_messages_go_proposes_as_well(world):
     model = ScriptedModel([[add("Likes tea.")]])
 
     def memory(messages):
-        return world.workshop.quiet_tools(model, world.session.id, messages)
+        return world.runtime.quiet_tools(model, world.session.id, messages)
 
     asyncio.run(flush([Message.user("I like tea.")], model=model, memory=memory))
     assert world.known.memory.entries("memory") == []

@@ -9,7 +9,7 @@ import pytest
 from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.reviews import Reviews, loaded_skills, review_prompt
-from hermes_nb.agent.runtime import Workshop
+from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Identity, Session
 from hermes_nb.core.messages import Message
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -39,7 +39,7 @@ class World:
         self.store = open_store(load_settings(home=home), print)
         self.model = ScriptedModel(steps)
         self.session = None
-        self.workshop = Workshop(
+        self.runtime = Runtime(
             load_settings(home=home),
             root=home,
             store=self.store,
@@ -50,12 +50,12 @@ class World:
         )
         self.session = Session.start(
             store=self.store,
-            equipment=self.workshop.equipment(self.model),
+            spec=self.runtime.spec(self.model),
             identity=Identity(),
             warn=print,
         )
-        self.reviews = Reviews(self.workshop, model=lambda: (self.model, False))
-        self.library = self.workshop.knowledge.library
+        self.reviews = Reviews(self.runtime, model=lambda: (self.model, False))
+        self.library = self.runtime.knowledge.library
 
     def say(self, *prompts):
         """Take turns, each with what may follow it."""

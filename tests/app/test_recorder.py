@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_nb.agent.recorder import Recorder
-from hermes_nb.agent.session import Equipment, Identity, Session
+from hermes_nb.agent.session import Identity, Session, SessionSpec
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
@@ -51,7 +51,7 @@ def test_a_resumed_session_sends_the_same_bytes_again(tmp_path):
     store = SqliteStore(tmp_path / "n.db")
     session = Session.start(
         store=store,
-        equipment=Equipment(model=ScriptedModel([call("nothing"), "one"]), tools=Toolset()),
+        spec=SessionSpec(model=ScriptedModel([call("nothing"), "one"]), tools=Toolset()),
         identity=Identity(),
         warn=print,
     )
@@ -60,7 +60,7 @@ def test_a_resumed_session_sends_the_same_bytes_again(tmp_path):
     resumed = Session.resume(
         store.get(session.id),
         store=store,
-        equipment=Equipment(model=ScriptedModel(["two"]), tools=Toolset()),
+        spec=SessionSpec(model=ScriptedModel(["two"]), tools=Toolset()),
         warn=print,
     )
     assert resumed.agent.messages == before
@@ -77,7 +77,7 @@ def test_what_a_killed_process_left_open_is_closed_in_the_store_too(tmp_path):
         resumed = Session.resume(
             store.get(session),
             store=store,
-            equipment=Equipment(model=ScriptedModel([]), tools=Toolset()),
+            spec=SessionSpec(model=ScriptedModel([]), tools=Toolset()),
             warn=print,
         )
         assert every_call_has_one_result(resumed.agent.messages)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from hermes_nb.agent.session import Equipment, Identity, Session
+from hermes_nb.agent.session import Identity, Session, SessionSpec
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import SessionBusy
 from hermes_nb.core.events import TurnEnded, UsageReported
@@ -59,8 +59,8 @@ def wait_tool(started, go_on):
 
 def session_of(store, *steps, tools=(), **options):
     model = options.pop("model", None) or ScriptedModel(steps)
-    equipment = Equipment(model=model, tools=Toolset(tools), **options)
-    return Session.start(store=store, equipment=equipment, identity=Identity(), warn=lambda _: None)
+    spec = SessionSpec(model=model, tools=Toolset(tools), **options)
+    return Session.start(store=store, spec=spec, identity=Identity(), warn=lambda _: None)
 
 
 async def taken(session, prompt, **options):
@@ -142,7 +142,7 @@ def test_another_model_ends_the_engine_of_the_one_before(store):
     engines = [Engine(), Engine()]
     made = iter(engines)
     session = session_of(store, engine=lambda *_: next(made))
-    other = Equipment(
+    other = SessionSpec(
         model=ScriptedModel([]), tools=Toolset(), engine=lambda *_: next(made), max_requests=3
     )
     session.adopt(other)
@@ -166,9 +166,9 @@ def resumed(store, engine, limit):
     asyncio.run(taken(first, "one " * 800))
     asyncio.run(taken(first, "two " * 800))
     model = ScriptedModel(["done"], window=3_000)
-    equipment = Equipment(model=model, tools=Toolset(), engine=lambda *_: engine)
+    spec = SessionSpec(model=model, tools=Toolset(), engine=lambda *_: engine)
     stored = store.get(first.id)
-    session = Session.resume(stored, store=store, equipment=equipment, warn=lambda _: None)
+    session = Session.resume(stored, store=store, spec=spec, warn=lambda _: None)
     budget = Budget(Limits(tokens=limit), scope="this turn")
     asyncio.run(taken(session, "three", budgets=[budget]))
     return budget

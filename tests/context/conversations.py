@@ -75,7 +75,7 @@ def exchanges(draw, number: int):
 
 
 @st.composite
-def conversations(draw, max_size: int = 40):
+def sessions(draw, max_size: int = 40):
     """Draw a conversation that begins with the user; one message of it may be giant."""
     messages = [Message.user(draw(SHORT) or "begin")]
     for number in range(draw(st.integers(1, max_size))):

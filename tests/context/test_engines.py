@@ -16,7 +16,7 @@ from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import example, given, settings
 
-from tests.context.conversations import check_valid, conversations, last_words, stored, work
+from tests.context.conversations import check_valid, last_words, sessions, stored, work
 
 SUMMARY = "## Goal\nGo on.\n## Critical values\n- x = 17"
 WINDOW = 16_000
@@ -54,7 +54,7 @@ def compress(engine, messages, focus=""):
 
 
 @pytest.mark.parametrize("make", ENGINES)
-@given(messages=conversations(16))
+@given(messages=sessions(16))
 @example(messages=[Message.user("giant line\n" * 3_000), Message.user("\r")])
 @example(messages=[Message.user("go"), Message.assistant("the run\n" * 60), LARGE_ORPHAN])
 @settings(max_examples=25)

@@ -27,7 +27,7 @@ from hermes_nb.tools.wrappers import context_tools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.context.conversations import check_valid, conversations, stored, work
+from tests.context.conversations import check_valid, sessions, stored, work
 from tests.tools.support import run
 
 WINDOW = 24_000
@@ -60,7 +60,7 @@ def talk(turns: int, start: int = 0):
     return messages
 
 
-@given(messages=conversations(12))
+@given(messages=sessions(12))
 @example(
     messages=[
         Message.user("go"),

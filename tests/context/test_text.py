@@ -27,7 +27,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import every_call_has_one_result
-from tests.context.conversations import conversations, work
+from tests.context.conversations import sessions, work
 
 SECTIONS = st.sampled_from(["asked", "said", "run", "files", "seen"])
 LINES = st.text(
@@ -37,7 +37,7 @@ LINES = st.text(
 )
 
 
-@given(conversations(12))
+@given(sessions(12))
 @settings(max_examples=40)
 def test_groups_are_valid_and_lose_nothing_valid(messages):
     groups = grouped(messages)
@@ -47,7 +47,7 @@ def test_groups_are_valid_and_lose_nothing_valid(messages):
     assert [m for m in messages if m.role != "tool"] == [m for m in out if m.role != "tool"]
 
 
-@given(conversations(12))
+@given(sessions(12))
 @settings(max_examples=40)
 def test_pruned_results_are_short_and_stay_so(messages):
     pruner = Pruner(lambda _: 17, lambda position: f"see {position}")
@@ -93,7 +93,7 @@ def test_chunks_hold_everything_and_fit(texts, tokens):
     assert "".join(chunks).replace("\n", "") == "".join(texts).replace("\n", "")
 
 
-@given(conversations(12), st.integers(200, 5_000))
+@given(sessions(12), st.integers(200, 5_000))
 @settings(max_examples=30)
 def test_a_transcript_tells_of_every_message(messages, tokens):
     out = flat(grouped(messages))

@@ -230,7 +230,7 @@ def test_a_sketch_brings_the_kinds_of_outputs_and_nothing_of_them(open_notebook)
 def test_the_cell_above_is_the_last_that_is_no_message(open_notebook):
     look = (
         "from pathlib import Path\n"
-        "from hermes_nb.notebook.access import Desk\n"
+        "from hermes_nb.notebook.access import NotebookAccess\n"
         "desk = Desk(\n"
         "    get_ipython(), home=Path, explicit=str, session=str, turn=int, moved=print\n"
         ")\n"

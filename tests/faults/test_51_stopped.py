@@ -117,7 +117,7 @@ def test_51_in_a_write_to_the_store(cells):
     assert any("are you there?" in str(each["content"]) for each in sent)
     told = cells.printed(
         "from hermes_nb.notebook.magics import _magics\n"
-        "session = _magics().resident.session\n"
+        "session = _magics().agent.session\n"
         "print(session.store.messages(session.id) == list(session.agent.messages))"
     )
     assert told == "True"

@@ -78,7 +78,7 @@ def desk(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "work")
     yield new
     for each in made:
-        each.resident.close()
+        each.agent.close()
 
 
 def test_70_no_is_for_this_kernel(server, owned_by, desk, answer, capsys, home):
@@ -106,7 +106,7 @@ def test_70_yes_is_remembered_until_the_owner_is_another(
     answer("y")
     first = desk()
     first.ask("my data")
-    assert "my data" in str(server.bodies) and first.resident.models.name == "their-model"
+    assert "my data" in str(server.bodies) and first.agent.models.name == "their-model"
     assert "Use which" in capsys.readouterr().out
     answer()
     second = desk()

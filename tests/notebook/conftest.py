@@ -56,7 +56,7 @@ def desk(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(work)
     desk = Desk(shell)
     yield desk
-    desk.resident.close()
+    desk.agent.close()
 
 
 @pytest.fixture

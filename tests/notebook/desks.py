@@ -1,4 +1,4 @@
-"""A resident as tests use it: prompts and commands, as if they were typed into cells."""
+"""An agent as tests use it: prompts and commands, as if they were typed into cells."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import asyncio
 
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.table import find, perform
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.line import TurnOptions
 
 
 class Desk:
-    """A resident of a shell, and what it was told to say."""
+    """An agent of a shell, and what it was told to say."""
 
     def __init__(self, shell):
         self.said = []
         self.shell = shell
-        self.resident = Resident(shell, say=self.said.append)
+        self.agent = KernelAgent(shell, say=self.said.append)
 
     def plays(self, *steps, **options):
         self.model = ScriptedModel(steps, **options)
-        self.resident.use(self.model)
+        self.agent.use(self.model)
         return self
 
     def ask(self, prompt="hi", **options):
-        return asyncio.run(self.resident.ask(prompt, TurnOptions(**options)))
+        return asyncio.run(self.agent.ask(prompt, TurnOptions(**options)))
 
     def __call__(self, line):
         command, words = find(line)
-        return asyncio.run(perform(command, self.resident, words))
+        return asyncio.run(perform(command, self.agent, words))

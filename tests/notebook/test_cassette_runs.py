@@ -170,7 +170,7 @@ def test_the_command_records_shows_and_prunes(folder, monkeypatch):
 REVIEWED = """
 import time
 from IPython.core.getipython import get_ipython
-reviews = get_ipython().magics_manager.registry["HermesMagics"].resident.reviews
+reviews = get_ipython().magics_manager.registry["HermesMagics"].agent.reviews
 reviews.wait(60)
 """
 

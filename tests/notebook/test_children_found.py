@@ -15,18 +15,18 @@ from tests.notebook.desks import Desk
 
 
 class Family(Desk):
-    """A resident whose agent has had a child read a paper, and what the two are called."""
+    """An agent that has had a child read a paper, and what the two are called."""
 
     def __init__(self, shell):
         super().__init__(shell)
         task = call("delegate_task", goal="count the walruses")
         self.plays(task, "Seventeen walruses.", "As counted.", "About walruses: many.")
         self.ask("How many are there?")
-        self.parent = self.resident.session.id
+        self.parent = self.agent.session.id
         self.child = self.family()[0]
 
     def family(self):
-        stored = map(self.resident.store.get, self.resident.store.lineage(self.parent))
+        stored = map(self.agent.store.get, self.agent.store.lineage(self.parent))
         return [each.id for each in stored if each.source == CHILD]
 
 
@@ -35,7 +35,7 @@ def desk(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     desk = Family(shell)
     yield desk
-    desk.resident.close()
+    desk.agent.close()
 
 
 def test_the_history_of_a_session_names_its_children_and_that_of_a_child_its_parent(desk):
@@ -59,7 +59,7 @@ def test_a_child_is_not_gone_on_with(desk, dry_run):
         desk(f"resume {desk.child}")
     with pytest.raises(ConfigError, match="made for one task"):
         desk.ask("go on", session=desk.child, dry_run=dry_run)
-    assert desk.resident.session.id == desk.parent
+    assert desk.agent.session.id == desk.parent
     desk("new")
     assert desk.parent in desk(f"resume {desk.parent}")
 

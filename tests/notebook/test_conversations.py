@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.agent.session_manager import Conversations
+from hermes_nb.agent.session_manager import SessionManager
 from hermes_nb.core.errors import StoreError
 from hermes_nb.memory.sessions import SqliteStore
 
@@ -19,8 +19,8 @@ def notes():
     return []
 
 
-def conversations(store, notes):
-    return Conversations(
+def sessions(store, notes):
+    return SessionManager(
         store=lambda: store, notebook=lambda: "", source="notebook", note=notes.append
     )
 
@@ -32,16 +32,16 @@ def test_sessions_go_along_with_a_file_that_is_gone_and_stay_with_one_that_is_th
     store = SqliteStore(":memory:")
     session = store.start(notebook=str(old))
     old.touch()
-    conversations(store, notes).relocate(str(old), str(new))
+    sessions(store, notes).relocate(str(old), str(new))
     assert store.get(session).notebook == str(old)
     old.unlink()
-    conversations(store, notes).relocate(str(old), str(new))
+    sessions(store, notes).relocate(str(old), str(new))
     assert store.get(session).notebook == str(new)
     assert notes == []
 
 
 def test_a_store_that_cannot_be_written_is_no_reason_to_stop(tmp_path, notes):
-    conversations(Unwritable(":memory:"), notes).relocate(str(tmp_path / "old.ipynb"), "/new")
+    sessions(Unwritable(":memory:"), notes).relocate(str(tmp_path / "old.ipynb"), "/new")
     assert notes == [
         f"this notebook's earlier sessions stay with its old name: {tmp_path}/old.ipynb stays"
     ]

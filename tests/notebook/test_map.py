@@ -46,7 +46,7 @@ def desk(shell, tmp_path, monkeypatch, capsys):
         (tmp_path / f"n{n}.md").write_text(f"note {n}")
     desk = Desk(shell).plays(*[play] * 500, name="scripted")
     yield desk
-    desk.resident.close()
+    desk.agent.close()
 
 
 def test_a_table_is_shown_and_kept(desk, monkeypatch, capsys):
@@ -113,7 +113,7 @@ def test_help_and_the_names_of_options(desk):
         assert (
             shown.startswith("```text\n%hermes map [--executor NAME]") and "map_words" not in shown
         )
-    bell = type("Bell", (), {"awake": desk.resident})()
+    bell = type("Bell", (), {"awake": desk.agent})()
     complete = Completions(bell)._argument
     assert complete("map", "--re") == ("--re", ["--retry"])
     assert complete("map", "--executor ipy") == ("ipy", ["ipyparallel"])
@@ -129,14 +129,14 @@ def test_another_model_for_one_map_and_budgets(desk, monkeypatch, capsys):
     found = {row["status"] for row in records(desk.shell.user_ns["t"])}
     assert found == {"done", "budget"}
     assert "not begun for want of budget" in capsys.readouterr().out
-    assert desk.resident.models.main is desk.model
+    assert desk.agent.models.main is desk.model
 
 
 def test_what_a_map_used_counts_to_its_session(desk, home):
-    asyncio.run(desk.resident.ask("hello"))
+    asyncio.run(desk.agent.ask("hello"))
     desk('map "What is it?" *.md')
     store = SqliteStore(home / "notebook.db")
-    family = store.lineage(desk.resident.session.id)
+    family = store.lineage(desk.agent.session.id)
     assert [store.get(each).usage.requests for each in family] == [1, 4]
     assert store.get(family[1]).title == "map: What is it?"
     assert [each.id for each in store.sessions()] == family[:1]

@@ -10,15 +10,15 @@ from hermes_nb.prompt.builder import (
     MEMORY_GUIDANCE,
     RECALL_GUIDANCE,
     SKILLS_GUIDANCE,
-    Material,
-    Occasion,
     Prompt,
+    PromptContext,
+    PromptTexts,
     build,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 
-FULL = Material(
+FULL = PromptTexts(
     identity="SOUL",
     provider="PROVIDER",
     message="MESSAGE",
@@ -41,7 +41,7 @@ def toolset(*names):
 
 
 def occasion(*tools, model="m", **options):
-    return Occasion(
+    return PromptContext(
         tools=toolset(*tools), model=model, session_id="s1", date="2026-11-22", **options
     )
 
@@ -53,7 +53,7 @@ def test_the_layers_stand_in_order():
 
 
 def test_an_empty_layer_leaves_nothing_behind():
-    prompt = build(Material(), occasion())
+    prompt = build(PromptTexts(), occasion())
     assert [layer.name for layer in prompt.layers] == ["identity", "date and session", "platform"]
     assert prompt.text.startswith(IDENTITY)
     assert "\n\n\n" not in prompt.text
@@ -68,8 +68,8 @@ def test_an_empty_layer_leaves_nothing_behind():
     ],
 )
 def test_guidance_is_given_only_for_tools_that_are_on(tools, said):
-    assert said in build(Material(), occasion(*tools)).text
-    assert said not in build(Material(), occasion("read_file")).text
+    assert said in build(PromptTexts(), occasion(*tools)).text
+    assert said not in build(PromptTexts(), occasion("read_file")).text
 
 
 @pytest.mark.parametrize(
@@ -82,37 +82,37 @@ def test_guidance_is_given_only_for_tools_that_are_on(tools, said):
     ],
 )
 def test_tool_use_is_enforced_by_family_or_by_force(model, enforce, expected):
-    prompt = build(Material(), occasion("read_file", model=model, enforce=enforce))
+    prompt = build(PromptTexts(), occasion("read_file", model=model, enforce=enforce))
     assert (ENFORCEMENT in prompt.text) is expected
-    assert ENFORCEMENT not in build(Material(), occasion(model=model, enforce=enforce)).text
+    assert ENFORCEMENT not in build(PromptTexts(), occasion(model=model, enforce=enforce)).text
 
 
-@given(st.builds(Material, **dict.fromkeys(("identity", "memory", "skills", "project"), texts)))
+@given(st.builds(PromptTexts, **dict.fromkeys(("identity", "memory", "skills", "project"), texts)))
 def test_a_stored_prompt_still_knows_its_layers(material):
     prompt = build(material, occasion("memory"))
     assert Prompt.recognised(prompt.text, prompt) == prompt
 
 
 def test_a_layer_that_changed_since_goes_by_its_place():
-    stored = build(Material(memory="likes tea", project="tabs"), occasion("memory"))
-    now = build(Material(memory="likes coffee", project="tabs"), occasion("memory"))
+    stored = build(PromptTexts(memory="likes tea", project="tabs"), occasion("memory"))
+    now = build(PromptTexts(memory="likes coffee", project="tabs"), occasion("memory"))
     layers = {layer.name: layer.text for layer in Prompt.recognised(stored.text, now).layers}
     assert layers["memory"] == "likes tea"
     assert layers["project"] == "tabs"
 
 
-@given(texts, st.builds(Material, identity=texts, memory=texts))
+@given(texts, st.builds(PromptTexts, identity=texts, memory=texts))
 def test_any_text_is_given_back(text, material):
     assert Prompt.recognised(text, build(material, occasion())).text == text
 
 
 @given(texts)
 def test_the_text_is_normalised_once(text):
-    prompt = build(Material(project=text), occasion())
-    assert build(Material(project=prompt.text), occasion()).layers[1].text == prompt.text
+    prompt = build(PromptTexts(project=text), occasion())
+    assert build(PromptTexts(project=prompt.text), occasion()).layers[1].text == prompt.text
 
 
 def test_a_note_is_added_once():
-    prompt = build(Material(), occasion()).with_note("Earlier messages were summarised.")
+    prompt = build(PromptTexts(), occasion()).with_note("Earlier messages were summarised.")
     assert prompt.with_note("Again.").text.count("\n\nAgain.") == 1
     assert "Earlier messages" not in prompt.with_note("Again.").text

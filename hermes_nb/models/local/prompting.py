@@ -257,7 +257,7 @@ class Constrained:
     ) -> None:
         self._variables = variables
         self._room = window - MOST_TOKENS
-        self._conversations: dict[tuple[int, bool], tuple[object, _Conversation]] = {}
+        self._sessions: dict[tuple[int, bool], tuple[object, _Conversation]] = {}
         self._arguments: dict[str, str] = {}
         self._replies = 0
 
@@ -295,7 +295,7 @@ class Constrained:
         """
         begin = request.messages[0] if request.messages else request
         key = id(begin), len(request.tools) > 0
-        found = self._conversations.get(key)
+        found = self._sessions.get(key)
         asks = bool(request.messages) and request.messages[-1].role == "user"
         if found is not None and (found[1].columns or not asks):
             return found[1]
@@ -309,10 +309,10 @@ class Constrained:
         own = tuple(_shortened(m) for m in request.messages if m.role == "system")
         first = prefix(tools, variables) if len(request.tools) else own
         made = _Conversation(tools, known, columns, first)
-        self._conversations.pop(key, None)
-        while len(self._conversations) >= CONVERSATIONS:
-            del self._conversations[next(iter(self._conversations))]
-        self._conversations[key] = begin, made  # holding it keeps its id from another object
+        self._sessions.pop(key, None)
+        while len(self._sessions) >= CONVERSATIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[key] = begin, made  # holding it keeps its id from another object
         return made
 
 

@@ -34,7 +34,7 @@ from hermes_nb.safety.sandbox import level
 from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.kernel_agent import Resident
+    from hermes_nb.notebook.kernel_agent import KernelAgent
 
 
 State = Literal["ok", "note", "problem"]
@@ -81,7 +81,7 @@ def look(checks: Mapping[str, Check]) -> list[Finding]:
     return found
 
 
-async def doctor(agent: Resident, words: str) -> str:
+async def doctor(agent: KernelAgent, words: str) -> str:
     """Check what a turn needs in this kernel and say what to do about what is missing.
 
     Servers that are named are asked for their models, unless `--offline` is given.
@@ -105,20 +105,20 @@ async def doctor(agent: Resident, words: str) -> str:
     return facts([(finding.name, finding.marked) for finding in found])
 
 
-def _kernels_model(agent: Resident) -> Finding:
+def _kernels_model(agent: KernelAgent) -> Finding:
     if agent.deck.mode == "replay":
         told = f"replay of {agent.deck.tape.path}: no model is asked or looked for"
         return Finding("ok", told)
     return model(agent.settings(), agent.variables)
 
 
-async def _front_end(agent: Resident) -> Finding:
-    page = await agent.desk.frontend.probe()
+async def _front_end(agent: KernelAgent) -> Finding:
+    page = await agent.access.frontend.probe()
     if page is not None:
         told = f"{page.app} shows {page.path}; cells can be read and edited"
         return Finding("ok", told)
-    if agent.desk.frontend.problem:
-        return Finding("problem", agent.desk.frontend.problem)
+    if agent.access.frontend.problem:
+        return Finding("problem", agent.access.frontend.problem)
     told = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
     if can_ask(agent.shell):
         told += "; risky calls ask below the cell"

@@ -17,7 +17,7 @@ from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument
 from hermes_nb.notebook.document.known import is_message
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.previews import Foreign
 from hermes_nb.notebook.user_message import FailedCell, last_error
 from hermes_nb.safety.markup import code_block, code_span, escape
@@ -33,7 +33,7 @@ USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
 
 
-async def undo(agent: Resident, words: str) -> str:
+async def undo(agent: KernelAgent, words: str) -> str:
     """Undo a turn's files and cells and return what was done, as Markdown."""
     turn, force = _arguments(words, flags=("--force",))
 
@@ -53,7 +53,7 @@ async def undo(agent: Resident, words: str) -> str:
     return _shown(report, force=force)
 
 
-async def diff(agent: Resident, words: str) -> str:
+async def diff(agent: KernelAgent, words: str) -> str:
     """Show what a turn changed in files and cells; return a line where there is nothing to show."""
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(agent)
@@ -107,7 +107,7 @@ def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple
     return turn, given
 
 
-def _session_id(agent: Resident) -> str:
+def _session_id(agent: KernelAgent) -> str:
     """Return the running session's id or, after a restart, that of the notebook's last one."""
     if agent.session is not None:
         return agent.session.id
@@ -164,15 +164,15 @@ SOURCE = 6_000
 """Characters of a cell's source that a prompt quotes; read_cells has the rest."""
 
 
-async def fix(agent: Resident, words: str) -> str:
+async def fix(agent: KernelAgent, words: str) -> str:
     """Take a turn that mends the cell which failed last."""
     await agent.ask(fix_prompt(agent.shell, words))
     return ""
 
 
-async def explain(agent: Resident, words: str) -> str:
+async def explain(agent: KernelAgent, words: str) -> str:
     """Take a turn that explains the last error, or else the last cell."""
-    above = await agent.desk.cell_above()
+    above = await agent.access.cell_above()
     await agent.ask(explain_prompt(agent.shell, above=above, wish=words))
     return ""
 

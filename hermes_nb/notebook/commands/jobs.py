@@ -45,7 +45,7 @@ from hermes_nb.notebook.display.views import (
 from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
-from hermes_nb.notebook.kernel_agent import Resident, working_directory
+from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -189,7 +189,7 @@ Spent = Callable[[Usage], None]
 NONE = "Nothing runs: no child agents, no map."
 
 
-def jobs(agent: Resident, words: str) -> str:
+def jobs(agent: KernelAgent, words: str) -> str:
     """List what runs, or stop one of it, or all."""
     word, *named = words.split() or [""]
     if not word:
@@ -237,7 +237,7 @@ def jobs(agent: Resident, words: str) -> str:
 @argument(
     "files", nargs="*", metavar="FILE", help="files, notebooks too, or patterns such as notes/*.md"
 )
-def map_words(_agent: Resident, _words: str) -> None:
+def map_words(_agent: KernelAgent, _words: str) -> None:
     """Ask the same of many inputs, side by side; the results are a table.
 
     %hermes map "One sentence on what this is about" notes/*.md
@@ -248,7 +248,7 @@ def map_words(_agent: Resident, _words: str) -> None:
 map_words.argcmd_name = "hermes map"
 
 
-async def map_(agent: Resident, words: str) -> str:
+async def map_(agent: KernelAgent, words: str) -> str:
     """Run a map and show it; "" where it showed itself."""
     options = _parsed(words)
     if not options.prompt or options.help:
@@ -330,7 +330,7 @@ def _help() -> str:
 
 
 async def _model(
-    agent: Resident, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
+    agent: KernelAgent, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
 ) -> ChatModel:
     """Return the model to ask: the conversation's, or another one that is closed in the end."""
     if options.executor != HERE and (agent.models.given or agent.deck.on):
@@ -345,14 +345,14 @@ async def _model(
 
 
 async def _account(
-    agent: Resident, options: argparse.Namespace, model: ChatModel
+    agent: KernelAgent, options: argparse.Namespace, model: ChatModel
 ) -> tuple[list[Budget], Spent]:
     """Return what a map may spend, and what counts it.
 
     It has a row of its own in the store, as a child of the conversation that it belongs to.
     """
     store, notebook = agent.store, agent.notebook
-    left_off = agent.conversations.foresee("", new=False, afresh=agent.deck.on)
+    left_off = agent.sessions.foresee("", new=False, afresh=agent.deck.on)
     parent = left_off.id if left_off is not None else ""
     title = one_line(f"map: {redact(options.prompt)}", 60)
     row = await in_thread(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes_nb.agent.approvals import Approvals, Decided
-from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, Proposal
 from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
@@ -13,7 +13,7 @@ from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import Origin, Record
 from hermes_nb.notebook.display.transcript import ago, grid
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
@@ -118,12 +118,12 @@ CELLS = 20
 """Of the bar that shows how full a memory is."""
 
 
-def memory(agent: Resident, words: str) -> str:
+def memory(agent: KernelAgent, words: str) -> str:
     """Show the curated memory, or change it."""
     action, rest = _split(words, default="show")
     known = agent.knowledge
     if action in DECIDING:
-        return DECIDING[action](agent.workshop.approvals, "memory", rest)
+        return DECIDING[action](agent.runtime.approvals, "memory", rest)
     first, _, more = rest.partition(" ")
     target, text = (first, more.strip()) if first in FILES else ("memory", rest)
     step: dict[str, str] | None = None
@@ -155,12 +155,12 @@ def memory(agent: Resident, words: str) -> str:
     return f"{escape(told)}. The next session knows it; `%hermes reload` tells this one."
 
 
-def skills(agent: Resident, words: str) -> str:
+def skills(agent: KernelAgent, words: str) -> str:
     """List the skills, or look at or change one."""
     action, name = _split(words, default="list")
     library = agent.knowledge.library
     if action in DECIDING:
-        return DECIDING[action](agent.workshop.approvals, "skills", name)
+        return DECIDING[action](agent.runtime.approvals, "skills", name)
     try:
         match action:
             case "list":
@@ -189,16 +189,16 @@ def skills(agent: Resident, words: str) -> str:
     raise ConfigError(message)
 
 
-def _waits(agent: Resident) -> str:
+def _waits(agent: KernelAgent) -> str:
     """Return a paragraph on what waits for the user's approval, "" where nothing does."""
     try:
-        waiting = agent.workshop.approvals.waiting()
+        waiting = agent.runtime.approvals.waiting()
     except ConfigError as error:
         return f"\n\n{escape(str(error))}"
     return f"\n\n{told_of(waiting)}" if waiting else ""
 
 
-def trust(agent: Resident, words: str) -> str:
+def trust(agent: KernelAgent, words: str) -> str:
     """Show what was not loaded as it stands, accept one such file, or take that back.
 
     `conversation` accepts the text from outside that the running conversation holds.
@@ -232,7 +232,7 @@ def trust(agent: Resident, words: str) -> str:
     )
 
 
-def _memory_shown(known: Knowledge) -> str:
+def _memory_shown(known: PromptSources) -> str:
     blocks = []
     for target in FILES:
         entries, usage = known.memory.entries(target), known.memory.usage(target)
@@ -264,7 +264,7 @@ def _row(record: Record) -> tuple[object, ...]:
     return ago(record.at), f"{verb} {record.target}: {gist}", escape(by), code_span(record.id)
 
 
-def _entry(known: Knowledge, target: str, number: str) -> str:
+def _entry(known: PromptSources, target: str, number: str) -> str:
     entries = known.memory.entries(target)
     if number.isdigit() and 1 <= int(number) <= len(entries):
         return entries[int(number) - 1]
@@ -272,7 +272,7 @@ def _entry(known: Knowledge, target: str, number: str) -> str:
     raise ConfigError(message if entries else f"{target} has no entries")
 
 
-def _skill_list(known: Knowledge) -> str:
+def _skill_list(known: PromptSources) -> str:
     rows = [
         (
             code_span(f"{skill.category}/{skill.name}" if skill.category else skill.name)
@@ -294,7 +294,7 @@ def _skill_list(known: Knowledge) -> str:
     return "\n\n".join(blocks)
 
 
-def _skill_shown(known: Knowledge, name: str) -> str:
+def _skill_shown(known: PromptSources, name: str) -> str:
     view = known.library.view(name, counted=False)
     files = ", ".join(code_span(file) for file in view.files) or "none"
     marks = "".join(f"\n\n⚠ {escape(mark)}" for mark in view.marks)
@@ -302,13 +302,13 @@ def _skill_shown(known: Knowledge, name: str) -> str:
     return f"{head}{marks}\n\n{code_block(redact(visible(view.text, lines=True)), 'markdown')}"
 
 
-def _files(known: Knowledge, agent: Resident) -> list[ContextFile]:
+def _files(known: PromptSources, agent: KernelAgent) -> list[ContextFile]:
     hints = agent.session.hints if agent.session else None
     hinted = [file for file in (hints.discovered if hints else ()) if file.verdict != "clean"]
     return [*known.untrusted(), *hinted]
 
 
-def _trusted(known: Knowledge, name: str, agent: Resident) -> str:
+def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
     for file in _files(known, agent):
         if name in (file.name, str(file.path), file.path.name):
             path, text = file.path, file.source
@@ -331,7 +331,7 @@ def _trusted(known: Knowledge, name: str, agent: Resident) -> str:
     return told
 
 
-def _forgotten(known: Knowledge, name: str) -> str:
+def _forgotten(known: PromptSources, name: str) -> str:
     for entry in known.trust.entries():
         if name in (entry.path, Path(entry.path).name):
             known.trust.revoke(entry.path)

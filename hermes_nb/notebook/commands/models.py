@@ -29,7 +29,7 @@ from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import tried
 from hermes_nb.notebook.display.transcript import facts, grid
 from hermes_nb.notebook.display.views import can_ask
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.line import ADVICE, forget
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
@@ -44,7 +44,7 @@ LISTED_MODELS = 60
 """Models of one server that are shown."""
 
 
-def model(agent: Resident, words: str) -> str:
+def model(agent: KernelAgent, words: str) -> str:
     """Show or choose the model."""
     if words:
         agent.choose_model(words)
@@ -53,7 +53,7 @@ def model(agent: Resident, words: str) -> str:
     return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
 
 
-async def models(agent: Resident, words: str) -> str:
+async def models(agent: KernelAgent, words: str) -> str:
     """List the models that are set up and what their servers offer; accept or forget a server."""
     word, _, address = words.partition(" ")
     if word == "accept":
@@ -90,7 +90,7 @@ async def models(agent: Resident, words: str) -> str:
     return "\n\n".join(blocks)
 
 
-async def _accept(agent: Resident) -> str:
+async def _accept(agent: KernelAgent) -> str:
     """Ask about the servers that are found, also those that were declined before."""
     settings = agent.settings()
     if settings.endpoint.named:
@@ -106,7 +106,7 @@ async def _accept(agent: Resident) -> str:
     return f"Accepted: {escape(listed)}." if listed else "No server of this machine is accepted."
 
 
-def _forget(agent: Resident, address: str) -> str:
+def _forget(agent: KernelAgent, address: str) -> str:
     """Take back what was accepted, at one address or all of it."""
     home = agent.settings().home
     gone = [each for each in accepted_in(home) if address in ("", each.base_url)]
@@ -118,7 +118,7 @@ def _forget(agent: Resident, address: str) -> str:
     return f"Not accepted any more: {escape(', '.join(each.base_url for each in gone))}."
 
 
-def _model_row(agent: Resident, name: str, base_url: str, what: str) -> tuple[object, ...]:
+def _model_row(agent: KernelAgent, name: str, base_url: str, what: str) -> tuple[object, ...]:
     if name == BUILT_IN:
         return code_span(name), what, "4.1k", "few", "no", "none: it runs here"
     profile = profile_for(name, base_url or None)
@@ -140,7 +140,7 @@ OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI
 """How keys begin that must not go to OpenAI, and whose they are."""
 
 
-async def key(agent: Resident, words: str) -> str:
+async def key(agent: KernelAgent, words: str) -> str:
     """Ask for a key, keep it in the home's `.env`, and say what its server makes of it."""
     name = f"{words.upper()}_API_KEY" if words.lower() in PROVIDERS else words
     if name and not NAME.fullmatch(name):  # so it may be the key itself
@@ -180,7 +180,7 @@ def _name_of(value: str, settings: Settings) -> str:
     return "OPENAI_API_KEY"
 
 
-def _keep(agent: Resident, name: str, value: str) -> str:
+def _keep(agent: KernelAgent, name: str, value: str) -> str:
     """Write the key and try it; one that is refused goes again, and the one before comes back."""
     home = agent.settings().home
     before = read_dotenv(home).get(name)
@@ -221,7 +221,7 @@ LISTED_RECORDINGS = 10
 """Recordings and damaged lines that are listed."""
 
 
-def cassette(agent: Resident, words: str) -> str:
+def cassette(agent: KernelAgent, words: str) -> str:
     """Show what is recorded and replayed, switch it, prune it, or accept what was edited."""
     match words.split():
         case [] | ["status"]:
@@ -237,7 +237,7 @@ def cassette(agent: Resident, words: str) -> str:
     raise ConfigError(message)
 
 
-def _switch(agent: Resident, mode: Mode) -> str:
+def _switch(agent: KernelAgent, mode: Mode) -> str:
     agent.switch_cassette(mode)
     told = f"Cassette: **{mode}**: {DOES[mode]}."
     if mode == "off":
@@ -250,7 +250,7 @@ def _switch(agent: Resident, mode: Mode) -> str:
     return " ".join(lines)
 
 
-def _status(agent: Resident) -> str:
+def _status(agent: KernelAgent) -> str:
     deck = agent.deck
     if not deck.on:
         return "Cassette: **off**. `%hermes cassette auto` records and replays this notebook."
@@ -274,7 +274,7 @@ def _status(agent: Resident) -> str:
     return "\n\n".join(blocks)
 
 
-def _prune(agent: Resident) -> str:
+def _prune(agent: KernelAgent) -> str:
     deck = agent.deck
     if not deck.on or not deck.tape.used:
         message = (
@@ -313,7 +313,7 @@ DEFAULT = "default"
 """The word that takes back what was set for this kernel."""
 
 
-def config(agent: Resident, words: str) -> str:
+def config(agent: KernelAgent, words: str) -> str:
     """Show the settings, one of them, or set one until the kernel ends."""
     key, _, value = words.strip().partition(" ")
     settings = agent.settings()
@@ -364,7 +364,7 @@ def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
     return code_span(key), text, escape("this kernel" if source == "given here" else source)
 
 
-def tools(agent: Resident, words: str) -> str:
+def tools(agent: KernelAgent, words: str) -> str:
     """Show the tools, or choose among them."""
     chosen = agent.tools_in_use.choose(words) if words else agent.tools_in_use.chosen()
     rows = [
@@ -374,7 +374,7 @@ def tools(agent: Resident, words: str) -> str:
     return grid(("tool", "toolset", "risk", "what it does"), rows)
 
 
-def approve(agent: Resident, words: str) -> str:
+def approve(agent: KernelAgent, words: str) -> str:
     """Show or set the approval mode."""
     if words:
         agent.configure("approve", words)

@@ -39,7 +39,7 @@ from hermes_nb.notebook.display.transcript import (
     told_compression,
 )
 from hermes_nb.notebook.display.views import can_ask, can_draw
-from hermes_nb.notebook.kernel_agent import Resident, working_directory
+from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
@@ -55,10 +55,10 @@ SHOWN = 1_500
 """Characters of each message in the history."""
 
 
-async def status(agent: Resident, _words: str) -> str:
+async def status(agent: KernelAgent, _words: str) -> str:
     """Return what the next turn would run with, and what was used and spent so far."""
     settings = agent.settings()
-    await agent.desk.look()
+    await agent.access.look()
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
     waiting = await in_thread(partial(not_accepted, settings)) if looks else []
     rows = [
@@ -87,7 +87,7 @@ async def status(agent: Resident, _words: str) -> str:
     return facts(rows)
 
 
-def cost(agent: Resident, _words: str) -> str:
+def cost(agent: KernelAgent, _words: str) -> str:
     """Return what the session has used, what for and of which models, and what today's have."""
     rows = [] if agent.turn is None else [("last turn", agent.turn.status)]
     if (session := agent.session) is not None:
@@ -97,7 +97,7 @@ def cost(agent: Resident, _words: str) -> str:
     return f"{facts(rows)}\n\nOf requests whose price is not known, the tokens alone are counted."
 
 
-def _totals(agent: Resident, *, today: bool = False) -> Iterable[tuple[str, str]]:
+def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, str]]:
     """Yield what the session, its reviews and its notebook have used in all, and what they may."""
     try:
         if (session := agent.session) is not None:
@@ -123,7 +123,7 @@ def _used(usage: Usage) -> str:
     return ", ".join(used(usage)) or "nothing yet"
 
 
-def last(agent: Resident, _words: str) -> str:
+def last(agent: KernelAgent, _words: str) -> str:
     """Return the last turn's view again: the kernel has it even if a page reload lost it."""
     if agent.last is None:
         message = "there has been no turn in this kernel yet"
@@ -136,20 +136,20 @@ def last(agent: Resident, _words: str) -> str:
     return agent.last.finished()
 
 
-def new(agent: Resident, _words: str) -> str:
+def new(agent: KernelAgent, _words: str) -> str:
     """End the session."""
     agent.new()
     return "The next turn starts a new session."
 
 
-def resume(agent: Resident, words: str) -> str:
+def resume(agent: KernelAgent, words: str) -> str:
     """Go on with an earlier session."""
     session = agent.resume(words)
     said = number_of(len(session.messages), "message")
     return f"Resumed session {code_span(session.id)} with {said}."
 
 
-def listed_sessions(agent: Resident, _words: str) -> str:
+def listed_sessions(agent: KernelAgent, _words: str) -> str:
     """List recent sessions."""
     found = agent.store.sessions(limit=LISTED_SESSIONS)
     if not found:
@@ -159,7 +159,7 @@ def listed_sessions(agent: Resident, _words: str) -> str:
     return grid(header, (_session_row(stored, current) for stored in found))
 
 
-def search(agent: Resident, words: str) -> str:
+def search(agent: KernelAgent, words: str) -> str:
     """Find what was said in any session."""
     if not words:
         message = "say what to look for: `%hermes search QUERY`"
@@ -171,7 +171,7 @@ def search(agent: Resident, words: str) -> str:
     return grid(("when", "who", "what", "session", "where"), rows)
 
 
-def history(agent: Resident, words: str) -> str:
+def history(agent: KernelAgent, words: str) -> str:
     """Show what was said in a session, this one by default."""
     stored = _stored(agent, words)
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
@@ -197,7 +197,7 @@ def history(agent: Resident, words: str) -> str:
     return "\n\n".join([*blocks, *_children(stored, agent.store)])
 
 
-def export_(agent: Resident, words: str) -> str:
+def export_(agent: KernelAgent, words: str) -> str:
     """Write a session into a file below the working directory."""
     form, wanted = _format(words)
     try:
@@ -219,15 +219,15 @@ def export_(agent: Resident, words: str) -> str:
     return f"Wrote {code_span(path.name)} ({number_of(len(rows), 'message')}, without secrets)."
 
 
-def _stored(agent: Resident, wanted: str) -> StoredSession:
+def _stored(agent: KernelAgent, wanted: str) -> StoredSession:
     """Return the session that is meant: the named one, else the running one, else the latest."""
     if wanted:
-        return agent.conversations.find(wanted)
+        return agent.sessions.find(wanted)
     if agent.session is not None:
         stored = agent.session.store.get(agent.session.id)
         if stored is not None:
             return stored
-    return agent.conversations.find("")
+    return agent.sessions.find("")
 
 
 def _format(words: str) -> tuple[Format, str]:
@@ -296,7 +296,7 @@ def _words_of(message: Message) -> str:
     return (texts[0] if texts else "") if message.role == "user" else message.text
 
 
-def context(agent: Resident, words: str) -> str:
+def context(agent: KernelAgent, words: str) -> str:
     """Show what the next request consists of, or one layer of the prompt in full."""
     session = _session(agent)
     parts = shares(session)
@@ -324,7 +324,7 @@ def context(agent: Resident, words: str) -> str:
     return "\n\n".join(lines)
 
 
-async def compress(agent: Resident, words: str) -> str:
+async def compress(agent: KernelAgent, words: str) -> str:
     """Make the conversation shorter now, or undo the last time."""
     session = _session(agent)
     if words.strip() == "--undo":
@@ -333,7 +333,7 @@ async def compress(agent: Resident, words: str) -> str:
     return "There is nothing to gain yet." if event is None else _told(event)
 
 
-def reload(agent: Resident, _words: str) -> str:
+def reload(agent: KernelAgent, _words: str) -> str:
     """Build the system prompt anew."""
     session = _session(agent)
     before = session.prompt
@@ -346,7 +346,7 @@ def reload(agent: Resident, _words: str) -> str:
     return f"The prompt was built anew; different now: {escape(', '.join(changed))}."
 
 
-def _session(agent: Resident) -> Session:
+def _session(agent: KernelAgent) -> Session:
     if agent.session is None:
         message = "there has been no turn in this session yet"
         raise ConfigError(message)
@@ -377,7 +377,7 @@ def _told(event: ContextCompressed) -> str:
     return f"{line}\n\n{block}"
 
 
-async def sessions(agent: Resident, words: str) -> str:
+async def sessions(agent: KernelAgent, words: str) -> str:
     """List recent sessions, or delete those that are named or older than so many days."""
     if not words:
         return listed_sessions(agent, "")
@@ -390,7 +390,7 @@ async def sessions(agent: Resident, words: str) -> str:
         message = "say which: `%hermes sessions delete ID…`, or `--older-than 90d`"
         raise ConfigError(message)
     current = agent.session.id if agent.session else ""
-    wanted = [agent.conversations.find(name) for name in names]
+    wanted = [agent.sessions.find(name) for name in names]
     if current and current in [each.id for each in wanted]:
         message = f"{current} is the session of this kernel; `%hermes new` leaves it"
         raise ConfigError(message)

@@ -34,7 +34,7 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.text import one_line
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.kernel_agent import Resident
+    from hermes_nb.notebook.kernel_agent import KernelAgent
 
 GROUP = "hermes_nb.commands"
 CLOSE_ENOUGH = 0.7
@@ -141,7 +141,7 @@ def find(line: str) -> tuple[Command, str] | None:
     return None
 
 
-async def perform(command: Command, agent: Resident, words: str) -> str:
+async def perform(command: Command, agent: KernelAgent, words: str) -> str:
     """Run a command and return what to show."""
     run: Any = command.run
     if isinstance(run, str):
@@ -186,7 +186,7 @@ def _is_slip(typed: str, name: str) -> bool:
     return not any(others) or (few and alike and typed[:1] == name[:1])
 
 
-def help_(_agent: Resident, words: str) -> str:
+def help_(_agent: KernelAgent, words: str) -> str:
     """List the commands, or say what one of them takes."""
     name = words.strip().removeprefix("%hermes").strip()
     if not name:
@@ -335,7 +335,7 @@ class Completions:
             return ()
 
 
-def _known(agent: Resident, kind: str) -> list[str]:
+def _known(agent: KernelAgent, kind: str) -> list[str]:
     """Return names that an agent in use knows: quick, from what is open already."""
     from hermes_nb.agent.session_manager import shares
     from hermes_nb.models.installed import model_names

@@ -10,7 +10,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.commands import knowledge as known
 from hermes_nb.notebook.commands import sessions
 from hermes_nb.notebook.display.views import has_kernel
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 
 GROUP = "hermes_nb.panels"
 """Entry points of other packages' tabs."""
@@ -23,7 +23,7 @@ TEXTS = {
 """The tabs, and what shows the same as text."""
 
 
-async def open_panel(agent: Resident, words: str) -> str:
+async def open_panel(agent: KernelAgent, words: str) -> str:
     """Open the panel, at the side where a page answers, else below; as text in a terminal."""
     tab = words.strip().lower()
     if tab and tab not in TEXTS and not entry_points(group=GROUP):
@@ -32,7 +32,7 @@ async def open_panel(agent: Resident, words: str) -> str:
         return _texts(agent, tab)
     from hermes_nb.notebook.panels.panel import Panel  # ipywidgets, not before somebody wants it
 
-    there = [each for each in agent.happenings.watchers if isinstance(each, Panel)]
+    there = [each for each in agent.hub.listeners if isinstance(each, Panel)]
     for old in there:
         if not old.alive:
             old.close()
@@ -54,7 +54,7 @@ def _no_tab(tab: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"the panel has no tab {tab!r}; its tabs are {', '.join(known)}")
 
 
-def _texts(agent: Resident, tab: str) -> str:
+def _texts(agent: KernelAgent, tab: str) -> str:
     if tab and tab not in TEXTS:
         message = f"{tab!r} is no tab that is shown outside of notebooks: {', '.join(TEXTS)}"
         raise ConfigError(message)

@@ -94,7 +94,7 @@ class ContextTab(Tab):
         if session is None:
             return Filling()
         meter = getattr(session.agent.engine, "gauge", None)
-        account = agent.happenings.of(session.id)
+        account = agent.hub.of(session.id)
         turns = tuple(account.turns)
         return Filling(
             session=session.id,

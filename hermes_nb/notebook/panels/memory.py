@@ -15,7 +15,7 @@ from typing import Any
 from ipywidgets import Textarea
 
 from hermes_nb.agent.approvals import Decided
-from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.agent.session import REVIEW
 from hermes_nb.core.errors import ConfigError
@@ -103,7 +103,7 @@ class MemoryTab(Tab):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._known: Knowledge = place.agent.knowledge
+        self._known: PromptSources = place.agent.knowledge
         self._now: Recollection | None = None
         self._queue = Queue()
         self._waiting = Waiting(place, "memory", edit=self._reword)
@@ -203,7 +203,7 @@ class MemoryTab(Tab):
             message = "nothing is being edited"
             raise Refused(message)
         if entry.proposal:
-            approvals = self.place.agent.workshop.approvals
+            approvals = self.place.agent.runtime.approvals
             said = await _decided(partial(approvals.approve, entry.proposal, text=text))
         else:
             step = {"action": "add", "content": text}
@@ -251,7 +251,7 @@ class MemoryTab(Tab):
         for target, section in self._sections.items():
             mine = editing if editing is not None and editing.target == target else None
             section.show(now, mine, self._editor)
-        happened = self.place.agent.happenings
+        happened = self.place.agent.hub
         review = happened.reviewed
         told = ""
         if happened.reviewing is not None:
@@ -291,7 +291,7 @@ class _Section:
         self._entries.show(entries)
 
 
-def recollect(known: Knowledge) -> Recollection:
+def recollect(known: PromptSources) -> Recollection:
     """Read both memories and their history."""
     problem = ""
     try:
@@ -382,7 +382,7 @@ class Waiting:
 
     def read(self) -> Queue:
         """Return what waits; it may block."""
-        approvals = self._agent.workshop.approvals
+        approvals = self._agent.runtime.approvals
         try:
             waiting = approvals.waiting(self._kind)
         except ConfigError as error:
@@ -410,7 +410,7 @@ class Waiting:
         )
 
     def _acts(self, proposal: Proposal, would: str) -> tuple[Act, ...]:
-        approvals, number = self._agent.workshop.approvals, proposal.number
+        approvals, number = self._agent.runtime.approvals, proposal.number
         unseen = f"it is too long to be shown here; %hermes {self._kind} pending {number} shows it"
         approve = Act(
             label="approve",

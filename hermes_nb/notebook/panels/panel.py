@@ -22,7 +22,7 @@ from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.page_reload import teller
 from hermes_nb.notebook.panels import GROUP
@@ -51,7 +51,7 @@ class Panel:
     `widget` can be displayed like any other; `show` puts it at the page's side.
     """
 
-    def __init__(self, agent: Resident) -> None:
+    def __init__(self, agent: KernelAgent) -> None:
         self._agent = agent
         self._loop = asyncio.get_running_loop()
         self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
@@ -80,8 +80,8 @@ class Panel:
         self._updated = 0.0
         self._reading = asyncio.Lock()
         self._again = False
-        agent.happenings.watchers.append(self)
-        agent.desk.frontend.listeners.append(self._hello)
+        agent.hub.listeners.append(self)
+        agent.access.frontend.listeners.append(self._hello)
 
     @property
     def alive(self) -> bool:
@@ -104,7 +104,7 @@ class Panel:
 
         `again` is for a page that was reloaded: what was hidden there stays hidden.
         """
-        frontend = self._agent.desk.frontend
+        frontend = self._agent.access.frontend
         page = await frontend.present(patient=not again)
         if page is None or not page.widgets:
             return False
@@ -134,9 +134,9 @@ class Panel:
         """Close the widgets and listen no more."""
         if self._timer is not None:
             self._timer.cancel()
-        happenings, frontend = self._agent.happenings, self._agent.desk.frontend
-        if self in happenings.watchers:
-            happenings.watchers.remove(self)
+        hub, frontend = self._agent.hub, self._agent.access.frontend
+        if self in hub.listeners:
+            hub.listeners.remove(self)
         if self._hello in frontend.listeners:
             frontend.listeners.remove(self._hello)
         frontend.drop("panel")
@@ -199,7 +199,7 @@ class Panel:
             self._actions.start(self._unfold)
 
     def _questions(self) -> str:
-        asked = list(self._agent.happenings.asked.values())
+        asked = list(self._agent.hub.asked.values())
         lines = [f"<b>{shown(q.call.name, 40)}</b> {shown(q.shown, 100)}" for q in asked]
         if not lines:
             return ""

@@ -77,7 +77,7 @@ class Sessions:
 def look(place: Place, query: str) -> Sessions:
     """Read the store."""
     agent = place.agent
-    session, happened, store = agent.session, agent.happenings, agent.store
+    session, happened, store = agent.session, agent.hub, agent.store
     notebook = agent.notebook
     found, problem = [], ""
     try:

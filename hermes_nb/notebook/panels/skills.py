@@ -8,7 +8,7 @@ from functools import partial
 
 from ipywidgets import Dropdown
 
-from hermes_nb.agent.prompt_sources import Knowledge
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
 from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.threads import in_thread
@@ -63,7 +63,7 @@ class Shelves:
     undoable: str = ""
 
 
-def look(known: Knowledge, query: str, category: str) -> Shelves:
+def look(known: PromptSources, query: str, category: str) -> Shelves:
     """Read the library; each skill comes with the heading that belongs above it, or ""."""
     library = known.library
     every = library.list(all_of_them=True)
@@ -96,7 +96,7 @@ class SkillsTab(Tab):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._known: Knowledge = place.agent.knowledge
+        self._known: PromptSources = place.agent.knowledge
         self._now = Shelves()
         self._queue = Queue()
         self._waiting = Waiting(place, "skills")

@@ -27,7 +27,7 @@ from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import BackgroundEvent, Event
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_reload import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.safety.markdown import clean_html
@@ -96,7 +96,7 @@ class Place:
     `refresh()` reads and shows the tab again soon; it may be called from any thread.
     """
 
-    agent: Resident
+    agent: KernelAgent
     kit: Kit
     refresh: Callable[[], None]
 
@@ -108,7 +108,7 @@ class Place:
     @property
     def busy(self) -> str:
         """Why what changes the conversation cannot be done now, "" if it can."""
-        runs = self.agent.happenings.running
+        runs = self.agent.hub.running
         return "a turn is running; wait for it or stop it" if runs else ""
 
 

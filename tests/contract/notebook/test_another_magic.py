@@ -83,7 +83,7 @@ def test_the_mode_is_held_beside_theirs_too(cells, shell):
     cells("%load_ext other_hermes")
     from hermes_nb.notebook.execute.nested import execute
 
-    code = "get_ipython().configurables[-2].resident.configure('approve', 'all')"
+    code = "get_ipython().configurables[-2].agent.configure('approve', 'all')"
     result = shell.loop_runner(execute(shell, code))
     assert "cannot change the approval mode" in str(result)
 

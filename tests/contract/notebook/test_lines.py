@@ -77,7 +77,7 @@ def test_cost_says_what_was_used_what_for_and_by_which_model(shell, tmp_path, mo
         used = Usage(input=1_000, output=10, requests=1, cost=0.25)
         desk.plays(Reply(message=Message.assistant("Hi."), usage=used, model="model-a"))
         desk.ask("hi")
-        session = desk.resident.session
+        session = desk.agent.session
         session.spend(Usage(input=50, output=5, requests=2), "model-b")
         review = session.store.start(title="review", source="review", parent=session.id)
         session.store.count(review, Usage(input=2_000, output=20, requests=1, cost=0.5))
@@ -85,7 +85,7 @@ def test_cost_says_what_was_used_what_for_and_by_which_model(shell, tmp_path, mo
         assert usage_since(session.store, time.time() + 60).requests == 0
         rows = dict(re.findall(r"\| \*\*(.*?)\*\* \| (.*?) \|", desk("cost")))
     finally:
-        desk.resident.close()
+        desk.agent.close()
     assert "1 request, 1.0k in, 10 out" in rows["answers, model-a"]
     assert rows["recall and maps, model-b"] == "2 requests, 50 in, 5 out"
     assert "2.0k in" in rows["its reviews"] and "0.5" in rows["its reviews"]

@@ -24,7 +24,7 @@ RAISED = [
     "%config HermesMagics.approve = 'all'",
     "%hermes approve all",
     "%hermes config approve all",
-    "get_ipython().magics_manager.registry['HermesMagics'].resident.guard.mode = 'all'",
+    "get_ipython().magics_manager.registry['HermesMagics'].agent.guard.mode = 'all'",
 ]
 TOUCH = "open('made', 'w').close()"
 
@@ -41,7 +41,7 @@ def magics(shell, tmp_path, monkeypatch):
 
 def plays(magics, *steps):
     model = ScriptedModel(steps)
-    magics.resident.use(model)
+    magics.agent.use(model)
     return model
 
 

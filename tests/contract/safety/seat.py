@@ -18,7 +18,7 @@ from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, Step
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -68,17 +68,17 @@ class Seat:
         )
         self.model = ScriptedModel([])
         self.shown: list[str] = []
-        self._resident: Resident | None = None
+        self._agent: KernelAgent | None = None
 
     @property
-    def resident(self) -> Resident:
+    def agent(self) -> KernelAgent:
         """The agent, made on first use, so that what it is to find can be written before."""
-        if self._resident is None:
-            self._resident = Resident(self.shell, say=self.shown.append)
-            self._resident.configure("approve", self.mode)
-            self._resident.use(self.model)
+        if self._agent is None:
+            self._agent = KernelAgent(self.shell, say=self.shown.append)
+            self._agent.configure("approve", self.mode)
+            self._agent.use(self.model)
             self.offer()
-        return self._resident
+        return self._agent
 
     def offer(self, *tools: Tool) -> None:
         """Let the agent use these tools of the user's, and the notebook's."""
@@ -86,7 +86,7 @@ class Seat:
         async def document() -> FileDocument:
             return FileDocument(self.notebook)
 
-        self.resident.use_tools([*notebook_tools(self.shell, document), *tools])
+        self.agent.use_tools([*notebook_tools(self.shell, document), *tools])
 
     def run(self, code: str) -> None:
         """Run a cell of the user's."""
@@ -98,20 +98,20 @@ class Seat:
         before = self.keyboard.asked
         self.model.steps[len(self.model.requests) :] = [*steps, *["Done."] * 4]
         with self._at_it():
-            asyncio.run(self.resident.ask(prompt))
+            asyncio.run(self.agent.ask(prompt))
         return self.keyboard.asked - before
 
     def look_back(self, *steps: Step) -> None:
         """Have a review of the conversation."""
         self.model.steps[len(self.model.requests) :] = [*steps, "Done."]
-        assert self.resident.session is not None
-        assert self.resident.reviews.begin(self.resident.session, "both")
-        self.resident.reviews.wait(30)
+        assert self.agent.session is not None
+        assert self.agent.reviews.begin(self.agent.session, "both")
+        self.agent.reviews.wait(30)
 
     @property
     def results(self) -> list[Message]:
         """What the calls answered."""
-        session = self.resident.session
+        session = self.agent.session
         return [m for m in session.messages if m.role == "tool"] if session else []
 
     def kept(self, name: str) -> str:
@@ -120,8 +120,8 @@ class Seat:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def close(self) -> None:
-        if self._resident is not None:
-            self._resident.close()
+        if self._agent is not None:
+            self._agent.close()
 
     @contextmanager
     def _at_it(self) -> Iterator[None]:

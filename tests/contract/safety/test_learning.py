@@ -117,7 +117,7 @@ def test_the_look_before_a_compression_is_judged_by_what_vanishes(world):
     engine = world.session.agent.engine
     model = ScriptedModel([[add(ORDER), add("Works on penguins.")], "A summary."])
     session = world.session
-    session.adopt(world.workshop.equipment(model))
+    session.adopt(world.runtime.spec(model))
     assert session.agent.engine is not engine
     filler = [Message.user("go on"), Message.assistant("yes " * 2_000)] * 30
     session.agent.restore([*filler[:4], *talk(), *filler])

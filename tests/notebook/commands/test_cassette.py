@@ -1,4 +1,4 @@
-"""`%hermes cassette` on a resident, and what its deck does with models and files."""
+"""`%hermes cassette` on an agent, and what its deck does with models and files."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_off_goes_back_to_the_model(kernel, server):
 
 
 def test_a_model_that_was_handed_over_is_not_recorded(kernel, tmp_path):
-    kernel.resident.use(ScriptedModel(["scripted"]))
+    kernel.agent.use(ScriptedModel(["scripted"]))
     assert "handed over as an object" in kernel("cassette record")
     assert kernel.ask("one") == "scripted"
     assert not (tmp_path / "tape.jsonl").exists()
@@ -114,10 +114,10 @@ def test_the_users_normaliser_is_part_of_the_key(shell, server, monkeypatch, tmp
         normalise(str.lower)
     shell.run_line_magic("load_ext", "hermes_nb")
     normalise(str.lower)
-    resident = shell.magics_manager.registry["HermesMagics"].resident
-    assert asyncio.run(resident.ask("HELLO")) == "Answer 1."
-    resident.new()
-    assert asyncio.run(resident.ask("hello")) == "Answer 1."
+    agent = shell.magics_manager.registry["HermesMagics"].agent
+    assert asyncio.run(agent.ask("HELLO")) == "Answer 1."
+    agent.new()
+    assert asyncio.run(agent.ask("hello")) == "Answer 1."
     shell.run_line_magic("unload_ext", "hermes_nb")
 
 

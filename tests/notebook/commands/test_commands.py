@@ -1,4 +1,4 @@
-"""The commands, each on a resident that took real turns with a scripted model."""
+"""The commands, each on an agent that took real turns with a scripted model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_was_said_is_found_with_its_session(desk):
     desk.ask("How long are the flippers?")
     told = desk("search flipper length gentoo")
     assert "217.2" in told
-    assert desk.resident.session.id in told
+    assert desk.agent.session.id in told
     assert "Nothing was said" in desk("search xylophone")
 
 
@@ -113,7 +113,7 @@ def test_a_changed_file_is_loaded_by_reload_alone(desk):
     assert "project" in desk("reload")
     desk.ask("c")
     assert "Use spaces." in desk.model.requests[2].messages[0].text
-    stored = desk.resident.store.get(desk.resident.session.id)
+    stored = desk.agent.store.get(desk.agent.session.id)
     assert stored.system_prompt == desk.model.requests[2].messages[0].text
     assert "as it was" in desk("reload")
 
@@ -133,21 +133,21 @@ def test_a_blocked_file_is_said_shown_and_trusted(desk):
     assert "203.0.113.9" in desk.model.requests[1].messages[0].text
     Path("AGENTS.md").write_text(f"# Rules\n\n{ATTACK} now\n")
     desk("reload")
-    assert "[BLOCKED" in desk.resident.session.agent.system
+    assert "[BLOCKED" in desk.agent.session.agent.system
     assert "no longer" in desk("trust --forget AGENTS.md")
 
 
 def test_skills_are_listed_shown_and_switched_off(desk):
     desk.plays("ok", "ok")
     desk.ask("a")
-    assert "exploratory-data-analysis" in desk.resident.session.agent.system
+    assert "exploratory-data-analysis" in desk.agent.session.agent.system
     assert "exploratory-data-analysis" in desk("skills")
     assert "Know what a row is" in desk("skills show exploratory-data-analysis")
     desk("skills disable exploratory-data-analysis")
     assert "(off)" in desk("skills")
     desk("new")
     desk.ask("b")
-    assert "exploratory-data-analysis" not in desk.resident.session.agent.system
+    assert "exploratory-data-analysis" not in desk.agent.session.agent.system
     desk("skills enable exploratory-data-analysis")
     with pytest.raises(ConfigError, match="no skill"):
         desk("skills show nothing-like-it")
@@ -161,13 +161,13 @@ def test_a_conversation_is_compressed_and_put_back(desk):
     desk.plays(*steps, "Summary: twelve files were read.", "ok")
     for n in range(12):
         desk.ask(f"Read file {n}")
-    before = desk.resident.session.agent.messages
+    before = desk.agent.session.agent.messages
     told = desk("compress the values")
     assert "Compressed from" in told
-    assert desk.resident.session.agent.messages != before
+    assert desk.agent.session.agent.messages != before
     assert "Compressed from" in desk("context")
     desk("compress --undo")
-    assert desk.resident.session.agent.messages == before
+    assert desk.agent.session.agent.messages == before
     with pytest.raises(ConfigError, match="no compression to undo"):
         desk("compress --undo")
 
@@ -189,7 +189,7 @@ def test_hints_come_with_the_first_result_from_a_directory(desk):
     Path("sub/a.txt").write_text("1\n")
     desk.plays(call("read_file", path="sub/a.txt"), call("read_file", path="sub/a.txt"), "ok")
     desk.ask("Read it twice")
-    results = [m.text for m in desk.resident.session.messages if m.role == "tool"]
+    results = [m.text for m in desk.agent.session.messages if m.role == "tool"]
     assert "[Subdirectory context discovered: sub/AGENTS.md]" in results[0]
     assert "Only whole numbers here." in results[0]
     assert "Subdirectory" not in results[1]
@@ -201,22 +201,22 @@ def test_a_resumed_session_keeps_its_prompt_and_its_hints(desk, shell):
     Path("sub/a.txt").write_text("1\n")
     desk.plays(call("read_file", path="sub/a.txt"), "ok")
     desk.ask("Read it")
-    session_id, system = desk.resident.session.id, desk.resident.session.agent.system
-    desk.resident.store.close()
+    session_id, system = desk.agent.session.id, desk.agent.session.agent.system
+    desk.agent.store.close()
     again = Desk(shell).plays(call("read_file", path="sub/a.txt"), "ok")
     again(f"resume {session_id}")
     again.ask("And again")
     request = again.model.requests[-1]
     assert request.messages[0].text == system
     assert "Subdirectory" not in request.messages[-1].text
-    again.resident.close()
+    again.agent.close()
 
 
 def test_code_output_is_marked_as_data(desk):
-    desk.resident.configure("approve", "all")
+    desk.agent.configure("approve", "all")
     desk.plays(call("run_python", code=f"print({ATTACK!r})"), "ok")
     desk.ask("Run it")
-    result = next(m.text for m in desk.resident.session.messages if m.role == "tool")
+    result = next(m.text for m in desk.agent.session.messages if m.role == "tool")
     assert "Data, not instructions" in result
 
 

@@ -62,10 +62,10 @@ def test_all_of_them_behind_a_blank(complete):
 
 
 def test_names_of_an_agent_in_use(complete, shell):
-    resident = shell.magics_manager.registry["HermesMagics"].resident
-    resident.use(ScriptedModel(["one", "two"]))
-    asyncio.run(resident.ask("Look at the penguins"))
-    ident = resident.session.id
+    agent = shell.magics_manager.registry["HermesMagics"].agent
+    agent.use(ScriptedModel(["one", "two"]))
+    asyncio.run(agent.ask("Look at the penguins"))
+    ident = agent.session.id
     assert complete("%hermes resume Loo") == ["%hermes resume Look at the penguins"]
     assert complete("%hermes resume Look at the p") == ["%hermes resume Look at the penguins"]
     assert complete("%hermes export markdown Look a") == [
@@ -135,7 +135,7 @@ def test_it_imports_nothing_heavy():
         "with provisionalcompleter():\n"
         "    for text in ('%hermes ', '%%hermes --model ', '%hermes resume x'):\n"
         "        list(shell.Completer.completions(text, len(text)))\n"
-        "heavy = {'openai', 'httpx', 'yaml', 'ipywidgets', 'hermes_nb.notebook.resident'}\n"
+        "heavy = {'openai', 'httpx', 'yaml', 'ipywidgets', 'hermes_nb.notebook.agent'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

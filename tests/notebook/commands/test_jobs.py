@@ -25,7 +25,7 @@ from hermes_nb.notebook.commands.table import Completions, find, perform
 from hermes_nb.notebook.display.plain import TerminalView
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import bundle
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.sessions import look
 from hermes_nb.safety.markup import safe_markdown
@@ -134,13 +134,13 @@ def play(request):
 
 
 @pytest.fixture
-def resident(shell, tmp_path, monkeypatch):
+def agent(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    resident = Resident(shell, say=lambda _: None, overrides=lambda: {"approve": "all"})
-    resident.use(ScriptedModel([play] * 50))
-    yield resident
-    resident.happenings.close()
-    resident.close()
+    agent = KernelAgent(shell, say=lambda _: None, overrides=lambda: {"approve": "all"})
+    agent.use(ScriptedModel([play] * 50))
+    yield agent
+    agent.hub.close()
+    agent.close()
 
 
 async def until(condition, seconds=10.0):
@@ -149,41 +149,41 @@ async def until(condition, seconds=10.0):
             await asyncio.sleep(0.02)
 
 
-async def command(resident, line):
+async def command(agent, line):
     found, words = find(line)
-    return await perform(found, resident, words)
+    return await perform(found, agent, words)
 
 
-def sleeping(resident):
-    return next((job for job in resident.jobs if "sleep" in job.doing), None)
+def sleeping(agent):
+    return next((job for job in agent.jobs if "sleep" in job.doing), None)
 
 
-def test_jobs_are_listed_completed_and_stopped_while_a_turn_runs(resident, shell):
+def test_jobs_are_listed_completed_and_stopped_while_a_turn_runs(agent, shell):
     async def story():
-        assert "Nothing runs" in await command(resident, "jobs")
-        turn = asyncio.create_task(resident.ask("go"))
-        await until(lambda: sleeping(resident) and len(resident.jobs) == 1)
-        job = sleeping(resident)
-        listed = await command(resident, "jobs")
+        assert "Nothing runs" in await command(agent, "jobs")
+        turn = asyncio.create_task(agent.ask("go"))
+        await until(lambda: sleeping(agent) and len(agent.jobs) == 1)
+        job = sleeping(agent)
+        listed = await command(agent, "jobs")
         assert "slow" in listed and "terminal sleep 20" in listed
-        bell = type("Bell", (), {"awake": resident})()
+        bell = type("Bell", (), {"awake": agent})()
         assert list(Completions(bell)._names("jobs")) == [job.id]
         with pytest.raises(ConfigError, match="there is no job '99'"):
-            await command(resident, "jobs stop 99")
+            await command(agent, "jobs stop 99")
         with pytest.raises(ConfigError, match="stops one, or all"):
-            await command(resident, "jobs halt")
-        assert "Stopping" in await command(resident, f"jobs stop {job.id}")
+            await command(agent, "jobs halt")
+        assert "Stopping" in await command(agent, f"jobs stop {job.id}")
         await turn
-        assert len(resident.jobs) == 0
-        assert "Nothing runs" in await command(resident, "jobs stop")
+        assert len(agent.jobs) == 0
+        assert "Nothing runs" in await command(agent, "jobs stop")
 
     asyncio.run(story())
-    assert resident.last.answer == "done"
-    result = next(m for m in resident.session.messages if m.role == "tool").text
+    assert agent.last.answer == "done"
+    result = next(m for m in agent.session.messages if m.role == "tool").text
     assert '"status": "stopped"' in result and '"status": "done"' in result
 
 
-def test_the_panel_lists_children_and_stops_one(resident):
+def test_the_panel_lists_children_and_stops_one(agent):
     def texts(widget):
         found = [widget.value] if widget._model_name == "HTMLModel" else []
         return found + [t for child in getattr(widget, "children", ()) for t in texts(child)]
@@ -193,12 +193,12 @@ def test_the_panel_lists_children_and_stops_one(resident):
         return found + [b for child in getattr(widget, "children", ()) for b in buttons(child)]
 
     async def story():
-        panel = Panel(resident)
+        panel = Panel(agent)
         panel.select("session")
         part = panel.tab._jobs
         await panel.settled()
         assert part.widget.children == ()
-        turn = asyncio.create_task(resident.ask("go"))
+        turn = asyncio.create_task(agent.ask("go"))
         await until(lambda: "terminal sleep 20" in " ".join(texts(part.widget)))
         shown = " ".join(texts(part.widget))
         assert "slow" in shown and "child agent" in shown
@@ -208,15 +208,15 @@ def test_the_panel_lists_children_and_stops_one(resident):
         await turn
         await until(lambda: part.widget.children == ())
         panel.close()
-        with resident.jobs.running("map", "later", lambda: None):
+        with agent.jobs.running("map", "later", lambda: None):
             await asyncio.sleep(0)
-        await until(lambda: not resident.jobs._listeners)
+        await until(lambda: not agent.jobs._listeners)
 
     asyncio.run(story())
-    assert resident.last.answer == "done"
+    assert agent.last.answer == "done"
 
 
-def test_what_a_child_wrote_is_undone_with_the_turn(resident, tmp_path):
+def test_what_a_child_wrote_is_undone_with_the_turn(agent, tmp_path):
     def write(request):
         child = request.messages[0].text.startswith("You are a child agent")
         if request.messages[-1].role != "user":
@@ -225,18 +225,18 @@ def test_what_a_child_wrote_is_undone_with_the_turn(resident, tmp_path):
             return call("write_file", path="made.txt", content="by a child")
         return call("delegate_task", goal="write made.txt")
 
-    resident.use(ScriptedModel([write] * 9))
+    agent.use(ScriptedModel([write] * 9))
 
     async def story():
-        await resident.ask("go")
+        await agent.ask("go")
         assert (tmp_path / "made.txt").read_text() == "by a child"
-        await command(resident, "undo")
+        await command(agent, "undo")
 
     asyncio.run(story())
     assert not (tmp_path / "made.txt").exists()
 
 
-def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(resident, home):
+def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(agent, home):
     def answer(request):
         child = request.messages[0].text.startswith("You are a child agent")
         if child:
@@ -244,11 +244,11 @@ def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(resident, home
         first = request.messages[-1].role == "user"
         return call("delegate_task", goal="count the birds") if first else "done"
 
-    resident.use(ScriptedModel([answer] * 9))
+    agent.use(ScriptedModel([answer] * 9))
 
     async def story():
-        await resident.ask("go")
-        panel = Panel(resident)
+        await agent.ask("go")
+        panel = Panel(agent)
         panel.select("session")
         tab = panel.tab
         found = await asyncio.to_thread(lambda: look(tab.place, "ibises"))

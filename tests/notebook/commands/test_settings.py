@@ -26,21 +26,21 @@ def test_every_setting_has_a_value_and_a_source(desk, home, monkeypatch):
     assert row(told, "compression.threshold") == "| `compression.threshold` | 0.4 | config.yaml |"
     assert "HERMES_NB_MAX_REQUESTS" in row(told, "max_requests")
     assert "default" in row(told, "window")
-    for field in dataclasses.fields(desk.resident.settings().compression):
+    for field in dataclasses.fields(desk.agent.settings().compression):
         assert field.name[:7] in told or field.name == "engine"
 
 
 def test_a_setting_holds_for_this_kernel_and_goes_again(desk):
     desk.plays("one", "two")
     desk.ask("a")
-    before = desk.resident.workshop
+    before = desk.agent.runtime
     assert "this kernel" in desk("config compression.threshold 0.7")
-    assert desk.resident.settings().compression.threshold == 0.7
-    assert desk.resident.workshop is not before
+    assert desk.agent.settings().compression.threshold == 0.7
+    assert desk.agent.runtime is not before
     desk.ask("b")
-    assert len(desk.resident.session.messages) == 4
+    assert len(desk.agent.session.messages) == 4
     assert "default" in desk("config compression.threshold default")
-    assert desk.resident.settings().compression.threshold == 0.5
+    assert desk.agent.settings().compression.threshold == 0.5
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_setting_holds_for_this_kernel_and_goes_again(desk):
     ],
 )
 def test_what_cannot_be_set_is_said_and_changes_nothing(desk, line, told):
-    before = desk.resident.settings()
+    before = desk.agent.settings()
     with pytest.raises(ConfigError, match=told):
         desk(line)
-    assert desk.resident.settings() == before
+    assert desk.agent.settings() == before
 
 
 def test_a_key_is_never_shown(desk, monkeypatch):
@@ -70,11 +70,11 @@ def test_a_key_is_never_shown(desk, monkeypatch):
 
 def test_words_that_yaml_takes_for_switches_stay_words(desk):
     desk("config cassette off")
-    assert desk.resident.settings().cassette == "off"
+    assert desk.agent.settings().cassette == "off"
     desk("config skills.enabled off")
-    assert desk.resident.settings().skills.enabled is False
+    assert desk.agent.settings().skills.enabled is False
     desk("config vision on")
-    assert desk.resident.settings().vision is True
+    assert desk.agent.settings().vision is True
 
 
 def test_the_models_at_hand(desk, monkeypatch):
@@ -87,6 +87,6 @@ def test_the_models_at_hand(desk, monkeypatch):
 
 
 def test_help_says_what_one_command_takes(desk):
-    assert "`%hermes undo [TURN] [--force]`" in help_(desk.resident, "undo")
+    assert "`%hermes undo [TURN] [--force]`" in help_(desk.agent, "undo")
     with pytest.raises(ConfigError, match="no command"):
-        help_(desk.resident, "nothing")
+        help_(desk.agent, "nothing")

@@ -385,7 +385,7 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
 
     async def main():
         told = story("a", "<b>`x`</b>")
-        resident = agent_of(told, tmp_path)
+        agent = agent_of(told, tmp_path)
         await told.agent().replace("c1", "```\n<script>", seen=told.document.seen("c1"))
         await told.agent().replace("c2", "y", seen=told.document.seen("c2"))
         told.checkpoints.note(S, 1, "terminal was used; what its code did is not undone")
@@ -395,12 +395,12 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
         told.checkpoints.after(S, 1, [path])
         await told.document.replace("c1", "mine", seen=told.document.seen("c1"))
         with capture_output() as captured:
-            assert await diff(resident, "") == ""
+            assert await diff(agent, "") == ""
         html, markdown, plain = captured.outputs[0].data.values()
         assert markdown == f"````diff\n{plain}\n````"
         assert "&lt;script&gt;" in html and "<script>" not in html
         assert "+++ <i>`.txt" in plain
-        text = await undo(resident, "1")
+        text = await undo(agent, "1")
         assert "**Turn 1**" in text and "is undone" in text
         assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text
         assert "&lt;b&gt;" in text and "<b>" not in text
@@ -408,16 +408,16 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
         assert "terminal was used" in text
         assert "Variables are not restored" in text
         assert told.document.sources == ["mine", "<b>`x`</b>"]
-        await undo(resident, "--force 1")
+        await undo(agent, "--force 1")
         assert told.document.sources == ["a", "<b>`x`</b>"]
         assert not path.exists()
         # The undo itself was not saved as something the turn did.
         with pytest.raises(NothingToUndo):
-            await undo(resident, "")
+            await undo(agent, "")
         for words in ("one", "1 2", "-1", "--hard"):
             with pytest.raises(ConfigError, match="not understood"):
-                await undo(resident, words)
-        resident.store.close()
+                await undo(agent, words)
+        agent.store.close()
 
     asyncio.run(main())
 
@@ -425,15 +425,15 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
 def test_after_a_restart_the_notebooks_last_session_is_meant(story, tmp_path):
     async def main():
         told = story("a")
-        resident = agent_of(told, tmp_path)
-        resident.session = None
+        agent = agent_of(told, tmp_path)
+        agent.session = None
         with pytest.raises(HermesError, match="no session yet"):
-            await undo(resident, "")
-        resident.store.start(notebook=KEY, session_id=S)
+            await undo(agent, "")
+        agent.store.start(notebook=KEY, session_id=S)
         await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
-        await undo(resident, "")
+        await undo(agent, "")
         assert told.document.sources == ["a"]
-        resident.store.close()
+        agent.store.close()
 
     asyncio.run(main())
 
@@ -443,9 +443,9 @@ def test_cells_of_another_notebook_are_not_touched(story, tmp_path):
         told = story("a")
         await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
         told.document.way = "the file other.ipynb"
-        resident = agent_of(told, tmp_path, notebook="/work/other.ipynb")
-        assert "another notebook" in await undo(resident, "")
+        agent = agent_of(told, tmp_path, notebook="/work/other.ipynb")
+        assert "another notebook" in await undo(agent, "")
         assert told.document.sources == ["b"]
-        resident.store.close()
+        agent.store.close()
 
     asyncio.run(main())

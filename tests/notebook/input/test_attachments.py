@@ -21,7 +21,7 @@ from hermes_nb.notebook.attachments import (
     attachments,
     shrunk_array,
 )
-from hermes_nb.notebook.kernel_agent import Resident
+from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.line import TurnOptions
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,30 +196,30 @@ class Seeing(ScriptedModel):
 
 def test_a_model_is_shown_the_picture_and_its_name(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    resident = Resident(shell, say=print)
+    agent = KernelAgent(shell, say=print)
     model = Seeing(["A grey square."])
-    resident.use(model)
+    agent.use(model)
     shell.user_ns["square"] = np.full((9, 7), 100, dtype="uint8")
-    asyncio.run(resident.ask("What is it?", TurnOptions(images=("square",))))
+    asyncio.run(agent.ask("What is it?", TurnOptions(images=("square",))))
     message = model.requests[0].messages[-1]
     assert len(message.images) == 1
     assert "1. square (image/png 7x9)" in message.text
-    assert resident.store.messages(resident.session.id)[0].images == message.images
-    resident.close()
+    assert agent.store.messages(agent.session.id)[0].images == message.images
+    agent.close()
 
 
 def test_a_model_without_eyes_is_not_asked(shell, tmp_path, monkeypatch, home):
     monkeypatch.chdir(tmp_path)
-    resident = Resident(shell, say=print)
+    agent = KernelAgent(shell, say=print)
     model = ScriptedModel(["never"])
-    resident.use(model)
+    agent.use(model)
     shell.user_ns["square"] = np.full((9, 7), 100, dtype="uint8")
     with pytest.raises(ConfigError, match="claude") as caught:
-        asyncio.run(resident.ask("What is it?", TurnOptions(images=("square",))))
+        asyncio.run(agent.ask("What is it?", TurnOptions(images=("square",))))
     assert "config vision on" in str(caught.value)
     assert not model.requests
     assert not list(Path(home).rglob("*.db"))
-    resident.configure("vision", "on")
-    asyncio.run(resident.ask("What is it?", TurnOptions(images=("square",))))
+    agent.configure("vision", "on")
+    asyncio.run(agent.ask("What is it?", TurnOptions(images=("square",))))
     assert model.requests[0].messages[-1].images
-    resident.close()
+    agent.close()

@@ -35,7 +35,7 @@ def magics(shell, tmp_path, monkeypatch):
 
 def plays(magics, *steps, **options):
     model = ScriptedModel(steps, **options)
-    magics.resident.use(model)
+    magics.agent.use(model)
     return model
 
 
@@ -142,16 +142,16 @@ def test_a_second_turn_in_the_kernel_is_refused_and_the_first_goes_on(magics, sh
             return "waited"
 
         tool = Tool(name="wait", description="w", parameters={"type": "object"}, run=wait)
-        magics.resident.use_tools([tool])
+        magics.agent.use_tools([tool])
         plays(magics, call("wait"), "Forty-two.")
         first = asyncio.create_task(magics.hermes("--into answer --approve all", "What is it?"))
-        while not (magics.resident.session and magics.resident.session.messages):
+        while not (magics.agent.session and magics.agent.session.messages):
             assert not first.done(), await first
             await asyncio.sleep(0.01)
-        view = magics.resident.view
+        view = magics.agent.view
         with pytest.raises(SessionBusy):
             await magics.hermes("", "And now?")
-        assert magics.resident.view is view
+        assert magics.agent.view is view
         go_on.set()
         await first
 
@@ -175,11 +175,11 @@ def test_a_sessions_budget_counts_all_its_turns(magics, monkeypatch):
     line(magics, "", "3")
     assert last_turn().reason == "budget"
     assert "this session" in last_turn().note
-    resident = magics.resident
-    told = asyncio.run(perform(find("status")[0], resident, ""))
+    agent = magics.agent
+    told = asyncio.run(perform(find("status")[0], agent, ""))
     assert "0.20" in told
     assert "0.25" in told
-    assert "0.20" in asyncio.run(perform(find("sessions")[0], resident, ""))
+    assert "0.20" in asyncio.run(perform(find("sessions")[0], agent, ""))
     line(magics, "--new", "4")
     assert last_turn().text == "three"
 
@@ -189,7 +189,7 @@ def test_an_unknown_cost_is_never_nothing(magics):
     line(magics, "", "1")
     assert last_turn().cost is None
     assert "$" not in last_turn().status
-    assert "| – |" in asyncio.run(perform(find("sessions")[0], magics.resident, ""))
+    assert "| – |" in asyncio.run(perform(find("sessions")[0], magics.agent, ""))
 
 
 def tree(home: Path) -> dict[str, bytes]:
@@ -205,14 +205,14 @@ def test_a_rehearsal_sends_and_stores_nothing(magics, shell, home, capsys):
     assert "What is" in shown
     assert not model.requests
     assert not tree(home)
-    assert magics.resident.session is None
+    assert magics.agent.session is None
     assert last_turn() is None
 
 
 def test_a_rehearsal_shows_what_the_turn_then_sends(magics, shell):
     model = plays(magics, "one", "two", "three")
     line(magics, "", "First, $`1 + 1`")
-    session = magics.resident.session
+    session = magics.agent.session
     usage, before = session.usage, len(session.messages)
     shell.user_ns["new_variable"] = 3
     line(magics, "--dry-run --into plan --quiet", "Second, $`2 + 2`")
@@ -230,9 +230,9 @@ def test_a_rehearsal_of_another_model_changes_none(magics, shell, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef0123456789abcdef")
     plays(magics, "one")
     line(magics, "", "hello")
-    name = magics.resident.models.name
+    name = magics.agent.models.name
     line(magics, "--dry-run --model gpt-4o --into plan", "again")
-    assert magics.resident.models.name == name
+    assert magics.agent.models.name == name
     plan = shell.user_ns["plan"]
     assert plan["model"] == "gpt-4o"
     assert plan["request"]["model"] == "gpt-4o"
@@ -300,7 +300,7 @@ def test_every_option_is_explained(magics):
 def test_options_hold_for_one_turn(magics):
     plays(magics, "one", "two")
     options = TurnOptions(limits=Limits(tokens=10))
-    asyncio.run(magics.resident.ask("a", options))
+    asyncio.run(magics.agent.ask("a", options))
     assert last_turn().reason == "budget"
-    asyncio.run(magics.resident.ask("b"))
+    asyncio.run(magics.agent.ask("b"))
     assert last_turn().reason == "answered"
