@@ -387,7 +387,8 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     days = int(age[1]) if age else 0
     verb, *names = AGE.sub("", rest).split() or [""]
     if verb != "delete" or bool(names) == bool(age) or any(n.startswith("-") for n in names):
-        message = "say which: `%hermes sessions delete ID…`, or `--older-than 90d`"
+        line = "`%hermes sessions delete"
+        message = f"say which: {line} ID…` or {line} --older-than 90d`"
         raise ConfigError(message)
     current = agent.session.id if agent.session else ""
     wanted = [agent.sessions.find(name) for name in names]
