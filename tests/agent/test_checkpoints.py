@@ -39,7 +39,7 @@ from tests.tools.support import context_for, run
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 S = "20261121-aaaa"
 
 

@@ -335,7 +335,7 @@ def test_an_empty_reply_is_asked_about_once():
 
 
 def loopback_pool():
-    """Make an executor, as `--executor tests.app.maps.test_fanout:loopback_pool` names it."""
+    """Make an executor, as `--executor tests.agent.test_fanout:loopback_pool` names it."""
     return ThreadPoolExecutor(3)
 
 
@@ -344,7 +344,7 @@ def test_any_executor_does_the_tasks_by_the_models_name(tmp_path, monkeypatch):
         with Hermes("loopback", base_url=server.url, cwd=tmp_path) as hermes:
             mapped = hermes.map(
                 "go", {f"n{n}": str(n) for n in range(7)},
-                executor="tests.app.maps.test_fanout:loopback_pool",
+                executor="tests.agent.test_fanout:loopback_pool",
             )  # fmt: skip
         assert [item.answer for item in mapped.items] == ["hello"] * 7
         assert len(server.exchanges) == 7
