@@ -56,7 +56,7 @@ class Difference:
         )
 
 
-class NotebookDiffers(AssertionError):  # noqa: N818 - what happened
+class NotebookDiffers(AssertionError):
     """Cells show another thing than the notebook says."""
 
     def __init__(self, path: Path, differences: Sequence[Difference]) -> None:

@@ -36,7 +36,7 @@ INLINE = 2_000
 _BLOB = "blob"
 
 
-class NoRoom(Exception):  # noqa: N818 - what happened
+class NoRoom(Exception):
     """A blob could not be kept."""
 
 
@@ -274,7 +274,7 @@ _LEVEL = 3
 """zlib's level: text shrinks nearly as far as at 6, in a third of the time."""
 
 
-class SavedCopyLost(HermesError):  # noqa: N818 - what happened to the copy
+class SavedCopyLost(HermesError):
     """What was saved is no longer there, or damaged."""
 
 

@@ -206,7 +206,7 @@ _DAY = 86_400.0
 _PATIENCE = 30.0
 
 
-class NotKept(Exception):  # noqa: N818 - what became of the proposal
+class NotKept(Exception):
     """Something is not put before the user; the text says why, for the model."""
 
 

@@ -42,7 +42,7 @@ _FLAGS = (
 _LINK = "a link leads to it"
 
 
-class NotRestored(HermesError):  # noqa: N818 - what happened to the item
+class NotRestored(HermesError):
     """A file stays as it is; the text says why, to be read behind its name."""
 
 
@@ -233,7 +233,7 @@ def _size(data: bytes | None) -> str:
     return "not there" if data is None else f"{len(data):,} bytes"
 
 
-class NothingToUndo(HermesError):  # noqa: N818 - named for the state
+class NothingToUndo(HermesError):
     """There is no such turn; the text says which there are."""
 
 

@@ -38,7 +38,7 @@ FORMATS = ("markdown", "notebook", "jsonl")
 _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no recordings in ")
 
 
-class UsageProblem(HermesError):  # noqa: N818 - whose problem it is
+class UsageProblem(HermesError):
     """The command line makes no sense as it stands; nothing was done."""
 
 

@@ -24,7 +24,7 @@ class ConfigError(HermesError):
     """A setting cannot be used as it stands; the turn does not start."""
 
 
-class SessionBusy(HermesError):  # noqa: N818 - named for the state, like BlockingIOError
+class SessionBusy(HermesError):
     """The session is already taking a turn; the second one does not start."""
 
 
@@ -45,11 +45,11 @@ class ToolError(HermesError):
     origin: Origin = "workspace"
 
 
-class ToolDenied(ToolError):  # noqa: N818 - named for what happened to the call
+class ToolDenied(ToolError):
     """The user, or the policy that stands in for one, refused the call; the model reads why."""
 
 
-class TurnInterrupted(HermesError):  # noqa: N818 - an ending, not a fault
+class TurnInterrupted(HermesError):
     """The user stopped what a tool was doing; the turn ends as a stop button ends it."""
 
 

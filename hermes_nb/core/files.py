@@ -188,7 +188,7 @@ _KINDS = {
 }
 
 
-class Refused(Exception):  # noqa: N818 - named for what happened to the file
+class Refused(Exception):
     """A file that is there and is not loaded; the text says why."""
 
 

@@ -217,7 +217,7 @@ def gist(entry: str) -> str:
     return one_line(masked(entry[: GIST * 4]), GIST)
 
 
-class Refusal(Exception):  # noqa: N818 - named for what happened, like ToolDenied
+class Refusal(Exception):
     """A write is refused and nothing has changed; the text says why and what to do."""
 
 

@@ -61,7 +61,7 @@ _MESSAGE = {"content": "''", "tool_calls": "''", "tool_name": "''", "tool_call_i
 Result = TypeVar("Result")
 
 
-class Unreadable(Exception):  # noqa: N818 - a state of the file
+class Unreadable(Exception):
     """The file is there and cannot be read; the text says why."""
 
 

@@ -33,7 +33,7 @@ MOST_BYTES = 256_000
 LOCK_SECONDS = 5.0
 
 
-class Unusable(Exception):  # noqa: N818 - a state of the file
+class Unusable(Exception):
     """The file cannot be used as it is; the text says what to do."""
 
 

@@ -317,7 +317,7 @@ def _story(cwd: Path) -> str:
     return f"{name or 'root'}-{where}"
 
 
-class CassetteMiss(ModelError):  # noqa: N818 - what happened, not a fault
+class CassetteMiss(ModelError):
     """A request was to be replayed and no recording fits it; no model was asked.
 
     `way_out` says what to do about it, by default how to record anew.

@@ -298,11 +298,11 @@ def has_time_limit() -> bool:
     )
 
 
-class TurnFailed(HermesError):  # noqa: N818 - what happened to the turn
+class TurnFailed(HermesError):
     """The turn failed; its cell fails with it, so that a run of the whole notebook stops here."""
 
 
-class Stopped(HermesError):  # noqa: N818 - what the user did
+class Stopped(HermesError):
     """The user stopped the turn; the cell ends as interrupted cells do, in one line."""
 
     def _render_traceback_(self) -> list[str]:

@@ -27,7 +27,7 @@ MAGIC = "hermes"
 CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
 
 
-class LoadedLate(HermesError):  # noqa: N818 - what happened
+class LoadedLate(HermesError):
     """The extension was loaded in the middle of the cell that needed it."""
 
 

@@ -49,7 +49,7 @@ class Sign:
     quotable: bool = False
 
 
-class Late(Exception):  # noqa: N818 - not a fault: the text is withheld
+class Late(Exception):
     """There is no time left to read a text."""
 
 

@@ -184,7 +184,7 @@ def _sync(path: Path) -> None:
             os.close(handle)
 
 
-class Broken(Exception):  # noqa: N818 - a cell's state, known to this module alone
+class Broken(Exception):
     """A cell does not hold together."""
 
 

@@ -77,7 +77,7 @@ class WeightsError(HermesError):
     """The weights cannot be had; the text says why and what to do."""
 
 
-class WeightsNeeded(ConfigError):  # noqa: N818 - a question for the user, not a fault
+class WeightsNeeded(ConfigError):
     """The weights are not here, and nobody has agreed to fetch `megabytes` from `sources` yet."""
 
     def __init__(self, weights: Weights) -> None:

@@ -36,7 +36,7 @@ _WAY_OUT = (
 )
 
 
-class CellConflict(ToolError):  # noqa: N818 - what happened to the cell
+class CellConflict(ToolError):
     """The cell is not what the edit was made for; the text shows what it holds now."""
 
 

@@ -23,7 +23,7 @@ _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _FLAT = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 
 
-class Malformed(ValueError):  # noqa: N818 - what the bytes are
+class Malformed(ValueError):
     """The bytes are not JSON from `offset` on; the text says what was expected there."""
 
     def __init__(self, message: str, offset: int) -> None:

@@ -39,7 +39,7 @@ _SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
 """Nothing in there raises the mode: what the process was started with is the ceiling."""
 
 
-class NoKernel(ConfigError):  # noqa: N818 - what is the matter
+class NoKernel(ConfigError):
     """There is no kernel for a notebook: `why`, and whether it is `missing` or did not start."""
 
     def __init__(self, why: str, *, missing: bool) -> None:

@@ -55,7 +55,7 @@ STYLES = {
 }
 
 
-class Refused(HermesError):  # noqa: N818 - what happened to the click
+class Refused(HermesError):
     """What was asked for was not done; the text says why."""
 
 
