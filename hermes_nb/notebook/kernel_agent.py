@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb.agent.build import open_store
-from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_deck, build_model, embedded_notice
@@ -86,6 +85,7 @@ class KernelAgent:
         )
         self._overrides = overrides
         self._chosen: dict[str, Any] = {}
+        self._read: Settings | None = None
         self._say = say
         self.deck = build_deck(
             self.settings,
@@ -123,17 +123,22 @@ class KernelAgent:
         return self.sessions.current
 
     def settings(self, **options: object) -> Settings:
-        """Return the settings as they are now; `options` that are not None come first."""
+        """Return the settings, read once a turn; `options` that are not None come first."""
         wished = {name: value for name, value in options.items() if value is not None}
-        return load_settings(overrides={**self._overrides(), **self._chosen, **wished})
+        if self._read is not None and not wished:
+            return self._read
+        found = load_settings(overrides={**self._overrides(), **self._chosen, **wished})
+        if self.view is not None and not wished:
+            self._read = found
+        return found
 
     def _choose(self, key: str, value: object) -> None:
         """Choose a value from now on, None for what it would be without; raise `ConfigError`."""
         wanted = {**self._chosen, key: value}
-        load_settings(
-            overrides={**self._overrides(), **wanted}
-        )  # what cannot be used is not chosen
+        # What cannot be used is not chosen.
+        load_settings(overrides={**self._overrides(), **wanted})
         self._chosen = wanted
+        self._read = None
 
     @property
     def store(self) -> SessionStore:
@@ -146,11 +151,6 @@ class KernelAgent:
     def notebook(self) -> str:
         """The absolute path of this kernel's notebook, or ""."""
         return self.access.path
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """What the agent's changes can be undone with."""
-        return self.access.checkpoints
 
     async def document(self) -> NotebookDocument:
         """Return this kernel's notebook; raise `ToolError` where it cannot be reached."""
@@ -173,7 +173,7 @@ class KernelAgent:
         shown = CellTurn(self.shell, options)
         try:
             async with shown.shown(self.access.frontend):
-                with self._under(shown, self.settings()):
+                with self._under(shown):
                     await self._take(prompt, shown)
         except (asyncio.CancelledError, KeyboardInterrupt):
             if not shown.begun:
@@ -193,11 +193,12 @@ class KernelAgent:
         return shown.transcript.answer
 
     @contextmanager
-    def _under(self, shown: CellTurn, settings: Settings) -> Iterator[None]:
+    def _under(self, shown: CellTurn) -> Iterator[None]:
         """Have the turn shown, and its calls judged as it and the settings say."""
         guard, mode = self.guard, self.guard.mode
         self.view, self.turn = shown.view, None
         try:
+            settings = self.settings()
             guard.mode = self.permission.granted(shown.options.approve or settings.approve)
             guard.required = settings.sandbox.required
             guard.sandboxed = settings.sandbox.use != "off"
@@ -205,7 +206,7 @@ class KernelAgent:
         finally:
             self._came_to(shown)
             guard.mode = mode
-            self.view = None
+            self.view = self._read = None
 
     async def _take(self, prompt: str, shown: CellTurn) -> None:
         """Get everything ready, and take the turn."""
@@ -374,7 +375,7 @@ class KernelAgent:
                 root=working_directory,
             ),
             given=self._given,
-            keeper=self.checkpoints.keeper(lambda: self.session.id if self.session else ""),
+            keeper=self.access.checkpoints.keeper(lambda: self.session.id if self.session else ""),
             tell=self.note,
             jobs=self.jobs,
         )

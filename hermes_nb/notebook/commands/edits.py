@@ -47,7 +47,7 @@ async def undo(agent: KernelAgent, words: str) -> str:
         # What an undo changes is not the turn's doing, and must not be saved as if it were.
         return document.inner if isinstance(document, KeptDocument) else document
 
-    report = await agent.checkpoints.undo(
+    report = await agent.access.checkpoints.undo(
         _session_id(agent), turn, restorer=DocumentRestorer(document_of), force=force
     )
     return _shown(report, force=force)
@@ -58,7 +58,7 @@ async def diff(agent: KernelAgent, words: str) -> str:
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(agent)
     try:
-        text = await in_thread(lambda: agent.checkpoints.diff(session, turn, root=_here()))
+        text = await in_thread(lambda: agent.access.checkpoints.diff(session, turn, root=_here()))
     except NothingToUndo as nothing:
         return escape(str(nothing))
     if not text.strip():
