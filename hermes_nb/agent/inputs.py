@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ async def read_text(path: Path) -> str:
 
     def read() -> str:
         with open_regular(path) as file:
-            data = file.read(BYTES)
+            size = os.fstat(file.fileno()).st_size  # as much is set aside as is asked for
+            data = file.read(min(size, BYTES) or BYTES)
         text = decode(data)
         if text is None:
             message = f"it is no text ({kind_of(path, data[:64])})"
