@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hermes_nb.safety import patterns
 from hermes_nb.safety.patterns import LIMIT, SIZE
 from hermes_nb.safety.scan import DENSE, scan
 from hypothesis import example, given, settings
@@ -42,6 +43,18 @@ def unread(text):
 @pytest.mark.slow
 def test_honest_texts_are_read_whole():
     assert [name for name, text in honest().items() if unread(text)] == []
+
+
+def test_garbage_that_is_collected_meanwhile_takes_no_time(monkeypatch):
+    monkeypatch.setattr(patterns, "LIMIT", 0.01)
+    many = [[n] for n in range(400_000)]
+    with patterns.deadline(100):
+        before = time.thread_time()
+        while time.thread_time() < before + 0.05:
+            gc.collect()
+        patterns.in_time()
+    assert len(many) == 400_000
+    assert patterns._collected not in gc.callbacks
 
 
 @pytest.mark.parametrize("script", ["а-яё", "ا-ي", "अ-ह", "ぁ-ん", "ㄱ-ㅎ", "α-ω", "ก-ฮ"])

@@ -372,7 +372,7 @@ def agent_of(told, tmp_path, notebook=KEY):
         return told.agent()
 
     return SimpleNamespace(
-        checkpoints=told.checkpoints,
+        access=SimpleNamespace(checkpoints=told.checkpoints),
         session=SimpleNamespace(id=S),
         store=SqliteStore(tmp_path / "notebook.db"),
         notebook=notebook,
