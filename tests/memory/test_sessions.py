@@ -121,6 +121,7 @@ def test_the_file_may_be_exchanged_while_it_is_open(tmp_path, store):
     other.start(session_id="other")
     other.close()
     store.start(session_id="mine", title="t")
+    store.incidents()  # when the look through the new file is over
     for suffix in ("-wal", "-shm"):
         (tmp_path / "home" / f"notebook.db{suffix}").unlink()
     (tmp_path / "other.db").replace(store.path)
