@@ -231,7 +231,7 @@ def test_the_cell_above_is_the_last_that_is_no_message(open_notebook):
     look = (
         "from pathlib import Path\n"
         "from hermes_nb.notebook.access import NotebookAccess\n"
-        "desk = Desk(\n"
+        "desk = NotebookAccess(\n"
         "    get_ipython(), home=Path, explicit=str, session=str, turn=int, moved=print\n"
         ")\n"
         "cell = await desk.cell_above()\n"
