@@ -139,7 +139,7 @@ def test_what_is_asked_or_called_right_after_a_reload_waits_for_the_page(open_no
     gate.set()
     reload_shown(notebook)
     assert asked(notebook) == "rm -rf build; echo cleaned"
-    assert notebook.sources()[1] == NEW
+    notebook.until(lambda: notebook.sources()[1:2] == [NEW])
     assert "in the open notebook" in results(model)[-1]
     click(notebook, "Run once")
     notebook.until(lambda: len(model.exchanges) > 2)
