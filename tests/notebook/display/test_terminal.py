@@ -82,11 +82,14 @@ class Terminal:
     def send(self, line):
         self.child.sendline(line)
 
-    def feed(self):
+    def feed(self, patience=0.05):
+        """Draw what has been written; say whether there was any."""
+        said = ""
         with suppress(pexpect.TIMEOUT):
-            said = self.child.read_nonblocking(65_536, 0.05)
+            said = self.child.read_nonblocking(65_536, patience)
             self.bytes += said
             self.stream.feed(said)
+        return bool(said)
 
     def until(self, text, *, seconds=90):
         end = time.monotonic() + seconds
@@ -100,6 +103,8 @@ class Terminal:
         while text not in "\n".join(self.lines):
             assert time.monotonic() < end
             self.feed()
+            while self.feed(0.01):  # what is written at once may arrive in parts
+                pass
             yield self.lines
 
     @property
