@@ -37,8 +37,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types a
         from hermes_nb.notebook import magics
 
         return getattr(magics, name)
-    message = f"module 'hermes_nb' has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module 'hermes_nb' has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell

@@ -92,8 +92,7 @@ def normalise(function: Normaliser) -> None:
     shell: Any = get_ipython()
     magics = shell and ours(shell)
     if not magics:
-        message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
-        raise ConfigError(message)
+        raise ConfigError("hermes_nb is not loaded here; run `%load_ext hermes_nb` first")
     magics.agent.deck.normalisers.append(function)
 
 

@@ -167,8 +167,7 @@ class Hermes:
         if approve is not None and not isinstance(approve, str):
             approver, approve = approve, "ask"
         if approve is not None and approve not in APPROVE_MODES:
-            message = f"approve is {approve!r}; use one of {', '.join(APPROVE_MODES)}"
-            raise ConfigError(message)
+            raise ConfigError(f"approve is {approve!r}; use one of {', '.join(APPROVE_MODES)}")
         overrides = {
             "model": model if isinstance(model, str) else None,
             "base_url": base_url,
@@ -278,8 +277,7 @@ class Hermes:
         self, prompt: str, max_requests: int | None, sinks: Iterable[EventSink] = ()
     ) -> AsyncGenerator[Event, None]:
         if not prompt.strip():
-            message = "the prompt is empty"
-            raise ConfigError(message)
+            raise ConfigError("the prompt is empty")
         session = self._opening.session(one_line(prompt, 60))
         turn = session.turn(prompt, sinks=sinks, max_requests=max_requests)
         async with aclosing(turn) as events:
@@ -294,8 +292,7 @@ class Hermes:
         limits: Limits,
     ) -> Mapped:
         if not plan.prompt.strip():
-            message = "the prompt is empty"
-            raise ConfigError(message)
+            raise ConfigError("the prompt is empty")
         if executor != HERE and self._given_model:
             message = "a model object cannot travel to another process; name the model instead"
             raise ConfigError(message)
@@ -343,6 +340,5 @@ def _chosen(tools: Toolset, given: Iterable[str | Tool]) -> Toolset:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            message = f"there is no tool or toolset {name!r}; {hint}"
-            raise ConfigError(message)
+            raise ConfigError(f"there is no tool or toolset {name!r}; {hint}")
     return tools.only(*names)

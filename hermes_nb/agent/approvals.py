@@ -146,11 +146,10 @@ class ProposedSkills:
 
     def _propose(self, change: Change, held: str) -> Proposal:
         if (other := self._unborn(change)) is not None:
-            message = (
+            raise NotKept(
                 f"skill {change.name!r} itself waits for the user's approval, as {other.number}; "
                 "it cannot be changed before"
             )
-            raise NotKept(message)
         self._library.preview(change.action, change.name, **details_of(change))
         if change.action not in ("create", "patch"):  # a patch says itself what it is for
             change = replace(change, seen=self._library.seen(change))
@@ -249,8 +248,7 @@ class Approvals:
         try:
             found = self.pending.waiting()
         except (OSError, Unusable) as error:
-            message = f"what waits for your approval cannot be read: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"what waits for your approval cannot be read: {error}") from error
         return [each for each in found if kind is None or each.kind == kind]
 
     def shown(self, proposal: Proposal) -> str:
@@ -303,8 +301,7 @@ class Approvals:
         except LookupError as error:
             raise ConfigError(str(error.args[0])) from error
         except (OSError, Unusable) as error:
-            message = f"that could not be decided now: {reason_of(error)}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"that could not be decided now: {reason_of(error)}") from error
 
     def _problem(self, proposal: Proposal) -> str:
         """Return why it cannot be saved as things are, "" if it can."""
@@ -377,11 +374,10 @@ def _reworded(proposal: Proposal, text: str) -> Proposal:
     write = proposal.write
     steps = write.steps if isinstance(write, MemoryWrite) else ()
     if not isinstance(write, MemoryWrite) or len(steps) != 1 or steps[0].action == "remove":
-        message = (
+        raise ConfigError(
             f"{proposal.number} is no single entry of memory; approve it as it is, then edit what "
             "it made, or reject it"
         )
-        raise ConfigError(message)
     step = Operation(action=steps[0].action, content=text.strip(), old_text=steps[0].old_text)
     return replace(proposal, write=replace(write, steps=(step,)))
 

@@ -346,11 +346,9 @@ class CheckpointStore:
         try:
             data = zlib.decompress((self._blobs / digest).read_bytes())
         except (OSError, zlib.error) as error:
-            message = "its saved copy is gone or damaged"
-            raise SavedCopyLost(message) from error
+            raise SavedCopyLost("its saved copy is gone or damaged") from error
         if hashlib.sha256(data).hexdigest() != digest:
-            message = "its saved copy is damaged"
-            raise SavedCopyLost(message)
+            raise SavedCopyLost("its saved copy is damaged")
         return data
 
     def sweep(self, turn: OpenTurn, *, room: int = 0) -> None:

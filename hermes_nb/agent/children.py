@@ -168,24 +168,20 @@ def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assign
             each = replace(common, goal=goal, context=context.strip(), toolsets=toolsets)
             asked.append(replace(each, number=len(asked) + 1))
     if not asked:
-        message = "what is to be done? give a goal, or tasks"
-        raise ToolError(message)
+        raise ToolError("what is to be done? give a goal, or tasks")
     if len(asked) > MOST_TASKS:
-        message = f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}"
-        raise ToolError(message)
+        raise ToolError(f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}")
     if len({(each.goal, each.context) for each in asked}) < len(asked):
-        message = "two of the tasks are the same; give each once"
-        raise ToolError(message)
+        raise ToolError("two of the tasks are the same; give each once")
     return [replace(each, of=len(asked)) for each in asked]
 
 
 def _check_toolsets(wanted: Sequence[str], there: Sequence[str]) -> None:
     if missing := [name for name in wanted if name not in there]:
-        message = (
+        raise ToolError(
             f"children cannot have {', '.join(map(repr, missing))}; "
             f"they can have {', '.join(there) or 'no tools at all'}"
         )
-        raise ToolError(message)
 
 
 def _told(reports: Sequence[Report]) -> str:

@@ -272,8 +272,7 @@ def _foreign_mode(value: object, source: str) -> ApproveMode:
     """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
     if source == "config.yaml":
         return "all" if value in ("off", "none", False) else "ask"
-    message = f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}"
-    raise ConfigError(message)
+    raise ConfigError(f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}")
 
 
 def _cassette(picked: Picker) -> CassetteMode:
@@ -333,8 +332,7 @@ def _delegation(picked: Picker) -> DelegationSettings:
 def _sandbox(picked: Picker) -> SandboxSettings:
     required = picked.at("sandbox", "required", default="")
     if required not in ("", "landlock", "bubblewrap"):
-        message = f"sandbox.required is {required!r}; use landlock or bubblewrap"
-        raise ConfigError(message)
+        raise ConfigError(f"sandbox.required is {required!r}; use landlock or bubblewrap")
     use = picked.at("sandbox", "use", default="auto")
     on = _on_or_off(use) is not False
     if required and not on:
@@ -366,11 +364,9 @@ def _model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
         raise ConfigError(message)
     for name, fields in given.items():
         if wrong := sorted(OURS & {str(key) for key in fields}):
-            message = f"model_options for {name!r} cannot set {', '.join(wrong)}"
-            raise ConfigError(message)
+            raise ConfigError(f"model_options for {name!r} cannot set {', '.join(wrong)}")
         if fields.get("effort", "low") not in get_args(Effort):
-            message = f"model_options for {name!r}: effort is low, medium or high"
-            raise ConfigError(message)
+            raise ConfigError(f"model_options for {name!r}: effort is low, medium or high")
     return {str(name): {str(k): v for k, v in each.items()} for name, each in given.items()}
 
 

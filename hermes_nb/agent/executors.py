@@ -231,8 +231,7 @@ class Cluster:
         self.size = len(self._client.ids)
         if not self.size:
             self._client.close()
-            message = f"the cluster has no engines; {START}"
-            raise ConfigError(message)
+            raise ConfigError(f"the cluster has no engines; {START}")
         self._view = self._client.load_balanced_view()
         self._view.retries = 0
         self._aborted: type[BaseException] = ipyparallel.error.TaskAborted

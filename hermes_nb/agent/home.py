@@ -26,8 +26,7 @@ def home_directory(explicit: str | Path | None = None) -> Path:
         raise ConfigError(message) from error
     home = home.absolute()
     if home.exists() and not home.is_dir():
-        message = f"HERMES_HOME {str(home)!r} is a file; point it to a folder"
-        raise ConfigError(message)
+        raise ConfigError(f"HERMES_HOME {str(home)!r} is a file; point it to a folder")
     return home
 
 
@@ -54,8 +53,7 @@ def write_dotenv(home: Path, name: str, value: str | None) -> None:
     forms = [form for form in (value, f'"{value}"', f"'{value}'") if form]
     written = next((form for form in forms if _dotenv_value(form) == value), "")
     if value is not None and not written:
-        message = f"{name} cannot stand in .env as it is; set it in the environment"
-        raise ConfigError(message)
+        raise ConfigError(f"{name} cannot stand in .env as it is; set it in the environment")
     make_private(home)
     file = home / ".env"
     own = re.compile(rf"\s*(?:export\s+)?{re.escape(name)}\s*=".encode())

@@ -56,11 +56,9 @@ def inputs_of(
             for name, path in paths.items()
         ]
     if not found:
-        message = "there are no inputs; name files, or patterns such as 'notes/*.md'"
-        raise ConfigError(message)
+        raise ConfigError("there are no inputs; name files, or patterns such as 'notes/*.md'")
     if len(found) > MOST:
-        message = f"{len(found):,} inputs are too many for one map; take at most {MOST:,}"
-        raise ConfigError(message)
+        raise ConfigError(f"{len(found):,} inputs are too many for one map; take at most {MOST:,}")
     return found
 
 
@@ -73,8 +71,7 @@ async def read_text(path: Path) -> str:
             data = file.read(min(size, BYTES) or BYTES)
         text = decode(data)
         if text is None:
-            message = f"it is no text ({kind_of(path, data[:64])})"
-            raise ToolError(message)
+            raise ToolError(f"it is no text ({kind_of(path, data[:64])})")
         return text[0]
 
     return str(await in_thread(read))
@@ -87,8 +84,7 @@ async def read_notebook_text(path: Path) -> str:
         cells = json.loads(text)["cells"]
         return "\n\n".join(_cell(number, cell) for number, cell in enumerate(cells))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"it is no notebook that can be read ({type(error).__name__})"
-        raise ToolError(message) from error
+        raise ToolError(f"it is no notebook that can be read ({type(error).__name__})") from error
 
 
 READERS: Mapping[str, Reader] = {".ipynb": read_notebook_text}
@@ -132,8 +128,7 @@ def _expanded(given: Sequence[str | Path], root: Path) -> dict[str, Path]:
         literal = root / text
         paths = [literal] if literal.is_file() else _matching(text, root)
         if not paths:
-            message = f"there is no file {text!r} in {root}"
-            raise ConfigError(message)
+            raise ConfigError(f"there is no file {text!r} in {root}")
         for path in paths:
             name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
             found.setdefault(name, path)

@@ -429,8 +429,7 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     `begun(fanout)` is called before the first task; what it returns is called at each change.
     """
     if not isinstance(store, ClaimLedger):
-        message = "this session store keeps no ledger, so that tasks might run twice"
-        raise ConfigError(message)
+        raise ConfigError("this session store keeps no ledger, so that tasks might run twice")
     crew = await open_crew(executor)
     watching: list[Callable[[], None]] = []
 

@@ -156,20 +156,17 @@ def _chat(end: Endpoint, settings: Settings) -> ChatModel:
 
     address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
     if not is_address(address):
-        message = (
+        raise ConfigError(
             f"base_url is {visible(address)!r}; use an address such as http://127.0.0.1:8000/v1"
         )
-        raise ConfigError(message)
     name = end.model
     if not name and end.base_url:
         served = models_at(end.base_url, api_key=end.api_key, timeout=5.0)
         if not served:
-            message = f"{end.base_url} lists no models; set HERMES_NB_MODEL"
-            raise ConfigError(message)
+            raise ConfigError(f"{end.base_url} lists no models; set HERMES_NB_MODEL")
         name = served[0]
     if not name:
-        message = "there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME"
-        raise ConfigError(message)
+        raise ConfigError("there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME")
     profile = profile_for(name, address)
     if settings.vision is not None:
         profile = replace(profile, vision=settings.vision)

@@ -146,8 +146,7 @@ def _proposal(item: Mapping[str, Any]) -> Proposal:
     if item["kind"] == "memory":
         steps = [_checked(step, asdict(Operation(action="add"))) for step in write["steps"]]
         if not steps or any(step["action"] not in ACTIONS for step in steps):
-            message = "no such steps"
-            raise ValueError(message)
+            raise ValueError("no such steps")
         taken = tuple(Operation(**step) for step in steps)
         made = MemoryWrite(target=_text(write["target"]), steps=taken)
     else:
@@ -172,22 +171,19 @@ def _checked(values: Mapping[str, Any], like: Mapping[str, Any]) -> Mapping[str,
     for key, value in values.items():
         usual = like[key]
         if not (isinstance(value, str | None) if usual is None else isinstance(value, type(usual))):
-            message = f"{key} is {value!r}"
-            raise TypeError(message)
+            raise TypeError(f"{key} is {value!r}")
     return values
 
 
 def _moment(value: object) -> float:
     if not isinstance(value, int | float) or not math.isfinite(value):
-        message = f"{value!r} is no time"
-        raise TypeError(message)
+        raise TypeError(f"{value!r} is no time")
     return float(value)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        message = f"{value!r} is no text"
-        raise TypeError(message)
+        raise TypeError(f"{value!r} is no text")
     return value
 
 
@@ -238,16 +234,13 @@ class Pending:
         Unusable, OSError.
         """
         if any(redact(text) != text for text in texts_of(write)):
-            message = "it holds what looks like a secret; say where the secret is kept instead"
-            raise NotKept(message)
+            raise NotKept("it holds what looks like a secret; say where the secret is kept instead")
         with self._changing() as state:
             for other in state.waiting:
                 if alike(write, other.write):
-                    message = f"that waits for the user's approval already, as {other.number}"
-                    raise NotKept(message)
+                    raise NotKept(f"that waits for the user's approval already, as {other.number}")
             if mark_of(write) in state.refused:
-                message = "the user has refused just that before; leave it"
-                raise NotKept(message)
+                raise NotKept("the user has refused just that before; leave it")
             used = sum(map(_size, state.waiting))
             made = Proposal(
                 id=uuid.uuid4().hex,
@@ -257,11 +250,10 @@ class Pending:
                 origin=origin,
             )
             if len(state.waiting) >= MOST or used + _size(made) > MOST_BYTES:
-                message = (
+                raise NotKept(
                     f"{len(state.waiting)} things wait for the user's approval, and there is no "
                     "room for more before they are decided on"
                 )
-                raise NotKept(message)
             state.following += 1
             state.waiting.append(made)
         return made

@@ -345,8 +345,7 @@ def _own(tool: Tool, own: Toolset) -> Tool:
         return replace(tool, run=mine.run, check=mine.check, preview=None)
 
     def refuse(_context: ToolContext, _arguments: Mapping[str, Any]) -> str:
-        message = "only the memory and skill tools run in a review"
-        raise ToolDenied(message)
+        raise ToolDenied("only the memory and skill tools run in a review")
 
     return replace(tool, run=refuse, exclusive=False, risk=Risk.READ)
 

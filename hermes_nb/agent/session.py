@@ -329,8 +329,7 @@ class Session:
         self.check_idle()  # before the store is changed
         messages = self.store.restore(self.id)
         if messages is None:
-            message = "there is no compression to undo in this session"
-            raise ConfigError(message)
+            raise ConfigError("there is no compression to undo in this session")
         return self.agent.restore(messages)
 
     def accept_outside(self) -> str:

@@ -123,8 +123,7 @@ class Picker:
                 yield str(key)
 
     def _refuse(self, key: str, value: object, wanted: str) -> NoReturn:
-        message = f"{key} is {value!r} ({self.sources.get(key)}); use {wanted}"
-        raise ConfigError(message)
+        raise ConfigError(f"{key} is {value!r} ({self.sources.get(key)}); use {wanted}")
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
@@ -154,19 +153,16 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read {path}: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read {path}: {error}") from error
     import yaml
 
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         where = " ".join(str(error).split())
-        message = f"{path} is not valid YAML: {where}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{path} is not valid YAML: {where}") from error
     if document is None:
         return {}
     if not isinstance(document, Mapping):
-        message = f"{path} should hold keys and values at its top level"
-        raise ConfigError(message)
+        raise ConfigError(f"{path} should hold keys and values at its top level")
     return document

@@ -96,14 +96,12 @@ def put_back(
     """
     before, after = item.before, item.after
     if before.kind in ("large", "odd") or (before.kind == "file" and not before.saved):
-        message = f"was not saved before it was changed: {before.why}"
-        raise NotRestored(message)
+        raise NotRestored(f"was not saved before it was changed: {before.why}")
     now, _ = look(path, limit)
     if now.same(before):
         return ""
     if now.kind == "odd":
-        message = f"cannot be restored: {now.why}"
-        raise NotRestored(message)
+        raise NotRestored(f"cannot be restored: {now.why}")
     if not force and (after is None or not now.same(after)):
         message = "has been changed since, so it stays as it is"
         if after is None:
@@ -115,8 +113,7 @@ def put_back(
     try:
         return _write(path, item, saved(before.digest) if before.saved else b"", mode, now)
     except OSError as error:
-        message = f"cannot be restored: {error.strerror or error}"
-        raise NotRestored(message) from error
+        raise NotRestored(f"cannot be restored: {error.strerror or error}") from error
 
 
 def _write(path: Path, item: FileItem, data: bytes, mode: int, now: FileState) -> str:
@@ -383,8 +380,7 @@ class Undoer:
             record = index.record(number)
             item = record.cells.get(document) if record else None
             if item is None:
-                message = "its saved copy is gone"
-                raise SavedCopyLost(message)
+                raise SavedCopyLost("its saved copy is gone")
             return self._cells(index, item.before), self._cells(index, item.after)
 
     def _cells_done(self, session: str, number: int, document: str, result: CellsRestored) -> None:
@@ -427,8 +423,7 @@ class Undoer:
         if state.kind == "absent":
             return None
         if not state.saved:
-            message = f"its content was not saved: {state.why}"
-            raise NotRestored(message)
+            raise NotRestored(f"its content was not saved: {state.why}")
         return self._store.get(state.digest)
 
     @contextmanager
@@ -444,8 +439,7 @@ class Undoer:
 def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
     """Return the last record in one of these states, of a turn if one is given."""
     if not index.turns:
-        message = "no turn of this session has changed a file or a cell"
-        raise NothingToUndo(message)
+        raise NothingToUndo("no turn of this session has changed a file or a cell")
     wanted = [each for each in index.turns if turn in (None, each.turn)]
     found = next((each for each in reversed(wanted) if each.state in states), None)
     if found is not None:

@@ -80,8 +80,7 @@ def place_for(level: Level | None) -> Place:
     from IPython.core.application import SYSTEM_CONFIG_DIRS
 
     if not SYSTEM_CONFIG_DIRS:
-        message = "IPython has no directory for everybody on this system; use --sys-prefix"
-        raise ConfigError(message)
+        raise ConfigError("IPython has no directory for everybody on this system; use --sys-prefix")
     return Place(Path(SYSTEM_CONFIG_DIRS[0]), "everybody on this machine")
 
 
@@ -130,8 +129,7 @@ def _kernelspec(name: str) -> Path:
         spec = manager.get_kernel_spec(name)
     except (NoSuchKernel, json.JSONDecodeError) as error:
         known = ", ".join(sorted(manager.find_kernel_specs())) or "none"
-        message = f"there is no usable kernelspec {name!r}; those here: {known}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"there is no usable kernelspec {name!r}; those here: {known}") from error
     return Path(spec.resource_dir) / "kernel.json"
 
 
@@ -139,14 +137,12 @@ def _check_kernel(file: Path, spec: dict[str, Any]) -> None:
     """Raise `ConfigError` unless a kernelspec is IPython's, in a Python that has hermes_nb."""
     argv = [str(word) for word in spec.get("argv", [])]
     if not any(word in ("ipykernel_launcher", "ipykernel") for word in argv):
-        message = f"{file} does not start IPython's kernel, so Hermes cannot live in it"
-        raise ConfigError(message)
+        raise ConfigError(f"{file} does not start IPython's kernel, so Hermes cannot live in it")
     python = sys.executable if argv[0] in ("python", "python3") else argv[0]
     try:
         done = subprocess.run([python, "-c", _ASK], timeout=_PATIENCE, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{file} names an interpreter that does not start: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} names an interpreter that does not start: {error}") from error
     if done.returncode:
         message = f"{python} has no hermes_nb: run `{python} -m pip install hermes_nb` first"
         raise ConfigError(message)
@@ -216,10 +212,9 @@ def _parsed(file: Path, text: str) -> dict[str, Any]:
         if isinstance(document, dict):
             return document
         why = "its top level is no object with keys and values"
-    message = (
+    raise ConfigError(
         f"{file}: {why}. Nothing was changed; mend the file or move it away, then run this again"
     )
-    raise ConfigError(message)
 
 
 def _read(file: Path) -> str | None:
@@ -229,8 +224,7 @@ def _read(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read {file}: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read {file}: {error}") from error
 
 
 def _put(file: Path, text: str) -> str:
@@ -252,8 +246,7 @@ def _remove(file: Path) -> str:
     try:
         file.unlink()
     except OSError as error:
-        message = f"cannot remove {file}: {error.strerror or error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot remove {file}: {error.strerror or error}") from error
     return f"removed: {file}"
 
 

@@ -39,8 +39,7 @@ def run(file: Path, arguments: argparse.Namespace) -> int:
         Tape(_cassette(file)).accept()
     output = Path(arguments.output) if arguments.output else None
     if output is not None and not output.absolute().parent.is_dir():
-        message = f"there is no directory {output.absolute().parent}"
-        raise UsageProblem(message)
+        raise UsageProblem(f"there is no directory {output.absolute().parent}")
     stopped, failure = asyncio.run(_run(notebook, file.absolute(), arguments))
     if output is not None:
         _write(notebook, output)
@@ -100,8 +99,7 @@ def _read(file: Path) -> Foreign:
             notebook = nbformat.read(file, as_version=4)
             nbformat.validate(notebook, relax_add_props=True)  # what tools add is their own
     except FileNotFoundError as error:
-        message = f"there is no notebook {file}"
-        raise UsageProblem(message) from error
+        raise UsageProblem(f"there is no notebook {file}") from error
     except Exception as error:  # whatever nbformat raises on what is no notebook
         message = f"{file} cannot be read as a notebook: {one_line(str(error), 300)}"
         raise UsageProblem(message) from error
@@ -117,13 +115,11 @@ def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> No
 
     language = notebook.metadata.get("kernelspec", {}).get("language", "python")
     if language != "python":
-        message = f"-p sets Python variables, and this notebook is in {language}"
-        raise UsageProblem(message)
+        raise UsageProblem(f"-p sets Python variables, and this notebook is in {language}")
     lines = ["# Parameters"]
     for name, text in parameters:
         if not name.isidentifier() or keyword.iskeyword(name):
-            message = f"{name!r} cannot name a variable"
-            raise UsageProblem(message)
+            raise UsageProblem(f"{name!r} cannot name a variable")
         lines.append(f"{name} = {value_of(text)!r}")
     # A random id would make every run another notebook.
     made: Any = nbformat.v4.new_code_cell(
@@ -157,8 +153,7 @@ def _write(notebook: Foreign, output: Path) -> None:
     try:
         write_atomic(output, text.encode("utf-8", "replace"))
     except OSError as error:
-        message = f"cannot write {output}: {error.strerror or error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 def _refused(notebook: Foreign) -> Iterator[str]:

@@ -65,8 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
     """Take the turn, show it, and return the exit code."""
     if not prompt.strip():
-        message = "the prompt is empty"
-        raise UsageProblem(message)
+        raise UsageProblem("the prompt is empty")
     names = ("model", "approve", "max_requests", "cassette")
     settings = load_settings(overrides={name: getattr(arguments, name) for name in names})
     wanted: str = arguments.session or ""

@@ -66,8 +66,7 @@ def _listed(query: str, limit: int) -> list[dict[str, object]]:
 def export(arguments: argparse.Namespace) -> int:
     """Write a session to a file, or to standard output."""
     if not _stored():
-        message = "there are no sessions yet"
-        raise ConfigError(message)
+        raise ConfigError("there are no sessions yet")
     with opened() as store:
         stored = find(store, arguments.session)
         rows = [row for row in store.rows(stored.id) if row.state != "undone"]
@@ -79,13 +78,11 @@ def export(arguments: argparse.Namespace) -> int:
         return OK
     path = Path(arguments.output)
     if path.exists():
-        message = f"{path} is there already; move it away first, or name another file"
-        raise ConfigError(message)
+        raise ConfigError(f"{path} is there already; move it away first, or name another file")
     try:
         write_atomic(path, data, mode=0o600)
     except OSError as error:
-        message = f"cannot write {path}: {error.strerror or error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
     print(f"wrote {path} ({number_of(len(rows), 'message')}, without secrets)", file=sys.stderr)
     return OK
 
@@ -94,8 +91,7 @@ def find(store: SessionStore, wanted: str) -> StoredSession:
     """Return the session that `found` finds; raise `ConfigError` where there is none."""
     stored = found(store, wanted)
     if stored is None:
-        message = f"there is no session {wanted!r}; `jupyter hermes sessions` lists them"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no session {wanted!r}; `jupyter hermes sessions` lists them")
     return stored
 
 

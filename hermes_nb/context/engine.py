@@ -51,8 +51,7 @@ def make_engine(name: str, setup: Setup) -> ContextEngine:
     registered = _registered()
     if name not in registered:
         known = ", ".join(engine_names())
-        message = f"there is no context engine {name!r}; context.engine is one of {known}"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no context engine {name!r}; context.engine is one of {known}")
     try:
         engine: ContextEngine = registered[name].load()(setup)
     except Exception as error:

@@ -213,8 +213,7 @@ def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view
                 if query.casefold() in everything(message).casefold()
             ]
         if not lines:
-            message = f"nothing that left the view fits {query!r}; try fewer or other words"
-            raise ToolError(message)
+            raise ToolError(f"nothing that left the view fits {query!r}; try fewer or other words")
         return "\n".join([*lines[:HITS], "context_expand(id) shows a message in full."])
 
     return Tool(
@@ -234,8 +233,7 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
         text, images = _span(archive, unstored, name)
         parts = max(1, -(-len(text) // PART))
         if not 1 <= part <= parts:
-            message = f"{name} has {parts} parts; ask for one from 1 to {parts}"
-            raise ToolError(message)
+            raise ToolError(f"{name} has {parts} parts; ask for one from 1 to {parts}")
         shown = text[(part - 1) * PART : part * PART]
         if part < parts:
             shown += (
@@ -264,8 +262,7 @@ def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
     try:
         hits = archive.search(query, limit=3 * HITS)
     except StoreError as error:
-        message = f"the conversation cannot be searched now: {error}"
-        raise ToolError(message) from error
+        raise ToolError(f"the conversation cannot be searched now: {error}") from error
     places = [hit.position for hit in hits if hit.position not in in_view]
     rows = {place: row for place in places for row in archive.span(place, place)}
     lines = [

@@ -63,8 +63,7 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
     except (TurnInterrupted, asyncio.CancelledError):
         raise
     except KeyboardInterrupt as error:
-        message = f"{call.name} was stopped"
-        raise TurnInterrupted(message) from error
+        raise TurnInterrupted(f"{call.name} was stopped") from error
     except ToolDenied as error:
         return _failed(call, str(error), "denied", origin="ours")
     except HermesError as error:

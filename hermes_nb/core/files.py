@@ -38,8 +38,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     target = Path(os.path.realpath(path))
     before = _status(target)
     if before is not None and not stat.S_ISREG(before.st_mode):
-        message = f"{str(path)!r} is not a regular file"
-        raise OSError(message)
+        raise OSError(f"{str(path)!r} is not a regular file")
     handle, name = _nameless(target.parent), ""
     if handle < 0:
         prefix = f".{target.name[:40]}."
@@ -242,8 +241,7 @@ def real_inside(path: Path, root: Path) -> Path:
     except OSError as error:
         raise Refused(_reason(error)) from error
     if not real.is_relative_to(root):
-        message = "it is a link that leaves the repository"
-        raise Refused(message)
+        raise Refused("it is a link that leaves the repository")
     return real
 
 

@@ -256,8 +256,7 @@ class Agent:
         see the events. Raises `SessionBusy` during a turn, `ConfigError` without an engine.
         """
         if self.engine is None:
-            message = "there is no context engine; set context.engine to 'compressor'"
-            raise ConfigError(message)
+            raise ConfigError("there is no context engine; set context.engine to 'compressor'")
         self.check_idle()
         self._budgets = tuple(budgets)
         if not self._affords(COMPRESSING):

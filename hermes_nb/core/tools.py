@@ -153,8 +153,7 @@ class Toolset:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in self._tools:
-                message = f"two tools are named {tool.name!r}; rename one"
-                raise ValueError(message)
+                raise ValueError(f"two tools are named {tool.name!r}; rename one")
             self._tools[tool.name] = tool
 
     def __iter__(self) -> Iterator[Tool]:

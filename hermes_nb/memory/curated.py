@@ -261,12 +261,11 @@ class CuratedMemory:
         """Return what `_read` does; raise Refusal for a file that is not to be rewritten."""
         raw, parsed = self._read(target)
         if not raw.whole:
-            message = (
+            raise Refusal(
                 f"{FILES[target]} holds {raw.size:,} bytes, far more than a memory of "
                 f"{self.limits[target]:,} characters, and was left alone; the user has to "
                 "shorten it"
             )
-            raise Refusal(message)
         return raw, parsed
 
     def _read(self, target: str) -> tuple[Bytes, Parsed]:
@@ -304,8 +303,7 @@ class CuratedMemory:
 
     def _check(self, target: str) -> None:
         if target not in FILES:
-            message = f"there is no memory {target!r}; use {' or '.join(FILES)}"
-            raise ValueError(message)
+            raise ValueError(f"there is no memory {target!r}; use {' or '.join(FILES)}")
 
 
 def done_by(record: Record) -> str:
@@ -337,16 +335,13 @@ def to_undo(records: Sequence[Record], record_id: str = "") -> Record:
     if record_id:
         found = next((record for record in records if record.id == record_id), None)
         if found is None:
-            message = f"there is no memory write {record_id!r}; the history lists them"
-            raise Refusal(message)
+            raise Refusal(f"there is no memory write {record_id!r}; the history lists them")
         if found.id in gone:
-            message = f"the memory write {record_id} has been undone already"
-            raise Refusal(message)
+            raise Refusal(f"the memory write {record_id} has been undone already")
         return found
     standing = [record for record in records if not record.undoes and record.id not in gone]
     if not standing:
-        message = "there is no memory write to undo"
-        raise Refusal(message)
+        raise Refusal("there is no memory write to undo")
     return standing[-1]
 
 
@@ -356,17 +351,15 @@ def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
     changes: list[Change] = []
     for change in reversed(record.changes):
         if change.after and change.after not in now:
-            message = (
+            raise Refusal(
                 f"the entry has been changed since: {gist(change.after)!r} is no longer there; "
                 "nothing was undone"
             )
-            raise Refusal(message)
         changes.append(_revert(now, change))
     for change in record.changes:
         # Only now: a batch may have added again what it removed.
         if not change.after and now.count(change.before) > 1:
-            message = f"the entry {gist(change.before)!r} is there already; nothing was undone"
-            raise Refusal(message)
+            raise Refusal(f"the entry {gist(change.before)!r} is there already; nothing was undone")
     refuse_overflow(entries, now, limit)
     return Plan(tuple(now), tuple(changes))
 

@@ -253,11 +253,9 @@ def operations_of(given: Iterable[Operation | Mapping[str, Any]]) -> tuple[Opera
     """
     operations = tuple(_operation(each) for each in given)
     if not operations:
-        message = "there is nothing to do; give at least one operation"
-        raise Refusal(message)
+        raise Refusal("there is nothing to do; give at least one operation")
     if len(operations) > MOST_OPERATIONS:
-        message = f"{len(operations)} operations are too many; give at most {MOST_OPERATIONS}"
-        raise Refusal(message)
+        raise Refusal(f"{len(operations)} operations are too many; give at most {MOST_OPERATIONS}")
     return operations
 
 
@@ -270,8 +268,7 @@ def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int)
     changes = [_apply(slots, operation) for operation in operations]
     after = tuple(slot.text for slot in slots)
     if after == tuple(entries):
-        message = "nothing was changed: it already stands like that"
-        raise Refusal(message)
+        raise Refusal("nothing was changed: it already stands like that")
     _refuse_duplicates(slots)
     refuse_overflow(entries, after, limit)
     _refuse_spread_attack(entries, after, slots)
@@ -283,12 +280,11 @@ def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> 
     total = size(after)
     if total <= limit or total < size(before):
         return
-    message = (
+    raise Refusal(
         f"this would take {total:,} characters, the limit is {limit:,}, so nothing was changed. "
         "Shorten, merge or remove entries in the same `operations` batch. "
         f"{size(before):,} characters are in use:\n{listing(before)}"
     )
-    raise Refusal(message)
 
 
 def find(entries: Sequence[str], old_text: str) -> int:
@@ -298,8 +294,7 @@ def find(entries: Sequence[str], old_text: str) -> int:
     but for case and white space. Of identical entries the first is meant.
     """
     if not old_text:
-        message = "old_text is missing; give a part of the entry that no other entry holds"
-        raise Refusal(message)
+        raise Refusal("old_text is missing; give a part of the entry that no other entry holds")
     if old_text in entries:
         return entries.index(old_text)
     forms: tuple[Callable[[str], str], ...] = (str, lambda text: " ".join(text.split()).casefold())
@@ -308,29 +303,25 @@ def find(entries: Sequence[str], old_text: str) -> int:
         found = [index for index, entry in enumerate(entries) if wanted in form(entry)]
         if len({entries[index] for index in found}) > 1:
             listed = listing([entries[index] for index in found])
-            message = (
+            raise Refusal(
                 f"{len(found)} entries hold {one_line(old_text)!r}; give more of the one you mean:"
                 f"\n{listed}"
             )
-            raise Refusal(message)
         if found:
             return found[0]
     there = f"these are there:\n{listing(entries)}" if entries else "there are no entries yet"
-    message = f"no entry holds {one_line(old_text)!r}; {there}"
-    raise Refusal(message)
+    raise Refusal(f"no entry holds {one_line(old_text)!r}; {there}")
 
 
 def _operation(given: object) -> Operation:
     if isinstance(given, Operation):
         given = asdict(given)
     if not isinstance(given, Mapping):
-        message = f"an operation has action, content and old_text; got {one_line(repr(given))}"
-        raise Refusal(message)
+        raise Refusal(f"an operation has action, content and old_text; got {one_line(repr(given))}")
     named = given.get("action")
     action = next((known for known in ACTIONS if known == named), None)
     if action is None:
-        message = f"action is {one_line(repr(named))}; use one of {', '.join(ACTIONS)}"
-        raise Refusal(message)
+        raise Refusal(f"action is {one_line(repr(named))}; use one of {', '.join(ACTIONS)}")
     content = _text(given, "content")
     old_text = _text(given, "old_text")
     if action == "remove":
@@ -344,23 +335,19 @@ def _text(given: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        message = f"{key} is {one_line(repr(value))}; give text"
-        raise Refusal(message)
+        raise Refusal(f"{key} is {one_line(repr(value))}; give text")
     return cleaned(value)
 
 
 def _refuse_content(content: str) -> None:
     """Raise Refusal for what may never be an entry, whatever else there is."""
     if not content:
-        message = "content is empty; give the whole new entry, or use remove"
-        raise Refusal(message)
+        raise Refusal("content is empty; give the whole new entry, or use remove")
     if has_separator(content):
-        message = "a line with '§' alone separates entries; add each entry on its own"
-        raise Refusal(message)
+        raise Refusal("a line with '§' alone separates entries; add each entry on its own")
     _refuse_attack(content)
     if redact(content) != content:
-        message = "it holds what looks like a secret; note where the secret is kept instead"
-        raise Refusal(message)
+        raise Refusal("it holds what looks like a secret; note where the secret is kept instead")
 
 
 def _refuse_attack(content: str) -> None:
@@ -368,11 +355,10 @@ def _refuse_attack(content: str) -> None:
     if result.verdict == "clean":
         return
     ids = ", ".join(dict.fromkeys(finding.category for finding in result.findings))
-    message = (
+    raise Refusal(
         f"it reads like an instruction planted for an agent ({ids or result.verdict}), and every "
         "later session would read it; note the plain fact instead"
     )
-    raise Refusal(message)
 
 
 def _refuse_spread_attack(
@@ -410,8 +396,7 @@ def _refuse_duplicates(slots: Sequence[_Slot]) -> None:
             continue
         others = [other.text for place, other in enumerate(slots) if place != index]
         if (twin := duplicate_of(slot.text, others)) is not None:
-            message = (
+            raise Refusal(
                 f"an entry says that already: {gist(twin)!r}. Nothing was changed; "
                 "replace that entry if you know more than it says"
             )
-            raise Refusal(message)

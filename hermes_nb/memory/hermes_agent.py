@@ -303,8 +303,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
     """
     status = os.stat(path)  # noqa: PTH116 - as below
     if not stat.S_ISREG(status.st_mode):
-        message = f"{path.name} is not a regular file"
-        raise Unreadable(message)
+        raise Unreadable(f"{path.name} is not a regular file")
     if not status.st_size:
         raise FileNotFoundError(path)
     logged = bool(_size(path, "-wal"))
@@ -322,8 +321,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     finally:
         if alone and _stamp(os.stat(path)) != _stamp(status):  # noqa: PTH116
-            message = f"{path.name} is being written; try again in a moment"
-            raise Changed(message)
+            raise Changed(f"{path.name} is being written; try again in a moment")
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:

@@ -63,8 +63,7 @@ def read_regular(path: Path, most: int) -> Bytes:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            message = f"{path.name} is not a regular file; move it away"
-            raise Unusable(message)
+            raise Unusable(f"{path.name} is not a regular file; move it away")
         with open(handle, "rb", closefd=False) as file:
             data = file.read(most)
     finally:
@@ -147,11 +146,10 @@ class NoteFile:
         """Raise Unusable when `path` leads out of the home directory."""
         real, home = Path(os.path.realpath(path)), Path(os.path.realpath(self.home))
         if not real.is_relative_to(home):
-            message = (
+            raise Unusable(
                 f"{path.relative_to(self.home)} leads out of the home directory, to "
                 f"{str(real)!r}; put a file there instead of a link"
             )
-            raise Unusable(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,8 +233,7 @@ class History:
                 if size and os.pread(handle, 1, size - 1) != b"\n":
                     line = b"\n" + line  # a line that a full disk or a kill cut short
                 if os.write(handle, line) != len(line):
-                    message = "the journal of memory writes could not be written in full"
-                    raise OSError(message)
+                    raise OSError("the journal of memory writes could not be written in full")
                 os.fsync(handle)
             finally:
                 os.close(handle)

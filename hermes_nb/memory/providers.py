@@ -156,8 +156,7 @@ def _factory(name: str) -> Factory:
         factory: Factory = point.load()
         return factory
     known = ", ".join(provider_names()) or "none is installed"
-    message = f"there is no memory provider {name!r}; known: {known}"
-    raise ConfigError(message)
+    raise ConfigError(f"there is no memory provider {name!r}; known: {known}")
 
 
 def _cleaned(text: str, name: str, limit: int) -> str:

@@ -253,8 +253,7 @@ class SqliteStore(Ledger):
     def _check_end(self, session_id: str, end: int) -> None:
         """Raise `SessionTakenError` if a followed session ends later than this store left it."""
         if end > self._ends.get(session_id, end):
-            message = f"session {session_id}: somebody else has added to it"
-            raise SessionTakenError(message)
+            raise SessionTakenError(f"session {session_id}: somebody else has added to it")
 
     def _index(self) -> None:
         """Let the index know of the messages, which are safe already, whatever becomes of this."""

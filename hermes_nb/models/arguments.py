@@ -88,15 +88,13 @@ def strict_json(text: str, *, control: bool = False) -> Any:  # noqa: ANN401 - a
 
 
 def _refuse(name: str) -> Any:  # noqa: ANN401 - never returns
-    message = f"{name} is not JSON"
-    raise ValueError(message)
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        message = f"{digits[:20]} is too large a number"
-        raise ValueError(message)
+        raise ValueError(f"{digits[:20]} is too large a number")
     return number
 
 

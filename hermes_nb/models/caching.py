@@ -93,8 +93,7 @@ def _read(message: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
 
 def _mark(ttl: TTL) -> dict[str, str]:
     if ttl not in ("5m", "1h"):
-        message = f"a cache entry lives for '5m' or '1h', not {ttl!r}"
-        raise ValueError(message)
+        raise ValueError(f"a cache entry lives for '5m' or '1h', not {ttl!r}")
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
 
 

@@ -65,8 +65,7 @@ def mode_named(text: str) -> Mode:
     for mode in MODES:
         if text.strip().lower() == mode:
             return mode
-    message = f"{text!r} is no cassette mode; use one of {', '.join(MODES)}"
-    raise ConfigError(message)
+    raise ConfigError(f"{text!r} is no cassette mode; use one of {', '.join(MODES)}")
 
 
 class Cassette:

@@ -165,8 +165,7 @@ class CassetteFile:
                 return None
             line = next((each for each in lines if each not in self._used), lines[-1])
             if line in contents.edited:
-                message = f"{contents.edited[line]}: the answer was edited; {ACCEPT}"
-                raise CassetteError(message)
+                raise CassetteError(f"{contents.edited[line]}: the answer was edited; {ACCEPT}")
             self._played[now.key] += 1
             self._used.add(line)
             return contents.made[line]
@@ -289,8 +288,7 @@ class CassetteFile:
         handle = os.open(self.path, flags, 0o600 if self._private else 0o666)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            message = "it is not a regular file"
-            raise OSError(message)
+            raise OSError("it is not a regular file")
         return handle
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -303,11 +301,10 @@ class CassetteFile:
         try:
             yield
         except OSError as error:
-            message = (
+            raise CassetteError(
                 f"the cassette {str(self.path)!r} cannot be written: {error.strerror or error}; "
                 "HERMES_NB_CASSETTE_FILE names another, `%hermes cassette off` goes on without one"
-            )
-            raise CassetteError(message) from error
+            ) from error
 
 
 Tape = CassetteFile
@@ -323,8 +320,7 @@ def _lines_of(path: Path) -> list[bytes]:
     except FileNotFoundError:
         return []
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
-        message = "it is not a regular file, or too large"
-        raise OSError(message)
+        raise OSError("it is not a regular file, or too large")
     lines = path.read_bytes().split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -334,8 +330,7 @@ def _lines_of(path: Path) -> list[bytes]:
 def _write_whole(handle: int, data: bytes) -> None:
     """Write everything, durably; raise OSError where only a part had room."""
     if os.write(handle, data) < len(data):
-        message = "the disk is full"
-        raise OSError(message)
+        raise OSError("the disk is full")
     os.fsync(handle)
 
 

@@ -145,11 +145,9 @@ def read(line: bytes) -> Recording | Link:
     try:
         data = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        message = "it is no UTF-8"
-        raise ValueError(message) from error
+        raise ValueError("it is no UTF-8") from error
     except RecursionError as error:
-        message = "it is nested too deeply"
-        raise ValueError(message) from error
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(data, dict):
         message = "it is no JSON object"
         raise ValueError(message)  # noqa: TRY004 - all that is wrong with a line is one error
@@ -159,8 +157,7 @@ def read(line: bytes) -> Recording | Link:
         at, before = _typed(data, "at", str), _typed(data, "before", str)
         return Link(at, before, _typed(data, "said", Mapping))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"it is no recording ({type(error).__name__}: {error})"
-        raise ValueError(message) from error
+        raise ValueError(f"it is no recording ({type(error).__name__}: {error})") from error
 
 
 def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
@@ -271,8 +268,7 @@ def _piece(data: object) -> Piece:
         return TextDelta(data)
     if isinstance(data, Mapping):
         return ReasoningDelta(_typed(data, "reasoning", str))
-    message = f"a delta is {data!r:.40}"
-    raise TypeError(message)
+    raise TypeError(f"a delta is {data!r:.40}")
 
 
 def _usage(data: Mapping[str, Any]) -> Usage:
@@ -280,8 +276,7 @@ def _usage(data: Mapping[str, Any]) -> Usage:
     for name, value in data.items():
         good = isinstance(value, int | float if name == "cost" else int)
         if name not in known or not good or isinstance(value, bool) or not 0 <= value < math.inf:
-            message = f"usage.{name} is {value!r:.40}"
-            raise TypeError(message)
+            raise TypeError(f"usage.{name} is {value!r:.40}")
     return Usage(**data)
 
 
@@ -301,6 +296,5 @@ def _check(message: Message) -> None:
 def _typed(data: Mapping[str, Any], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
     value = data[name]
     if not isinstance(value, kind):
-        message = f"{name} is {value!r:.40}"
-        raise TypeError(message)
+        raise TypeError(f"{name} is {value!r:.40}")
     return value

@@ -73,11 +73,10 @@ class ScriptedModel:
         index = len(self.requests)
         self.requests.append(request)
         if index >= len(self.steps):
-            message = (
+            raise ScriptError(
                 f"the script has {len(self.steps)} steps, and this is request {index + 1}: "
                 f"{_last(request)!r}; add a step"
             )
-            raise ScriptError(message)
         step = self.steps[index]
         if callable(step):
             step = step(request)
@@ -95,8 +94,7 @@ class ScriptedModel:
         """Raise `ScriptError` when steps are left over."""
         left = len(self.steps) - len(self.requests)
         if left > 0:
-            message = f"{left} of {len(self.steps)} steps were never asked for"
-            raise ScriptError(message)
+            raise ScriptError(f"{left} of {len(self.steps)} steps were never asked for")
 
     async def aclose(self) -> None:
         """Do nothing: a script holds nothing."""

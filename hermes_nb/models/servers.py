@@ -278,8 +278,7 @@ def _bounded(response: Any, end: float) -> bytes:  # noqa: ANN401 - http.client'
     while piece := response.read1(65_536):
         body += piece
         if len(body) > MOST or time.monotonic() > end:
-            message = "the answer has no end"
-            raise TimeoutError(message)
+            raise TimeoutError("the answer has no end")
     return bytes(body)
 
 

@@ -335,8 +335,7 @@ class Permission:
     def check(self, deed: str = "change the approval mode") -> None:
         """Raise `ConfigError` while code that the agent runs is what asks."""
         if self._held:
-            message = f"code that an agent runs cannot {deed}; the user can, in a cell"
-            raise ConfigError(message)
+            raise ConfigError(f"code that an agent runs cannot {deed}; the user can, in a cell")
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -139,8 +139,7 @@ def _pixels(value: Foreign, numpy: Foreign) -> Foreign:
         message = f"an array of shape {shape} is no picture; use rows x columns (x 3 or 4 channels)"
         raise ConfigError(message)
     if not value.size:
-        message = f"an array of shape {shape} has no pixels"
-        raise ConfigError(message)
+        raise ConfigError(f"an array of shape {shape} has no pixels")
     if value.dtype == numpy.uint8:
         return numpy.ascontiguousarray(value)
     if value.dtype == bool:
@@ -150,11 +149,10 @@ def _pixels(value: Foreign, numpy: Foreign) -> Foreign:
         raise ConfigError(message)
     known = numpy.nan_to_num(value.astype("float32"), nan=0.0, posinf=numpy.inf, neginf=-numpy.inf)
     if known.min() < 0 or known.max() > 1:
-        message = (
+        raise ConfigError(
             f"its values go from {known.min():g} to {known.max():g}; scale them to 0 to 1, "
             "for instance (a - a.min()) / (a.max() - a.min())"
         )
-        raise ConfigError(message)
     return numpy.rint(known * 255).astype("uint8")
 
 
@@ -214,8 +212,7 @@ def attached(expression: str, shell: Foreign) -> Image:
             warnings.simplefilter("ignore")  # about fonts and colours; the user sees the picture
             data = encoded(value)
     except HermesError as error:
-        message = f"--image {expression}: {error}. Nothing was sent"
-        raise ConfigError(message) from error
+        raise ConfigError(f"--image {expression}: {error}. Nothing was sent") from error
     except Exception as error:  # the object's own code may raise anything
         text = one_line(f"{type(error).__name__}: {text_of(error)}", 200)
         message = f"--image {expression} could not be drawn ({text}). Nothing was sent"
@@ -229,11 +226,10 @@ def encoded(value: Foreign) -> bytes:
         if fits(value):
             return convert(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    message = (
+    raise ConfigError(
         f"{kind} is no picture; give a figure, an image, an array of 2 or 3 dimensions, or the "
         "path of a PNG, JPEG, GIF or WebP file"
     )
-    raise ConfigError(message)
 
 
 def _figure(value: Foreign) -> Foreign:
@@ -298,12 +294,10 @@ def _file(value: Foreign) -> bytes:
     path = Path(value).expanduser()
     try:
         if path.stat().st_size > MOST_FILE:
-            message = f"{path.name} has more than {MOST_FILE:,} bytes"
-            raise ConfigError(message)
+            raise ConfigError(f"{path.name} has more than {MOST_FILE:,} bytes")
         data = path.read_bytes()
     except (OSError, ValueError) as error:
-        message = f"{one_line(str(path), 80)!r} cannot be read: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{one_line(str(path), 80)!r} cannot be read: {error}") from error
     return _within(data, path.name)
 
 
@@ -311,8 +305,7 @@ def _within(data: bytes, name: str) -> bytes:
     """Return the bytes of a picture as they are where that will do, else made smaller."""
     mime = _mime(data)
     if not mime:
-        message = f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP picture"
-        raise ConfigError(message)
+        raise ConfigError(f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP picture")
     head = base64.b64encode(data[: 3 * 2**16]).decode("ascii")
     size = dimensions(mime, head)
     if size is not None and max(size) <= LONGEST and len(data) <= BYTES:
@@ -348,14 +341,12 @@ def _shown(value: Foreign) -> bytes:
             given = base64.b64decode(given)
         if given:
             return _within(bytes(given), type(value).__name__)
-    message = f"{type(value).__name__} shows no picture of itself"
-    raise ConfigError(message)
+    raise ConfigError(f"{type(value).__name__} shows no picture of itself")
 
 
 def _checked(data: bytes) -> bytes:
     if len(data) > BYTES:
-        message = f"even made small it has {len(data):,} bytes"
-        raise ConfigError(message)
+        raise ConfigError(f"even made small it has {len(data):,} bytes")
     return data
 
 

@@ -263,8 +263,7 @@ class ToolsInUse:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else "%hermes tools lists them"
-                message = f"there is no tool or toolset {name!r}; {hint}"
-                raise ConfigError(message)
+                raise ConfigError(f"there is no tool or toolset {name!r}; {hint}")
         return everything.only(*names)
 
 

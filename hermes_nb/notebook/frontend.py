@@ -184,11 +184,10 @@ class FrontEnd:
             reply = await self._channel.ask(page.name, op, arguments, timeout)
         except TimeoutError:
             self._page = None
-            message = (
+            raise ToolError(
                 f"the notebook's page did not answer within {timeout:g} s; it may be loading, or a "
                 f"dialog may be open in it. Look at the notebook before trying again"
-            )
-            raise ToolError(message) from None
+            ) from None
         self._heard = time.monotonic()
         return reply
 

@@ -184,8 +184,7 @@ class KernelAgent:
         self._take_other_settings()
         turn = self.turn
         if turn is None or turn.reason == "interrupted":
-            message = "stopped"
-            raise Stopped(message)
+            raise Stopped("stopped")
         if turn.reason == "failed":
             raise TurnFailed(turn.error)
         if self.session is not None and self._looks_back:
@@ -492,5 +491,4 @@ def working_directory() -> Path:
     try:
         return Path(os.getcwd())  # noqa: PTH109 - Path.cwd() says nothing else
     except OSError as error:
-        message = "the working directory has been deleted; `%cd` to another one"
-        raise ConfigError(message) from error
+        raise ConfigError("the working directory has been deleted; `%cd` to another one") from error

@@ -119,8 +119,7 @@ def settle_running_call(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     except RuntimeError:
         _run_first_call(shell, kind)
         return
-    message = "Hermes is loaded now; run this cell once more"
-    raise LoadedLate(message)
+    raise LoadedLate("Hermes is loaded now; run this cell once more")
 
 
 def _called(frame: FrameType | None) -> str:

@@ -142,8 +142,6 @@ class TurnOptions:
     def check(self, prompt: str) -> None:
         """Raise `ConfigError` for what can be seen to be wrong before anything happens."""
         if not prompt.strip():
-            message = "the prompt is empty; write it below %%hermes or behind %hermes"
-            raise ConfigError(message)
+            raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
-            message = f"--into {self.into!r} is not a variable's name; nothing was sent"
-            raise ConfigError(message)
+            raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")

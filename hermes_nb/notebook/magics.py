@@ -169,8 +169,7 @@ class HermesMagics(Magics):
         except KeyboardInterrupt:  # in a question
             stop.stopped = True
         if stop.stopped:
-            message = "stopped"
-            raise Stopped(message) from None
+            raise Stopped("stopped") from None
 
     async def _ask(self, line: str, cell: str | None) -> None:
         """Take the turn that a call asks for."""
@@ -229,8 +228,7 @@ class HermesMagics(Magics):
             raise ConfigError(str(error)) from None
         for name in ("max_requests", "max_cost", "max_tokens"):
             if (value := getattr(arguments, name)) is not None and not 0 < value < math.inf:
-                message = f"--{name.replace('_', '-')} needs a number above 0"
-                raise ConfigError(message)
+                raise ConfigError(f"--{name.replace('_', '-')} needs a number above 0")
         return arguments, rest
 
     def _configured(self) -> dict[str, Any]:
@@ -285,8 +283,7 @@ def _magics() -> HermesMagics:
     shell: Any = get_ipython()
     found: HermesMagics | None = ours(shell) if shell else None
     if found is None:
-        message = "hermes_nb is not loaded here; run `%load_ext hermes_nb` first"
-        raise ConfigError(message)
+        raise ConfigError("hermes_nb is not loaded here; run `%load_ext hermes_nb` first")
     return found
 
 

@@ -126,12 +126,11 @@ class ModelsInUse:
         if sees(self._settings(), model.name, given=model if self._given else None):
             return
         name = "the built-in model" if is_embedded(model) else model.name
-        message = (
+        raise ConfigError(
             f"{name} is not known to take pictures, so nothing was sent. Models that do: "
             f"{', '.join(seeing())} and others (`--model NAME`); if this one does, say so with "
             "`%hermes config vision on`"
         )
-        raise ConfigError(message)
 
     @property
     def runs_here(self) -> bool:

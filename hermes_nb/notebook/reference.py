@@ -69,8 +69,7 @@ def help_(_agent: KernelAgent, words: str) -> str:
         return f"{HEAD}\n\n{table}\n\n`%%hermes?` shows the options of a turn."
     command = command_named(name)
     if command is None:
-        message = f"there is no command {name!r}; `%hermes help` lists them"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no command {name!r}; `%hermes help` lists them")
     usage = code_span(f"%hermes {name} {command.usage}".strip())
     return f"{usage}: {command.about}."
 

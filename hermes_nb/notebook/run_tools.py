@@ -126,8 +126,7 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
     """Return what the model reads of an execution; raise when it failed or was stopped."""
     output = render(execution.outputs, images=images)
     if execution.interrupted:
-        message = "the user stopped the code"
-        raise TurnInterrupted(message)
+        raise TurnInterrupted("the user stopped the code")
     text = "\n".join(part for part in (output.text, note) if part)
     if execution.error is None:
         origin: Origin = "outside" if execution.networked else "workspace"
@@ -221,8 +220,7 @@ def _run_cells(bench: KnownCells) -> Tool:
             timeout: seconds for each
         """
         if not ids:
-            message = "`ids` is empty; notebook_outline lists the cells"
-            raise ToolError(message)
+            raise ToolError("`ids` is empty; notebook_outline lists the cells")
         return await _run(bench, context, ids, timeout)
 
     return replace(run_cells, preview=preview)
@@ -313,8 +311,7 @@ async def _run(
 ) -> ToolOutput:
     """Run cells until one fails; raise ToolError with all that was shown if one did."""
     if timeout < 1:
-        message = f"`timeout` is {timeout}; give the seconds that a cell may take, 1 or more"
-        raise ToolError(message)
+        raise ToolError(f"`timeout` is {timeout}; give the seconds that a cell may take, 1 or more")
     document, cells = await bench.known(ids)
     for cell in cells:
         runnable(bench.shell, cell)
@@ -328,8 +325,7 @@ async def _run(
         )
         lost = await _written(document, cell, execution)
         if execution.interrupted:
-            message = f"the user stopped cell {cell.id}"
-            raise TurnInterrupted(message)
+            raise TurnInterrupted(f"the user stopped cell {cell.id}")
         shown = _joined(shown, _report(bench, document, cell, execution, lost, limit))
         if execution.error is not None:
             left = len(cells) - number - 1

@@ -89,8 +89,7 @@ def awaited(lines: list[str]) -> list[str]:
         return lines
     if (around := _around()) is not None:
         magic, unheard = around
-        message = _WHAT.format(f"`{magic}`", _INSTEAD)
-        raise (_UnheardError if unheard else NotAwaitedError)(message)
+        raise (_UnheardError if unheard else NotAwaitedError)(_WHAT.format(f"`{magic}`", _INSTEAD))
     try:
         compile("".join(out), "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     except (SyntaxError, ValueError) as error:

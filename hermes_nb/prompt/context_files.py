@@ -229,8 +229,7 @@ def read(file: BinaryIO, window: int) -> Excerpt:
         while True:
             size += len(piece)
             if size > LARGEST or os.fstat(file.fileno()).st_size > LARGEST:
-                message = f"it is larger than {LARGEST // 2**20} MiB"
-                raise Refused(message)
+                raise Refused(f"it is larger than {LARGEST // 2**20} MiB")
             text = decoder.decode(piece, final=not piece).replace("\0", "")
             total += len(text)
             if len(head) < 2 * window:
@@ -241,8 +240,7 @@ def read(file: BinaryIO, window: int) -> Excerpt:
                 break
             piece = file.read(_PIECE)
     except OSError as error:
-        message = f"it cannot be read: {(error.strerror or str(error)).lower()}"
-        raise Refused(message) from error
+        raise Refused(f"it cannot be read: {(error.strerror or str(error)).lower()}") from error
     if total <= 2 * window:
         return Excerpt((head,))
     return Excerpt((head[:window], (head[window:] + tail)[-window:]), total - 2 * window)

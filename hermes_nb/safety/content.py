@@ -100,8 +100,7 @@ def _files(word: str, places: list[Path], enough: float) -> Iterator[Path]:
 
     def hurry() -> None:
         if time.monotonic() > enough:
-            message = "a pattern that is slow to look up"
-            raise ValueError(message)
+            raise ValueError("a pattern that is slow to look up")
 
     for place in places:
         try:

@@ -238,8 +238,7 @@ def landlock_rules(plan: Plan, temporary: str) -> list[tuple[str, str]]:
     else:
         out += _readable(plan.workspace, hidden)
     if len(out) > MOST_RULES:
-        message = "too many files lie beside the secrets of the workspace"
-        raise ValueError(message)
+        raise ValueError("too many files lie beside the secrets of the workspace")
     return out
 
 

@@ -276,6 +276,5 @@ def mask(names: str) -> int:
     bits, either = lexicon().bits, data()["either"]
     wanted = "|".join(either.get(name, name) for name in names.split("|")).split("|")
     if unknown := [name for name in wanted if name not in bits]:
-        message = f"no word is in {unknown[0]!r}"
-        raise ValueError(message)
+        raise ValueError(f"no word is in {unknown[0]!r}")
     return sum({bits[name] for name in wanted})

@@ -139,8 +139,7 @@ def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
     written = [str(workspace.absolute()), str(home.absolute()), *visible, *editable()]
     workspace, directory = workspace.resolve(), directory.resolve()
     if name == "none":
-        message = f"there is no sandbox here: {level().why}"
-        raise NoSandboxError(message)
+        raise NoSandboxError(f"there is no sandbox here: {level().why}")
     if not directory.is_relative_to(workspace) or workspace == Path(workspace.anchor):
         message = "only a folder below the root can be a workspace, and commands start inside of it"
         raise NoSandboxError(message)
@@ -164,8 +163,7 @@ def _planned(
     masks = list(own.secrets)
     for path in outside:
         if why := _refused(path, workspace, home):
-            message = f"{str(path)!r} cannot be shown inside of a sandbox: {why}"
-            raise NoSandboxError(message)
+            raise NoSandboxError(f"{str(path)!r} cannot be shown inside of a sandbox: {why}")
         masks += _hidden(path, home).secrets if path.is_dir() else ()
     for path in (Path(os.path.realpath(each)) for each in editable()[:MOST_EDITABLE]):
         there = any(map(path.is_relative_to, (str(workspace), *python())))
@@ -207,8 +205,7 @@ def _by_git(path: Path, profile: Profile) -> bool:
 def _hidden(root: Path, home: Path) -> Survey:
     found = survey(root, home=home)
     if not found.complete:
-        message = f"{str(root)!r} is too large or too slow to look for secrets in it"
-        raise NoSandboxError(message)
+        raise NoSandboxError(f"{str(root)!r} is too large or too slow to look for secrets in it")
     if len(found.secrets) > MOST_HIDDEN:
         message = f"{str(root)!r} has more than {MOST_HIDDEN} secrets, sockets and pipes to hide"
         raise NoSandboxError(message)

@@ -114,20 +114,17 @@ class Trust:
 def _entries(data: bytes) -> dict[str, Accepted]:
     """Return the entries in a file's bytes; raise ValueError, TypeError or KeyError."""
     if len(data) > _LARGEST:
-        message = "too large"
-        raise ValueError(message)
+        raise ValueError("too large")
     document = json.loads(data)
     if document["version"] != _VERSION:
-        message = "made by another version"
-        raise ValueError(message)
+        raise ValueError("made by another version")
     found = (
         Accepted(path=item["path"], sha256=item["sha256"], when=item["when"])
         for item in document["accepted"]
     )
     entries = {entry.path: entry for entry in found}
     if not all(isinstance(v, str) for e in entries.values() for v in (e.path, e.sha256, e.when)):
-        message = "an entry is no text"
-        raise ValueError(message)
+        raise ValueError("an entry is no text")
     return entries
 
 

@@ -176,13 +176,11 @@ class Catalogue:
                 return skill
         for skipped in snapshot.skipped:
             if skipped.name == plain:
-                message = f"skill {plain!r} is not loaded: {skipped.reason}"
-                raise SkillError(message)
+                raise SkillError(f"skill {plain!r} is not loaded: {skipped.reason}")
         near = difflib.get_close_matches(plain.lower(), snapshot.skills, n=3, cutoff=0.5)
         near = near or sorted(snapshot.scores(plain.replace("-", " ")))[:3]
         hint = f"nearest: {', '.join(near)}; " if near else ""
-        message = f"no skill {plain[:80]!r}; {hint}skills_list shows what there is"
-        raise SkillError(message)
+        raise SkillError(f"no skill {plain[:80]!r}; {hint}skills_list shows what there is")
 
     def _skill(
         self, found: Found, usage: Mapping[str, Usage], taken: Mapping[str, Skill]

@@ -287,8 +287,7 @@ def read_regular(path: str | Path) -> bytes:
 def decoded(data: bytes) -> tuple[str, bool]:
     """Return a document's text and whether all of it was UTF-8; raise SkillError on binary data."""
     if b"\0" in data:
-        message = "it is not a UTF-8 text"
-        raise SkillError(message)
+        raise SkillError("it is not a UTF-8 text")
     try:
         return data.decode("utf-8"), True
     except UnicodeDecodeError:
@@ -316,8 +315,7 @@ def real_path(directory: Path, path: str) -> Path:
     relative = checked_path(path)
     real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
     if not real.startswith(base + os.sep):
-        message = f"{relative!r} is a link that leads out of the skill; it is not followed"
-        raise SkillError(message)
+        raise SkillError(f"{relative!r} is a link that leads out of the skill; it is not followed")
     return Path(real)
 
 

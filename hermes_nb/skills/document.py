@@ -115,8 +115,7 @@ def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
     notes = list(read.notes)
     description = " ".join(plain_text(fields.get("description")).split())
     if not description:
-        message = "it has no description"
-        raise SkillError(message)
+        raise SkillError("it has no description")
     if len(description) > DESCRIPTION_LIMIT:
         notes.append(f"the description is longer than {DESCRIPTION_LIMIT:,} characters")
     metadata = _mapping(fields.get("metadata"))
@@ -194,8 +193,7 @@ def split(text: str) -> Split:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
     first, _, rest = text.partition("\n")
     if first.rstrip() != _FENCE:
-        message = "it does not begin with a line `---`"
-        raise SkillError(message)
+        raise SkillError("it does not begin with a line `---`")
     start = 0 if rest.startswith(_FENCE) else rest.find(f"\n{_FENCE}") + 1
     while rest.startswith(_FENCE, start):
         line, _, body = rest[start:].partition("\n")
@@ -212,8 +210,7 @@ def split(text: str) -> Split:
 def read_fields(head: str, *, repair: bool = True) -> Frontmatter:
     """Return the fields of a frontmatter; raise SkillError where it cannot be understood."""
     if len(head) > FRONTMATTER_LIMIT:
-        message = f"the frontmatter is longer than {FRONTMATTER_LIMIT:,} characters"
-        raise SkillError(message)
+        raise SkillError(f"the frontmatter is longer than {FRONTMATTER_LIMIT:,} characters")
     first: SkillError | None = None
     for candidate, note in _candidates(head) if repair else ((head, ""),):
         try:
@@ -324,14 +321,11 @@ def _parsed(head: str) -> Frontmatter:
         mark = getattr(error, "problem_mark", None)
         # The fence is the file's first line, and marks count from 0.
         where = f" at line {mark.line + 2}" if mark else ""
-        message = f"the frontmatter is no valid YAML{where}: {problem}"
-        raise SkillError(message) from error
+        raise SkillError(f"the frontmatter is no valid YAML{where}: {problem}") from error
     if len(roots) > 1:
-        message = "the frontmatter holds more than one YAML document"
-        raise SkillError(message)
+        raise SkillError("the frontmatter holds more than one YAML document")
     if not roots or not isinstance(roots[0], dict):
-        message = "the frontmatter is not a list of `key: value` fields"
-        raise SkillError(message)
+        raise SkillError("the frontmatter is not a list of `key: value` fields")
     return Frontmatter(roots[0], tuple(dict.fromkeys(notes)))
 
 
@@ -348,8 +342,7 @@ def _tree(kind: str, event: Any, events: Iterator[Any], notes: list[str], depth:
     if kind == "AliasEvent":
         return f"*{event.anchor}"
     if depth >= _DEPTH:
-        message = f"the frontmatter is nested more than {_DEPTH} levels deep"
-        raise SkillError(message)
+        raise SkillError(f"the frontmatter is nested more than {_DEPTH} levels deep")
     values: list[Any] = []
     while not (inner := type(event := next(events)).__name__).endswith("EndEvent"):
         values.append(_tree(inner, event, events, notes, depth + 1))

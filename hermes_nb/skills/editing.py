@@ -185,11 +185,9 @@ class Changer:
     def _prepared(self, change: Change) -> tuple[Callable[[Change, Writer], Outcome], Writer]:
         act = self._actions.get(change.action)
         if act is None:
-            message = f"no action {change.action!r}; use one of {', '.join(self._actions)}"
-            raise SkillError(message)
+            raise SkillError(f"no action {change.action!r}; use one of {', '.join(self._actions)}")
         if self._writer is None:
-            message = "there is no home directory for skills; nothing can be written"
-            raise SkillError(message)
+            raise SkillError("there is no home directory for skills; nothing can be written")
         return act, self._writer
 
     def _checked_new(self, change: Change) -> tuple[str, str]:
@@ -199,8 +197,7 @@ class Changer:
         _refuse(name_problems(name), f"{name[:80]!r} was not created")
         category = valid_category(change.category)
         if change.category.strip() and not category:
-            message = f"{change.category[:80]!r} is no category; use a word such as `data`"
-            raise SkillError(message)
+            raise SkillError(f"{change.category[:80]!r} is no category; use a word such as `data`")
         _refuse(problems(text, name=name), f"{name!r} was not created")
         _refuse_harm(text, name, code=False)
         snapshot = self._catalogue.snapshot()
@@ -208,11 +205,10 @@ class Changer:
             message = f"skill {name!r} exists in {there.source} skills; patch or edit that one"
             raise SkillError(message)
         if like := near_duplicate(read_document(text, folder=name), snapshot):
-            message = (
+            raise SkillError(
                 f"{name!r} was not created: skill {like.name!r} is nearly the same "
                 f"({like.description[:100]}); view it and patch it instead"
             )
-            raise SkillError(message)
         return text, category
 
     def _create(self, change: Change, writer: Writer) -> Outcome:
@@ -261,11 +257,10 @@ class Changer:
     def _delete(self, change: Change, writer: Writer) -> Outcome:
         with self._locked_skill(change.name, writer, whole=True) as skill:
             if skill.source != "home":
-                message = (
+                raise SkillError(
                     f"skill {skill.name!r} comes from {skill.source} skills and is not deleted; "
                     "the user can switch it off"
                 )
-                raise SkillError(message)
             _current(change, skill, DOCUMENT)
             writer.remove(skill.directory, skill.name, change.action, change.origin)
         self._ledger.note(skill.name, "gone", change.origin)
@@ -278,8 +273,7 @@ class Changer:
             last = next(writer.records(change.name), None)
             name = change.name or (last.name if last else "")
             if not name or name_problems(name):
-                message = "there is no change to undo"
-                raise SkillError(message)
+                raise SkillError("there is no change to undo")
             with writer.alone(name):
                 record = writer.undo(name)
         message = f"undid {record.action} of skill {record.name!r}"
@@ -292,16 +286,14 @@ class Changer:
         Raises SkillError when the skill is out of reach.
         """
         if not name:
-            message = "which skill? give its `name`"
-            raise SkillError(message)
+            raise SkillError("which skill? give its `name`")
         skill = self._catalogue.find(name)
         order = [root.source for root in self._roots]
         if order.index(skill.source) < order.index("home"):
-            message = (
+            raise SkillError(
                 f"skill {skill.name!r} belongs to the working directory; change its files with "
                 "the file tools"
             )
-            raise SkillError(message)
         with ExitStack() as locks:
             if skill.source != "home" or whole:
                 locks.enter_context(writer.alone())
@@ -335,8 +327,7 @@ def _file(change: Change) -> str:
         message = f"{change.action} is for support files; give `file_path`, or use edit or patch"
         raise SkillError(message)
     if relative != DOCUMENT and change.action == "edit":
-        message = "edit replaces SKILL.md; use write_file for a support file"
-        raise SkillError(message)
+        raise SkillError("edit replaces SKILL.md; use write_file for a support file")
     return relative
 
 
@@ -380,8 +371,7 @@ def _after(change: Change, skill: Skill, before: bytes | None) -> bytes | None:
         _check_document(text, skill, _text(before or b""), is_patch=change.action == "patch")
     data = _bytes(text)
     if len(data) > FILE_LIMIT:
-        message = f"{relative} would have {len(data):,} bytes; {FILE_LIMIT:,} is the limit"
-        raise SkillError(message)
+        raise SkillError(f"{relative} would have {len(data):,} bytes; {FILE_LIMIT:,} is the limit")
     known = (before or b"").decode("utf-8", "replace")
     code = relative != DOCUMENT and is_code(relative)
     _refuse_harm(text, f"{skill.name}/{relative}", code=code, before=known)
@@ -413,28 +403,24 @@ def _refuse_harm(text: str, name: str, *, code: bool, before: str = "") -> None:
 def _refuse(found: Sequence[str], what: str) -> None:
     """Raise SkillError with what was found, if anything."""
     if found:
-        message = f"{what}: {'; '.join(found)}"
-        raise SkillError(message)
+        raise SkillError(f"{what}: {'; '.join(found)}")
 
 
 def _given(value: str | None, action: str, argument: str) -> str:
     """Return an argument that an action needs; raise SkillError where it is missing."""
     if value is None:
-        message = f"{action} needs `{argument}`"
-        raise SkillError(message)
+        raise SkillError(f"{action} needs `{argument}`")
     return value
 
 
 def _bytes(text: str) -> bytes:
     """Return a text's bytes; raise SkillError on what no file should have."""
     if "\0" in text:
-        message = "a NUL character cannot be written; leave it out"
-        raise SkillError(message)
+        raise SkillError("a NUL character cannot be written; leave it out")
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        message = "a lone surrogate cannot be written; leave it out"
-        raise SkillError(message) from error
+        raise SkillError("a lone surrogate cannot be written; leave it out") from error
 
 
 def _text(data: bytes) -> str:

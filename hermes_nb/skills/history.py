@@ -82,8 +82,7 @@ class Writer:
         target = self.root / category / name
         self._refuse_links(target)
         if os.path.lexists(target):
-            message = f"{name!r} is there already as a folder; choose another name"
-            raise SkillError(message)
+            raise SkillError(f"{name!r} is there already as a folder; choose another name")
         first = target  # the topmost folder on the way that is not there yet
         while first.parent != self.root and not first.parent.exists():
             first = first.parent
@@ -155,8 +154,7 @@ class Writer:
             if done:  # else the process was killed before it made the change
                 return record
         of = f" of {name!r}" if name else ""
-        message = f"there is no change{of} to undo"
-        raise SkillError(message)
+        raise SkillError(f"there is no change{of} to undo")
 
     def has_made(self, proposal: str) -> bool:
         """Say whether the change of a proposal was made, and not only written down to be made.
@@ -184,8 +182,7 @@ class Writer:
             if not folder.exists():
                 return False
             if os.path.lexists(directory):
-                message = f"{record.place!r} is there again; delete that one first"
-                raise SkillError(message)
+                raise SkillError(f"{record.place!r} is there again; delete that one first")
             make_private(directory.parent)
             folder.rename(directory)
             return True
@@ -194,8 +191,7 @@ class Writer:
         if now != record.after:
             if now == record.before:
                 return False
-            message = f"{record.name!r} was changed by other means since; undo it by hand"
-            raise SkillError(message)
+            raise SkillError(f"{record.name!r} was changed by other means since; undo it by hand")
         if record.kind == "made":
             directory.rename(folder)
             self._tidy(directory.parent)

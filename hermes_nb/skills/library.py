@@ -147,8 +147,7 @@ class Library:
         try:
             files, marks = self._examiner.support(skill.root, skill.directory)
         except SkillError as error:
-            message = f"skill {skill.name!r} is refused, {error}"
-            raise SkillError(message) from error
+            raise SkillError(f"skill {skill.name!r} is refused, {error}") from error
         relative = DOCUMENT if file in (None, "", DOCUMENT) else checked_path(str(file))
         path = skill.where(relative)
         try:
@@ -235,8 +234,7 @@ class Library:
         code = relative != DOCUMENT and is_code(relative)
         verdict = self._examiner.judged(skill.root, path, text, code=code)
         if verdict.level == "dangerous":
-            message = f"{relative} of skill {skill.name!r} is refused: {verdict.why}"
-            raise SkillError(message)
+            raise SkillError(f"{relative} of skill {skill.name!r} is refused: {verdict.why}")
         return verdict.text, ""
 
 

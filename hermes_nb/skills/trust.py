@@ -192,8 +192,7 @@ class Examiner:
                 continue
             verdict = self.judged(root, path, text, code=is_code(name))
             if verdict.level == "dangerous":
-                message = f"{name} looks harmful: {verdict.why}"
-                raise SkillError(message)
+                raise SkillError(f"{name} looks harmful: {verdict.why}")
             marks += [f"{name}: {reason}" for reason in verdict.reasons]
         return files, tuple(marks)
 

@@ -145,8 +145,7 @@ class Database:
                         raise
                 attempt += 1
         except (sqlite3.Error, OSError, UnicodeError, OverflowError) as error:
-            message = f"{self._schema.name} {self.path}: {error}"
-            raise StoreError(message) from error
+            raise StoreError(f"{self._schema.name} {self.path}: {error}") from error
         finally:
             self._deliver()
             self._look()
@@ -262,8 +261,7 @@ class Database:
             self._forget()  # it may have become writable
             opened = patiently(self._open, patience=patience)[0]
         if opened.refusal:
-            message = f"{self._schema.name} {self.path}: {opened.refusal}"
-            raise StoreError(message)
+            raise StoreError(f"{self._schema.name} {self.path}: {opened.refusal}")
         return opened.connection
 
     def _open(self) -> Opened:
@@ -274,8 +272,7 @@ class Database:
             self._orphan = True
             self._forget()
             why = "not available in a process forked from its user"
-            message = f"{self._schema.name} {self.path}: {why}"
-            raise StoreError(message)
+            raise StoreError(f"{self._schema.name} {self.path}: {why}")
         if self._opened is not None and self._file is not None and self._exchanged():
             self._leave()
         if self._opened is None:

@@ -140,8 +140,7 @@ class Lines:
 
     def _read(self, size: int) -> str:
         if self._stop.is_set():
-            message = "reading was stopped"
-            raise TurnInterrupted(message)
+            raise TurnInterrupted("reading was stopped")
         return self._text.readline(size)
 
 
@@ -229,11 +228,10 @@ def _read_file(space: Workspace) -> Tool:
             encoding = encoding_of(sample, whole=size <= SAMPLE)
             if encoding is None:
                 kind = kind_of(target, sample)
-                message = (
+                raise ToolError(
                     f"{space.shown(target)!r} is binary ({kind}, {size_text(size)}) and not shown; "
                     "load it with Python instead"
                 )
-                raise ToolError(message)
             file.seek(len(encoding.mark))
             text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="\n")
             shown = numbered(Lines(text, context.stop), offset, limit, size)
@@ -312,8 +310,7 @@ def _list_files(space: Workspace) -> Tool:
             if not target.is_dir():
                 if not target.exists():
                     raise space.missing(target)
-                message = f"{space.shown(target)!r} is a file; read_file shows it"
-                raise ToolError(message)
+                raise ToolError(f"{space.shown(target)!r} is a file; read_file shows it")
             return listing(target, depth=depth, hidden=hidden, ignored=ignored)
 
     return list_files
@@ -350,14 +347,12 @@ def _writable(space: Workspace, path: str) -> Path:
 
 def _check_writable(space: Workspace, target: Path) -> None:
     if target.suffix.lower() == ".ipynb":
-        message = (
+        raise ToolError(
             f"{space.shown(target)!r} is a notebook and may be open; change its cells with the "
             "notebook tools, or ask the user"
         )
-        raise ToolError(message)
     if target.is_dir():
-        message = f"{space.shown(target)!r} is a directory; give the path of a file"
-        raise ToolError(message)
+        raise ToolError(f"{space.shown(target)!r} is a directory; give the path of a file")
     if target.exists() and not target.is_file():
         message = f"{space.shown(target)!r} is a device or a pipe; only regular files are written"
         raise ToolError(message)

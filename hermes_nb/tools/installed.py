@@ -52,6 +52,5 @@ def _tools(given: object) -> list[Tool]:
         return [given]
     tools = list(given) if isinstance(given, Iterable) else []
     if not tools or not all(isinstance(each, Tool) for each in tools):
-        message = "it is neither a tool nor a list of tools"
-        raise TypeError(message)
+        raise TypeError("it is neither a tool nor a list of tools")
     return tools

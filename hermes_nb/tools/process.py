@@ -242,8 +242,7 @@ async def _until_done(
         if drain.done() and drain.result():
             return False
         if stop is not None and stop.is_set():
-            message = "the command was stopped"
-            raise TurnInterrupted(message)
+            raise TurnInterrupted("the command was stopped")
         left = deadline - time.monotonic()
         if left <= 0:
             return True

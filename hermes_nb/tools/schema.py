@@ -130,8 +130,7 @@ def _mapping(arguments: tuple[Any, ...]) -> Shape:
     if len(arguments) < 2 or arguments[1] is Any:  # noqa: PLR2004 - dict[key, value]
         return Shape(schema)
     if arguments[0] is not str:
-        message = f"JSON object keys are strings, not {arguments[0]!r}"
-        raise TypeError(message)
+        raise TypeError(f"JSON object keys are strings, not {arguments[0]!r}")
     value = shape_of(arguments[1])
     schema["additionalProperties"] = value.schema
     return Shape(schema, lambda items: {key: value.convert(each) for key, each in items.items()})
@@ -225,8 +224,7 @@ def tool(
 def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
     """Return a tool as it is, and make one of a plain function; raise TypeError for the rest."""
     if not (isinstance(thing, Tool) or hasattr(thing, "__name__")):
-        message = f"{one_line(repr(thing), 60)} is neither a tool nor a function"
-        raise TypeError(message)
+        raise TypeError(f"{one_line(repr(thing), 60)} is neither a tool nor a function")
     return thing if isinstance(thing, Tool) else tool(thing)
 
 
@@ -275,8 +273,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[bool, dict[str, _Paramete
             wants_context = True
             continue
         if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
-            message = f"{function.__name__}() takes {each}; a tool's arguments have names"
-            raise TypeError(message)
+            raise TypeError(f"{function.__name__}() takes {each}; a tool's arguments have names")
         optional = each.default is not each.empty
         if optional and each.default is None:
             annotation = without_none(annotation)

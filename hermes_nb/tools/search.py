@@ -179,8 +179,7 @@ def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
             limit: matches shown
         """
         if not pattern and not glob:
-            message = "give a `pattern` to search for, or a `glob` to list files"
-            raise ToolError(message)
+            raise ToolError("give a `pattern` to search for, or a `glob` to list files")
         query = _Query(_checked(pattern), ignore_case, context, limit)
         program = shutil.which("rg") if ripgrep is None or ripgrep else None
         job = _Job(space, space.resolve(path), program, call, time.monotonic() + TIME_LIMIT)
@@ -259,8 +258,7 @@ class _Job:
         found: list[str] = []
         for path in ignore.walk(self.start):
             if self.call.stop.is_set():
-                message = "the search was stopped"
-                raise TurnInterrupted(message)
+                raise TurnInterrupted("the search was stopped")
             if time.monotonic() > self.deadline:
                 return found, False
             found.append(path)

@@ -166,8 +166,7 @@ def _session_search(
         except LookupError as error:
             raise ToolError(str(error)) from error
         except StoreError as error:
-            message = f"past sessions cannot be searched now: {error}"
-            raise ToolError(message) from error
+            raise ToolError(f"past sessions cannot be searched now: {error}") from error
         if summarize and condenser is None:
             found = [replace(each, note="not condensed: no model for it") for each in found]
         text = await asyncio.to_thread(told, found, query)
@@ -196,11 +195,9 @@ def _steps(
     if operations and not (content or old_text):
         return [dict(step) for step in operations]
     if operations:
-        message = "give either `operations`, or one action with content and old_text"
-        raise ToolError(message)
+        raise ToolError("give either `operations`, or one action with content and old_text")
     if action is None:
-        message = "what is to be done? give action, or `operations`"
-        raise ToolError(message)
+        raise ToolError("what is to be done? give action, or `operations`")
     return [{"action": action, "content": content, "old_text": old_text}]
 
 

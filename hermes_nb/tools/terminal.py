@@ -340,8 +340,7 @@ def _brief(profile: Profile) -> str:
 def _shell() -> str:
     shell = shutil.which("bash") or shutil.which("sh")
     if shell is None:
-        message = "there is neither bash nor sh on this machine; use Python instead"
-        raise ToolError(message)
+        raise ToolError("there is neither bash nor sh on this machine; use Python instead")
     return shell
 
 
@@ -415,8 +414,7 @@ def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -
         """
         cwd = _directory(space, workdir)
         if "\0" in command:
-            message = "the command has a NUL character in it; leave it out"
-            raise ToolError(message)
+            raise ToolError("the command has a NUL character in it; leave it out")
         way = context.permit if isinstance(context.permit, Way) else Way(Profile.OUTSIDE)
         shell = CommandRun(command=command, root=space.real_root(), cwd=cwd, timeout=timeout)
         try:
@@ -453,5 +451,4 @@ def _directory(space: Workspace, workdir: str | None) -> Path:
     with space.explained(directory):
         if stat.S_ISDIR(directory.stat().st_mode):
             return directory
-    message = f"{space.shown(directory)!r} is a file; `workdir` is a directory"
-    raise ToolError(message)
+    raise ToolError(f"{space.shown(directory)!r} is a file; `workdir` is a directory")

@@ -53,8 +53,7 @@ class Workspace:
         root = self.real_root()
         shown = visible(path)
         if not path.strip() or "\0" in path:
-            message = f"{shown!r} is not a path; give one inside the working directory"
-            raise ToolError(message)
+            raise ToolError(f"{shown!r} is not a path; give one inside the working directory")
         # `~$report.xlsx` is a name; only `~/` means home.
         given = Path(path).expanduser() if path == "~" or path[:2] == "~/" else Path(path)
         try:
@@ -64,11 +63,10 @@ class Workspace:
             raise ToolError(message) from error
         if not self._inside(real, write=write):
             leads = "" if str(given) == str(real) else f" (it leads to {visible(str(real))})"
-            message = (
+            raise ToolError(
                 f"{shown!r} is outside the working directory {visible(str(root))}{leads}; "
                 "use a path inside it, or ask the user"
             )
-            raise ToolError(message)
         if reason := why_protected(root / given, root, write=write):
             action = "written" if write else "read"
             message = f"{shown!r} may not be {action}, it is protected: {reason}; ask the user"
@@ -78,11 +76,10 @@ class Workspace:
     def real_root(self) -> Path:
         """Return the working directory without links; raise ToolError when it is gone."""
         if not self.root.is_dir():
-            message = (
+            raise ToolError(
                 f"the working directory {visible(str(self.root))} no longer exists; "
                 "ask the user to restore it or to change to another one (%cd)"
             )
-            raise ToolError(message)
         return Path(os.path.realpath(self.root))
 
     def shown(self, path: Path) -> str:
@@ -113,8 +110,7 @@ class Workspace:
             raise self.missing(path) from error
         except OSError as error:
             reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
-            message = f"{self.shown(path)!r}: {reason}"
-            raise ToolError(message) from error
+            raise ToolError(f"{self.shown(path)!r}: {reason}") from error
 
     def _inside(self, real: Path, *, write: bool) -> bool:
         roots = [self.real_root()]
@@ -232,8 +228,7 @@ def open_regular(path: Path) -> BinaryIO:
     if stat.S_ISREG(mode):
         return os.fdopen(handle, "rb")
     os.close(handle)
-    message = f"{path.name!r} is {_not_regular(mode)}"
-    raise ToolError(message)
+    raise ToolError(f"{path.name!r} is {_not_regular(mode)}")
 
 
 def _not_regular(mode: int) -> str:

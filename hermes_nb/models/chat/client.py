@@ -335,8 +335,7 @@ class OpenAIChat:
 
     def _require_reply(self, decoder: StreamDecoder, assembly: Assembly) -> None:
         if decoder.page:
-            message = "the server answered with a web page, not an API reply; check base_url"
-            raise malformed(message)
+            raise malformed("the server answered with a web page, not an API reply; check base_url")
         if not assembly.begun:
             message = "the server's answer is no chat completion; check base_url"
             if not decoder.bad:

@@ -134,8 +134,7 @@ class Fallback:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not models:
-            message = "a fallback needs at least one model"
-            raise ValueError(message)
+            raise ValueError("a fallback needs at least one model")
         self._models = tuple(models)
         self._rest = rest
         self._clock = clock

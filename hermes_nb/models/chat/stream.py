@@ -75,8 +75,7 @@ class StreamDecoder:
         self._pieces.append(data)
         self._size += len(data)
         if self._size > LONGEST_LINE:
-            message = f"the server sent a line of more than {LONGEST_LINE // 2**20} MB"
-            raise malformed(message)
+            raise malformed(f"the server sent a line of more than {LONGEST_LINE // 2**20} MB")
 
     def _whole(self, document: bytes) -> list[object]:
         document = document.strip(_BLANK)
@@ -331,8 +330,7 @@ class Assembly:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             if reason == "error":
-                text = "the provider broke the reply off with an error"
-                raise malformed(text)
+                raise malformed("the provider broke the reply off with an error")
             self._finish = _FINISH.get(reason.lower(), "stop")
 
     def _reasoned(self, delta: Mapping[str, Any]) -> Iterator[Shown]:

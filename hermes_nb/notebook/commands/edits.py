@@ -40,10 +40,9 @@ async def undo(agent: KernelAgent, words: str) -> str:
     async def document_of(key: str) -> NotebookDocument:
         document = await agent.document()
         if key not in (agent.notebook, document.way):
-            message = (
+            raise ToolError(
                 f"it is another notebook; run `%hermes undo` in {Path(key).name} for its cells"
             )
-            raise ToolError(message)
         # What an undo changes is not the turn's doing, and must not be saved as if it were.
         return document.inner if isinstance(document, KeptDocument) else document
 
@@ -102,8 +101,7 @@ def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple
         elif word.isascii() and word.isdigit() and turn is None:
             turn = int(word[:9])
         else:
-            message = f"{word!r} is not understood; {usage}"
-            raise ConfigError(message)
+            raise ConfigError(f"{word!r} is not understood; {usage}")
     return turn, given
 
 
@@ -114,8 +112,7 @@ def _session_id(agent: KernelAgent) -> str:
     notebook = agent.notebook
     latest = agent.store.sessions(notebook=notebook, limit=1) if notebook else []
     if not latest:
-        message = "this notebook has no session yet, so there is nothing to undo"
-        raise HermesError(message)
+        raise HermesError("this notebook has no session yet, so there is nothing to undo")
     return latest[0].id
 
 
@@ -220,8 +217,7 @@ def explain_prompt(shell: Foreign, *, above: Cell | None = None, wish: str = "")
         return "\n\n".join(part for part in parts if part)
     source = above.source if above is not None else _last_input(shell)
     if not source.strip():
-        message = "there is no error and no cell above to explain"
-        raise ConfigError(message)
+        raise ConfigError("there is no error and no cell above to explain")
     where = f" {above.id}" if above is not None else ""
     language = "python" if above is None or above.type == "code" else "markdown"
     parts = [

@@ -212,8 +212,7 @@ def jobs(agent: KernelAgent, words: str) -> str:
         return f"Stopping {len(running)}." if running else NONE
     job = agent.jobs.get(named[0])
     if job is None:
-        message = f"there is no job {named[0]!r} that runs; `%hermes jobs` lists them"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no job {named[0]!r} that runs; `%hermes jobs` lists them")
     job.stop()
     return f"Stopping {code_span(job.id)}; what was done until now is kept."
 
@@ -307,16 +306,13 @@ def _parsed(words: str) -> argparse.Namespace:
         given = [] if asks else shlex.split(words)
         options: argparse.Namespace = map_words.parser.parse_args(given)
     except (UsageError, ValueError) as error:
-        message = f"{error}; `%hermes map --help` shows how"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{error}; `%hermes map --help` shows how") from None
     options.help = asks
     for name in ("parallel", "max_cost", "max_tokens"):
         if (value := getattr(options, name)) is not None and not 0 < value < math.inf:
-            message = f"--{name.replace('_', '-')} needs a number above 0"
-            raise ConfigError(message)
+            raise ConfigError(f"--{name.replace('_', '-')} needs a number above 0")
     if options.into and (not options.into.isidentifier() or keyword.iskeyword(options.into)):
-        message = f"--into {options.into!r} is not a variable's name; nothing was sent"
-        raise ConfigError(message)
+        raise ConfigError(f"--into {options.into!r} is not a variable's name; nothing was sent")
     return options
 
 
@@ -334,8 +330,7 @@ async def _model(
 ) -> ChatModel:
     """Return the model to ask: the conversation's, or another one that is closed in the end."""
     if options.executor != HERE and (agent.models.given or agent.deck.on):
-        message = "a model object or a cassette cannot travel; leave --executor out"
-        raise ConfigError(message)
+        raise ConfigError("a model object or a cassette cannot travel; leave --executor out")
     if not options.model:
         await agent.models.make_ready(agent.shell, agent.note)
         return agent.models.main

@@ -93,22 +93,19 @@ def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
     if words.strip().casefold() == "all":
         found = [each.number for each in approvals.waiting(kind)]
         if not found:
-            message = "nothing waits for your approval"
-            raise ConfigError(message)
+            raise ConfigError("nothing waits for your approval")
         return found
     found = list(dict.fromkeys(_number(word, kind) for word in words.replace(",", " ").split()))
     for each in approvals.waiting():
         if each.number in found and each.kind != kind:
-            message = f"{each.number} is about {each.kind}: `%hermes {each.kind} pending`"
-            raise ConfigError(message)
+            raise ConfigError(f"{each.number} is about {each.kind}: `%hermes {each.kind} pending`")
     return found or [_number("", kind)]
 
 
 def _number(word: str, kind: Kind) -> int:
     if word.isdecimal() and len(word) < 10:  # noqa: PLR2004 - more is no number of ours
         return int(word)
-    message = f"which one? give its number; `%hermes {kind} pending` shows them"
-    raise ConfigError(message)
+    raise ConfigError(f"which one? give its number; `%hermes {kind} pending` shows them")
 
 
 DECIDING = {"pending": pending, "approve": approve, "reject": reject}
@@ -142,8 +139,7 @@ def memory(agent: KernelAgent, words: str) -> str:
             pass
         case _:
             others = "show, add, edit, remove, undo, pending, approve, reject"
-            message = f"there is no `%hermes memory {action}`; use {others}"
-            raise ConfigError(message)
+            raise ConfigError(f"there is no `%hermes memory {action}`; use {others}")
     if step is None:
         outcome = known.memory.undo(rest, origin=BY_HAND)
     else:
@@ -182,11 +178,10 @@ def skills(agent: KernelAgent, words: str) -> str:
     except SkillError as error:
         told = str(error).replace("skills_list shows", "`%hermes skills` shows")  # the agent's word
         raise ConfigError(told) from error
-    message = (
+    raise ConfigError(
         "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, or "
         "`[pending, approve or reject] [N]`"
     )
-    raise ConfigError(message)
 
 
 def _waits(agent: KernelAgent) -> str:
@@ -318,16 +313,14 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
         skipped = next((each for each in known.library.skipped() if each.name == name), None)
         if skipped is None:
             shows = "`%hermes trust` shows what does"
-            message = f"nothing called {name!r} waits for your trust; {shows}"
-            raise ConfigError(message)
+            raise ConfigError(f"nothing called {name!r} waits for your trust; {shows}")
         path = skipped.path
         text = path.read_text(encoding="utf-8", errors="replace")
         told = f"Skill {code_span(name)} is trusted as it is now."
     try:
         known.trust.accept(path, text)
     except OSError as error:
-        message = f"that cannot be remembered: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"that cannot be remembered: {error}") from error
     return told
 
 
@@ -336,8 +329,7 @@ def _forgotten(known: PromptSources, name: str) -> str:
         if name in (entry.path, Path(entry.path).name):
             known.trust.revoke(entry.path)
             return f"{code_span(entry.path)} is no longer trusted."
-    message = f"{name!r} was not trusted; `%hermes trust` shows what is"
-    raise ConfigError(message)
+    raise ConfigError(f"{name!r} was not trusted; `%hermes trust` shows what is")
 
 
 def _split(words: str, *, default: str) -> tuple[str, str]:

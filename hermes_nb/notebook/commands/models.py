@@ -94,8 +94,7 @@ async def _accept(agent: KernelAgent) -> str:
     """Ask about the servers that are found, also those that were declined before."""
     settings = agent.settings()
     if settings.endpoint.named:
-        message = "a model is named already, so no server of this machine is looked for"
-        raise ConfigError(message)
+        raise ConfigError("a model is named already, so no server of this machine is looked for")
     if not can_ask(agent.shell):
         message = "nobody can be asked here; name the server in HERMES_NB_BASE_URL or config.yaml"
         raise ConfigError(message)
@@ -111,8 +110,7 @@ def _forget(agent: KernelAgent, address: str) -> str:
     home = agent.settings().home
     gone = [each for each in accepted_in(home) if address in ("", each.base_url)]
     if not gone:
-        message = "no such server is accepted; `%hermes models` lists those that are"
-        raise ConfigError(message)
+        raise ConfigError("no such server is accepted; `%hermes models` lists those that are")
     remember(home, (), gone)
     agent.change_models()
     return f"Not accepted any more: {escape(', '.join(each.base_url for each in gone))}."
@@ -148,18 +146,16 @@ async def key(agent: KernelAgent, words: str) -> str:
         raise ConfigError(ADVICE)
     agent.permission.check("ask for a key")
     if not can_ask(agent.shell):
-        message = (
+        raise ConfigError(
             "a prompt asks for the key, and nobody can answer one here: set "
             f"{name or 'OPENAI_API_KEY'} where the kernel is started"
         )
-        raise ConfigError(message)
     asked = f"{name or 'API key'} (not shown, kept in .env of your Hermes home): "
     value = (ask_user(asked, read=getpass.getpass) or "").strip()
     if not value:
         return "No key was typed, so nothing has changed."
     if not (value.isascii() and value.isprintable()):
-        message = "the key holds what cannot be sent; copy it again. Nothing was kept"
-        raise ConfigError(message)
+        raise ConfigError("the key holds what cannot be sent; copy it again. Nothing was kept")
     name = name or _name_of(value, agent.settings())
     told: str = await in_thread(partial(_keep, agent, name, value))
     agent.change_models()
@@ -172,11 +168,10 @@ def _name_of(value: str, settings: Settings) -> str:
         return "OPENROUTER_API_KEY"
     whose = next((whose for begins, whose in OTHERS.items() if value.startswith(begins)), "")
     if whose and not settings.endpoint.base_url:
-        message = (
+        raise ConfigError(
             f"this looks like a key of {whose}, and would go to OpenAI: set base_url to {whose}'s "
             "address first, or name the variable: `%hermes key NAME`. Nothing was kept"
         )
-        raise ConfigError(message)
     return "OPENAI_API_KEY"
 
 
@@ -277,11 +272,10 @@ def _status(agent: KernelAgent) -> str:
 def _prune(agent: KernelAgent) -> str:
     deck = agent.deck
     if not deck.on or not deck.tape.used:
-        message = (
+        raise ConfigError(
             "nothing was recorded or replayed in this run, so all would go; "
             "restart the kernel, run all cells, then prune"
         )
-        raise ConfigError(message)
     gone = deck.tape.unused()
     listed = _listed("Taken out", deck.tape, gone) if gone else ""
     count = deck.tape.prune()
@@ -328,8 +322,7 @@ def config(agent: KernelAgent, words: str) -> str:
     if key not in settings.values:
         near = difflib.get_close_matches(key, settings.values, n=1)
         hint = f"did you mean {near[0]}?" if near else "`%hermes config` lists them"
-        message = f"there is no setting {key!r}; {hint}"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no setting {key!r}; {hint}")
     if value:
         if key in SECRET:
             message = f"{key} is not set in a notebook; it belongs in the environment or in .env"

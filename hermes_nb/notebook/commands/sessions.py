@@ -126,8 +126,7 @@ def _used(usage: Usage) -> str:
 def last(agent: KernelAgent, _words: str) -> str:
     """Return the last turn's view again: the kernel has it even if a page reload lost it."""
     if agent.last is None:
-        message = "there has been no turn in this kernel yet"
-        raise ConfigError(message)
+        raise ConfigError("there has been no turn in this kernel yet")
     if can_draw(sys.stdout):
         from hermes_nb.notebook.display.terminal import DrawnView
 
@@ -162,8 +161,7 @@ def listed_sessions(agent: KernelAgent, _words: str) -> str:
 def search(agent: KernelAgent, words: str) -> str:
     """Find what was said in any session."""
     if not words:
-        message = "say what to look for: `%hermes search QUERY`"
-        raise ConfigError(message)
+        raise ConfigError("say what to look for: `%hermes search QUERY`")
     hits = agent.store.search(words, limit=LISTED_HITS, roles=("user", "assistant"))
     if not hits:
         return "Nothing was said about that in any session."
@@ -203,13 +201,11 @@ def export_(agent: KernelAgent, words: str) -> str:
     try:
         stored = _stored(agent, wanted)
     except ConfigError as error:
-        message = f"{error}; a format is one of {', '.join(FORMATS)}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{error}; a format is one of {', '.join(FORMATS)}") from error
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
     if path.exists():
-        message = f"{path.name} is there already; move it away first"
-        raise ConfigError(message)
+        raise ConfigError(f"{path.name} is there already; move it away first")
     try:
         write_atomic(path, export(stored, rows, form).encode("utf-8", "replace"), mode=0o600)
     except OSError as error:
@@ -304,8 +300,7 @@ def context(agent: KernelAgent, words: str) -> str:
         known = {part.name: part.text for part in parts if part.text}
         if text := known.get(words.strip().lower()):
             return f"**{escape(words.strip().lower())}**\n\n{code_block(redact(text))}"
-        message = f"there is no layer {words!r} in this prompt; it has {', '.join(known)}"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no layer {words!r} in this prompt; it has {', '.join(known)}")
     total = sum(part.tokens for part in parts)
     rows = [
         (
@@ -348,8 +343,7 @@ def reload(agent: KernelAgent, _words: str) -> str:
 
 def _session(agent: KernelAgent) -> Session:
     if agent.session is None:
-        message = "there has been no turn in this session yet"
-        raise ConfigError(message)
+        raise ConfigError("there has been no turn in this session yet")
     return agent.session
 
 
@@ -388,13 +382,11 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     verb, *names = AGE.sub("", rest).split() or [""]
     if verb != "delete" or bool(names) == bool(age) or any(n.startswith("-") for n in names):
         line = "`%hermes sessions delete"
-        message = f"say which: {line} ID…` or {line} --older-than 90d`"
-        raise ConfigError(message)
+        raise ConfigError(f"say which: {line} ID…` or {line} --older-than 90d`")
     current = agent.session.id if agent.session else ""
     wanted = [agent.sessions.find(name) for name in names]
     if current and current in [each.id for each in wanted]:
-        message = f"{current} is the session of this kernel; `%hermes new` leaves it"
-        raise ConfigError(message)
+        raise ConfigError(f"{current} is the session of this kernel; `%hermes new` leaves it")
     if age:
         wanted = older(agent.store, days, but=current)
     home = agent.settings().home

@@ -102,11 +102,9 @@ def command_named(name: str) -> Command | None:
         found = installed()[name].load()
     except Exception as error:
         why = one_line(f"{type(error).__name__}: {error}", 200)
-        message = f"`%hermes {name}` of another package cannot be loaded: {why}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"`%hermes {name}` of another package cannot be loaded: {why}") from error
     if not isinstance(found, Command):
-        message = f"`%hermes {name}` of another package is no Command"
-        raise ConfigError(message)
+        raise ConfigError(f"`%hermes {name}` of another package is no Command")
     return found
 
 
@@ -133,11 +131,10 @@ def find(line: str) -> tuple[Command, str] | None:
         _check_first(word, command, rest)
         return command, rest
     if near := _meant(word, rest):
-        message = (
+        raise ConfigError(
             f"there is no command {word!r}; did you mean `%hermes {f'{near} {rest}'.strip()}`? "
             f"Nothing was sent; `%hermes -- {line.strip()}` sends it as a prompt"
         )
-        raise ConfigError(message)
     return None
 
 
@@ -157,11 +154,10 @@ def _check_first(name: str, command: Command, words: str) -> None:
         return
     near = difflib.get_close_matches(first, command.words, n=1, cutoff=CLOSE_ENOUGH)
     if near and (command.names in (None, "skills") or first.startswith("-")):
-        message = (
+        raise ConfigError(
             f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near[0]}`? "
             f"`%hermes -- {name} {words}` sends it as a prompt"
         )
-        raise ConfigError(message)
 
 
 def _meant(word: str, rest: str) -> str:
@@ -195,8 +191,7 @@ def help_(_agent: KernelAgent, words: str) -> str:
         return f"{head}\n\n{table}\n\n`%%hermes?` shows the options of a turn."
     command = command_named(name)
     if command is None:
-        message = f"there is no command {name!r}; `%hermes help` lists them"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no command {name!r}; `%hermes help` lists them")
     from hermes_nb.safety.markup import code_span
 
     return f"{code_span(f'%hermes {name} {command.usage}'.strip())}: {command.about}."

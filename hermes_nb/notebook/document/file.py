@@ -94,8 +94,7 @@ class FileDocument(NotebookDocument):
         space = Workspace(root=self.path.parent)
         with space.explained(self.path):
             if self.path.exists() and not os.access(self.path, os.W_OK):
-                message = f"{self.path.name!r} is write-protected; ask the user"
-                raise ToolError(message)
+                raise ToolError(f"{self.path.name!r} is write-protected; ask the user")
             with locked(self._lock_path(), LOCK_SECONDS):
                 before = _version(self.path)
                 with self._opened(whole=True) as notebook:
@@ -107,10 +106,9 @@ class FileDocument(NotebookDocument):
                     self._keep_previous(notebook)
                 # Not everybody knows the lock: the user's own program, git.
                 if _version(self.path) != before:
-                    message = (
+                    raise ToolError(
                         f"{self.path.name!r} has just been changed by something else; try again"
                     )
-                    raise ToolError(message)
                 write_atomic(self.path, new)
         return changed
 
@@ -181,8 +179,7 @@ def _changed(notebook: Notebook, edit: Edit) -> Cell | None:
             cells[:] = [*rest[:index], cell, *rest[index:]]
         case SetOutputs():
             if (kind := cells[index]["cell_type"]) != "code":
-                message = f"cell {edit.id!r} is a {kind} cell; it has no outputs"
-                raise ToolError(message)
+                raise ToolError(f"cell {edit.id!r} is a {kind} cell; it has no outputs")
             cells[index]["outputs"] = on_disk(edit.outputs)
             cells[index]["execution_count"] = edit.execution_count
     return _seen(notebook, index, outputs=isinstance(edit, SetOutputs))

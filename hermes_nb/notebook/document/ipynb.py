@@ -83,10 +83,9 @@ class Notebook:
                 return _briefs(self.scanner, stored.span)
             return _loaded(self.scanner, stored.span, LOADED)
         except Malformed as error:
-            message = (
+            raise ToolError(
                 f"outputs of cell {cell.get('id')!r} are damaged (byte {error.offset:,}): {error}"
-            )
-            raise ToolError(message) from error
+            ) from error
 
     def encode(self) -> bytes:
         mark = f"stored-{secrets.token_hex(8)}-"
@@ -94,8 +93,7 @@ class Notebook:
 
         def place(stored: object) -> str:
             if not isinstance(stored, Stored):
-                message = f"{type(stored).__name__} in a notebook is not JSON"
-                raise TypeError(message)
+                raise TypeError(f"{type(stored).__name__} in a notebook is not JSON")
             name = f"{mark}{len(places)}"
             places[name] = stored.span
             return name
@@ -156,11 +154,10 @@ def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Any]:
             found[key] = []
             for _ in scanner.items():
                 if len(found[key]) == CELLS:
-                    message = (
+                    raise ToolError(
                         f"{name!r} has more than {CELLS:,} cells, too many for the notebook tools; "
                         "run_python can read it as JSON"
                     )
-                    raise ToolError(message)
                 found[key].append(_object(scanner, name, key))
     return found
 
@@ -269,11 +266,9 @@ def _current(
     """Return the notebook in format 4, converted if it is older, then without cell ids."""
     major = document.get("nbformat")
     if not isinstance(major, int):
-        message = f"{name!r} is JSON but not a notebook: it has no nbformat number"
-        raise ToolError(message)
+        raise ToolError(f"{name!r} is JSON but not a notebook: it has no nbformat number")
     if major > _MAJOR:
-        message = f"{name!r} has nbformat {major}, newer than the {_MAJOR} understood here"
-        raise ToolError(message)
+        raise ToolError(f"{name!r} has nbformat {major}, newer than the {_MAJOR} understood here")
     if major == _MAJOR:
         return document
     import nbformat
@@ -285,11 +280,10 @@ def _current(
             new = nbformat.reads(text, as_version=_MAJOR)
     except Exception as error:  # whatever old converters raise on odd input
         what = one_line(f"{type(error).__name__}: {error}", 200)
-        message = (
+        raise ToolError(
             f"{name!r} is in the old nbformat {major} and cannot be "
             f"converted ({what}); open it in JupyterLab and save it"
-        )
-        raise ToolError(message) from error
+        ) from error
     for cell in new["cells"]:
         cell.pop("id", None)  # random: ours are the same in every read
     return dict(new)
@@ -299,8 +293,7 @@ def _check(document: Mapping[str, Any], name: str) -> None:
     """Raise ToolError unless the parts have the types that everything here relies on."""
     cells = document.get("cells")
     if not isinstance(cells, list) or not isinstance(document.get("metadata", {}), dict):
-        message = f"{name!r} is not a notebook: it has no list of cells"
-        raise ToolError(message)
+        raise ToolError(f"{name!r} is not a notebook: it has no list of cells")
     for index, cell in enumerate(cells):
         source = cell.get("source", "")
         lines = source if isinstance(source, list) else [source]
@@ -310,8 +303,7 @@ def _check(document: Mapping[str, Any], name: str) -> None:
             and isinstance(cell.get("metadata", {}), dict)
             and isinstance(cell.get("outputs", []), list | Stored)
         ):
-            message = f"cell {index} of {name!r} is damaged; open the notebook in JupyterLab"
-            raise ToolError(message)
+            raise ToolError(f"cell {index} of {name!r} is damaged; open the notebook in JupyterLab")
 
 
 def _complete(document: dict[str, Any]) -> None:

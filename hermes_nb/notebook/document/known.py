@@ -191,11 +191,9 @@ def is_message(source: str) -> bool:
 def runnable(shell: Foreign, cell: Cell) -> Cell:
     """Return the cell; raise ToolError for one that cannot be run from inside of a turn."""
     if cell.type != "code":
-        message = f"cell {cell.id} is a {cell.type} cell; only code cells run"
-        raise ToolError(message)
+        raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells run")
     if cell.id == running_cell(shell) or is_message(cell.source):
-        message = f"cell {cell.id} asks the agent itself; it cannot run inside of a turn"
-        raise ToolError(message)
+        raise ToolError(f"cell {cell.id} asks the agent itself; it cannot run inside of a turn")
     return cell
 
 

@@ -212,8 +212,7 @@ def _shown(text: str) -> str:
 def _range(cells: Sequence[Cell], span: str) -> set[int]:
     match = _RANGE.fullmatch(span)
     if match is None:
-        message = f"{one_line(span)!r} is not a range; give indices as '3-7'"
-        raise ToolError(message)
+        raise ToolError(f"{one_line(span)!r} is not a range; give indices as '3-7'")
     first, last = int(match[1]), int(match[2] or match[1])
     found = set(range(first, min(last, len(cells) - 1) + 1))
     if not found:

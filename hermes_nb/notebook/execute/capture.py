@@ -58,8 +58,7 @@ class Stream(io.TextIOBase):
     def write(self, text: object) -> int:
         """Write to the capture, or to where the text would have gone."""
         if not isinstance(text, str):
-            message = f"write() argument must be str, not {type(text).__name__}"
-            raise TypeError(message)
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if self._collector.takes:
             self._collector.write(self._stream, text)
         elif self._forward is not None:

@@ -330,8 +330,7 @@ def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals
         except StopIteration as end:
             return end.value, signals
     run.close()
-    message = "code without `await` waited for the event loop"
-    raise RuntimeError(message)
+    raise RuntimeError("code without `await` waited for the event loop")
 
 
 async def _run_async(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:

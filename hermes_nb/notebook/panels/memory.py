@@ -200,8 +200,7 @@ class MemoryTab(Tab):
     async def _save(self) -> str:
         entry, text = self._editing, self._text.value
         if entry is None:
-            message = "nothing is being edited"
-            raise Refused(message)
+            raise Refused("nothing is being edited")
         if entry.proposal:
             approvals = self.place.agent.runtime.approvals
             said = await _decided(partial(approvals.approve, entry.proposal, text=text))

@@ -269,8 +269,7 @@ class SkillsTab(Tab):
     async def _take_back(self, shown: str) -> str:
         """Take back the last change, if that is still the one that was shown."""
         if await in_thread(lambda: self._known.library.preview("undo")) != shown:
-            message = f"not done, the last change is another one by now: it was to {shown}"
-            raise Refused(message)
+            raise Refused(f"not done, the last change is another one by now: it was to {shown}")
         return await self._manage("undo", "")
 
     async def _manage(self, action: str, name: str) -> str:
