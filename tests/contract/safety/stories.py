@@ -72,7 +72,10 @@ WISHES = tuple(Wish(**{"file": TOLD["readme"], **row}) for row in TOLD["wishes"]
 
 
 def notebooks() -> Iterator[Story]:
-    """Yield the stories of the nine notebooks, from their cassettes."""
+    """Yield the stories of the nine notebooks, from their cassettes, in the home that is given.
+
+    A home that a notebook makes for itself compresses: summaries take steps of the script.
+    """
     for path in sorted(NOTEBOOKS.glob("*.hermes.jsonl")):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         prompts = [
@@ -89,7 +92,7 @@ def notebooks() -> Iterator[Story]:
             steps = []
         notebook = nbformat.read(path.with_name(path.name.split(".")[0] + ".ipynb"), as_version=4)
         cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-        plain = tuple(c for c in cells if "%" not in c[:2] and "hermes" not in c)
+        plain = tuple(c for c in cells if "%" not in c[:2] and "hermes" not in c.lower())
         yield Story(name=path.name.split(".")[0], turns=tuple(turns), cells=plain, folder=NOTEBOOKS)
 
 
