@@ -131,7 +131,7 @@ class Walker:
         self.calls: collections.Counter[str] = collections.Counter()
         self.within = f"{PACKAGE}{os.sep}"
 
-    def walk(self, cell: str) -> tuple[int, int, int]:
+    def walk(self, cell: str) -> tuple[list[str], int, int]:
         """Run a cell; return modules entered, switches between them, and calls."""
         self.entered.clear()
         self.calls.clear()
@@ -140,7 +140,7 @@ class Walker:
         self.run(cell)
         sys.setprofile(None)
         threading.setprofile(None)
-        return len(self.calls), len(self.entered), sum(self.calls.values())
+        return list(self.calls), len(self.entered), sum(self.calls.values())
 
     def run(self, cell: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -163,7 +163,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def walks() -> dict[str, tuple[int, int, int]]:
+def walks() -> dict[str, tuple[list[str], int, int]]:
     """Take one turn of each kind in a folder and a home of their own."""
     sys.path.insert(0, str(REPOSITORY))
     os.environ["HERMES_HOME"] = tempfile.mkdtemp()
@@ -208,6 +208,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="the figures of the house")
     parser.add_argument("--stage", choices=list(STAGES), default=list(STAGES)[-1])
     parser.add_argument("--walk", action="store_true", help="take turns, too")
+    parser.add_argument("--modules", action="store_true", help="name the modules of each turn")
     arguments = parser.parse_args()
     limits = STAGES[arguments.stage]
     figures = sizes()
@@ -216,11 +217,14 @@ def main() -> int:
     ]
     print(" · ".join(f"{name} {n}" for name, n in figures.items()))
     early = list(STAGES).index(arguments.stage) < list(STAGES).index("house")
-    for name, (modules, switches, calls) in (walks() if arguments.walk else {}).items():
-        print(f"{name}: {modules} modules, {switches} switches, {calls} calls")
+    taken = walks() if arguments.walk or arguments.modules else {}
+    for name, (modules, switches, calls) in taken.items():
+        print(f"{name}: {len(modules)} modules, {switches} switches, {calls} calls")
+        if arguments.modules:
+            print("  " + " ".join(sorted(modules)))
         limit = BEFORE[name] + MORE if early else WALKS[name]
-        if modules > limit:
-            over.append(f"{name} {modules} > {limit}")
+        if len(modules) > limit:
+            over.append(f"{name} {len(modules)} > {limit}")
     if over:
         print("over: " + "; ".join(over))
     return int(bool(over))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hermes_nb.agent.api import Hermes, Turn
     from hermes_nb.notebook.magics import last_turn, use_model, use_tools
+    from hermes_nb.notebook.shell import Shell
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,7 +41,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types a
     raise AttributeError(f"module 'hermes_nb' has no attribute {name!r}")
 
 
-def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def load_ipython_extension(shell: Shell) -> None:
     """Add the magics; called by `%load_ext hermes_nb`, or by the first use of a lazy magic."""
     from hermes_nb.notebook.lazy import ours, settle_running_call
     from hermes_nb.notebook.magics import load
@@ -51,7 +52,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shel
         settle_running_call(shell)
 
 
-def unload_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def unload_ipython_extension(shell: Shell) -> None:
     """Remove the magics; called by `%unload_ext hermes_nb`."""
     from hermes_nb.notebook.magics import unload
 

@@ -19,7 +19,7 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.execute.fresh_kernel import Failure, run_notebook
 from hermes_nb.notebook.interrupt import stoppable
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

@@ -11,7 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
 
 from hermes_nb.core.thinking import split_thinking
 
@@ -21,6 +21,8 @@ _HALF = re.compile(
 )
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
+Json: TypeAlias = Any
+"""A value as it was read from JSON, or is to be written as JSON; whoever uses one checks it."""
 Role = Literal["system", "user", "assistant", "tool"]
 Origin = Literal["user", "ours", "workspace", "outside"]
 """Where a text comes from: the user, this package and its model, files and programs of the working
@@ -61,7 +63,7 @@ class ToolCall:
 
     id: str
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Json] = field(default_factory=dict)
     text: str = ""
     problem: str = ""
 
@@ -92,7 +94,7 @@ class Message:
     failed: bool = False
     interrupted: bool = False
     reasoning: str = ""
-    echo: Mapping[str, Any] = field(default_factory=dict)
+    echo: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
     def system(cls, text: str) -> Self:
@@ -151,9 +153,9 @@ class Message:
         """The image parts."""
         return tuple(part for part in self.parts if isinstance(part, Image))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Return the message as JSON-ready values; what is empty is left out."""
-        out: dict[str, Any] = {"role": self.role}
+        out: dict[str, Json] = {"role": self.role}
         if self.parts:
             usual = _USUAL.get(self.role, "ours")
             out["parts"] = [_part_to_dict(part, usual) for part in self.parts]
@@ -165,7 +167,7 @@ class Message:
         return out
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Json]) -> Self:
         """Return the message that `to_dict` made; raise KeyError or TypeError on anything else.
 
         What was kept with its reasoning in the text is read without.
@@ -349,7 +351,7 @@ def _parts(text: str, origin: Origin) -> tuple[Part, ...]:
     return (Text(text, origin),) if text else ()
 
 
-def _part_to_dict(part: Part, usual: Origin) -> dict[str, Any]:
+def _part_to_dict(part: Part, usual: Origin) -> dict[str, Json]:
     match part:
         case Text(text, origin):
             return {"text": text} if origin == usual else {"text": text, "origin": origin}
@@ -357,14 +359,14 @@ def _part_to_dict(part: Part, usual: Origin) -> dict[str, Any]:
             return {"image": part.data, "mime": part.mime}
 
 
-def _part_from_dict(data: Mapping[str, Any], usual: Origin) -> Part:
+def _part_from_dict(data: Mapping[str, Json], usual: Origin) -> Part:
     if "image" in data:
         return Image(data["image"], data.get("mime", "image/png"))
     return Text(data["text"], data.get("origin", usual))
 
 
-def _call_to_dict(call: ToolCall) -> dict[str, Any]:
-    out: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
+def _call_to_dict(call: ToolCall) -> dict[str, Json]:
+    out: dict[str, Json] = {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
     if call.text:
         out["text"] = call.text
     if call.problem:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from hermes_nb.core.budget import dollars
-from hermes_nb.core.messages import Image, Message, Text, Usage
+from hermes_nb.core.messages import Image, Json, Message, Text, Usage
 
 CHARACTERS_PER_TOKEN = 3.5
 """For prose and code; a rule of thumb between English prose (about 4) and dense code (about 3)."""
@@ -139,7 +138,7 @@ def too_deep(value: object, levels: int = DEEPEST) -> bool:
             return False
 
 
-def clean(value: Any, levels: int = DEEPEST) -> Any:  # noqa: ANN401 - any JSON value
+def clean(value: object, levels: int = DEEPEST) -> Json:
     """Return `value` as JSON can carry it; what is no JSON value at all becomes its text.
 
     What lies deeper than so many levels becomes null.

@@ -43,6 +43,7 @@ from hermes_nb.notebook.document.outline import outline
 from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
+from hermes_nb.notebook.shell import Shell
 
 OUTPUT_CAP = 1_000_000
 """Characters of one output that cross the bridge; a longer one is cut and marked with `CLIPPED`."""
@@ -234,7 +235,7 @@ class NotebookAccess:
 
     def __init__(
         self,
-        shell: Any,  # noqa: ANN401 - IPython's shell
+        shell: Shell,
         *,
         home: Callable[[], Path],
         explicit: Callable[[], str],

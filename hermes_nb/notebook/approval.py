@@ -35,7 +35,7 @@ from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
 from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.guard import Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.trust import Trust
@@ -61,7 +61,7 @@ ABSENT = 600.0
 class CellApprover:
     """Asks below the cell, or refuses where no one can answer."""
 
-    def __init__(self, shell: Any, frontend: FrontEnd | None = None) -> None:  # noqa: ANN401 - IPython
+    def __init__(self, shell: Shell, frontend: FrontEnd | None = None) -> None:
         self._shell = shell
         self._frontend = frontend or FrontEnd(shell)
 
@@ -235,7 +235,7 @@ async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -
 
 async def have_weights(
     model: ChatModel,
-    shell: Any,  # noqa: ANN401 - IPython's shell
+    shell: Shell,
     settings: Settings,
     note: Callable[[str], None],
 ) -> None:
@@ -259,7 +259,7 @@ async def have_weights(
     note(notice)
 
 
-def _agreed(shell: Any, needed: WeightsNeeded) -> bool:  # noqa: ANN401
+def _agreed(shell: Shell, needed: WeightsNeeded) -> bool:
     if not can_ask(shell):
         return False
     question = (
@@ -317,7 +317,7 @@ class Permission:
 
     def __init__(
         self,
-        shell: Foreign,
+        shell: Shell,
         guard: Guard,
         *,
         notebook: Callable[[], str],

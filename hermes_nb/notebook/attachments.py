@@ -31,7 +31,8 @@ from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.outputs import dimensions
 from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.previews import HIDDEN, Foreign, names_a_secret, preview
+from hermes_nb.notebook.previews import HIDDEN, names_a_secret, preview
+from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.redact import redact
 
@@ -42,7 +43,7 @@ BUDGET = 4_000
 _PLACE = re.compile(r"\$\$`|\$`([^`\n]+)`")
 
 
-def interpolate(prompt: str, shell: Foreign) -> str:
+def interpolate(prompt: str, shell: Shell) -> str:
     """Return the prompt with each expression replaced by its value.
 
     Strings and numbers are put in as they are, everything else as `inspect_variable` shows it.
@@ -60,7 +61,7 @@ def literal(text: str) -> str:
     return text.replace("$`", "$$`")
 
 
-def _value(expression: str, shell: Foreign) -> str:
+def _value(expression: str, shell: Shell) -> str:
     value = evaluate(expression, shell, shown=f"${one_line(expression, 60)!r} in the prompt")
     kind = type(value)  # a proxy's `__class__` would run its code
     if names_a_secret(expression, value):
@@ -74,7 +75,7 @@ def _value(expression: str, shell: Foreign) -> str:
     return describe(expression, value, budget=BUDGET)
 
 
-def evaluate(expression: str, shell: Foreign, *, shown: str) -> object:
+def evaluate(expression: str, shell: Shell, *, shown: str) -> object:
     """Return an expression's value in the user's namespace.
 
     `shown` is what the `ConfigError` calls it that is raised when it has none.
@@ -193,7 +194,7 @@ class Attachment:
         return f"{self.name} ({self.image.mime}{pixels})"
 
 
-def attachments(expressions: tuple[str, ...], shell: Foreign) -> tuple[Attachment, ...]:
+def attachments(expressions: tuple[str, ...], shell: Shell) -> tuple[Attachment, ...]:
     """Return the pictures that expressions in the user's namespace stand for.
 
     Raises `ConfigError` for what is no picture, or cannot be made one; then nothing is sent.
@@ -204,7 +205,7 @@ def attachments(expressions: tuple[str, ...], shell: Foreign) -> tuple[Attachmen
     return tuple(Attachment(one_line(each, 60), attached(each, shell)) for each in expressions)
 
 
-def attached(expression: str, shell: Foreign) -> Image:
+def attached(expression: str, shell: Shell) -> Image:
     """Return one expression's value as a picture; raise `ConfigError`."""
     value = evaluate(expression, shell, shown=f"--image {one_line(expression, 60)}")
     try:

@@ -28,15 +28,15 @@ from hermes_nb.notebook.document.known import (
     telling,
 )
 from hermes_nb.notebook.document.outline import outline, rendered, selected, title_of, with_outputs
-from hermes_nb.notebook.previews import Foreign
 from hermes_nb.notebook.run_tools import kernel_tools, run_tools
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
 
 
 def notebook_tools(
-    shell: Foreign,
+    shell: Shell,
     document: Open,
     *,
     turn_mark: Callable[[], Mapping[str, Any]] = dict,
@@ -268,7 +268,7 @@ class ToolsInUse:
 
 
 def own_tools(
-    shell: Any,  # noqa: ANN401 - IPython's shell
+    shell: Shell,
     access: NotebookAccess,
     *,
     sees_images: Callable[[], bool],

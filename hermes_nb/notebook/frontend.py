@@ -22,6 +22,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.document.document import CellConflict
 from hermes_nb.notebook.page_discovery import Channel, Heard, Info, RollCall, comms_heard
+from hermes_nb.notebook.shell import Shell
 
 PROTOCOL = 2
 """The same number as in labextension/static/remoteEntry.js; raised when a message changes."""
@@ -58,7 +59,7 @@ class FrontEnd:
     `problem` says why the last probe found nobody who can be talked to, where there is a reason.
     """
 
-    def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._channel: Channel | None = None
         self._page: Info | None = None

@@ -45,6 +45,7 @@ from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.models import ModelsInUse
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.turn import CellTurn, with_remedy
 from hermes_nb.notebook.user_message import UserMessageBuilder
 from hermes_nb.notebook.variables import summaries
@@ -65,7 +66,7 @@ class KernelAgent:
 
     def __init__(
         self,
-        shell: Any,  # noqa: ANN401 - IPython's shell
+        shell: Shell,
         *,
         overrides: Callable[[], Mapping[str, Any]] = dict,
         began: Callable[[], str] = str,

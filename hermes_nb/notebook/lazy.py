@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_nb.core.errors import HermesError
 
 if TYPE_CHECKING:
-    from hermes_nb.notebook.previews import Foreign
+    from hermes_nb.notebook.shell import Foreign, Shell
 
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
@@ -31,7 +31,7 @@ class LoadedLate(HermesError):
     """The extension was loaded in the middle of the cell that needed it."""
 
 
-def ours(shell: Foreign) -> Foreign:
+def ours(shell: Shell) -> Foreign:
     """Return the magics of this package in a shell, None where it is not loaded.
 
     Another package's may be registered under the same name, and have the same class name.
@@ -40,7 +40,7 @@ def ours(shell: Foreign) -> Foreign:
     return next((each for each in shell.configurables if type(each).__module__ == module), None)
 
 
-def other(shell: Foreign) -> str:
+def other(shell: Shell) -> str:
     """Return the package that `%%hermes` is of where that is not this one, else ""."""
     magic = shell.magics_manager.magics["cell"].get(MAGIC)
     module = getattr(magic, "spec", "") or getattr(magic, "__module__", "")  # a lazy one's, or its
@@ -48,7 +48,7 @@ def other(shell: Foreign) -> str:
     return "" if package == EXTENSION else package
 
 
-def watch(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def watch(shell: Shell) -> None:
     """Load the extension as soon as a cell has one of its magics, before the cell is read."""
     if EXTENSION in shell.extension_manager.loaded:
         return
@@ -74,7 +74,7 @@ load_ipython_extension = watch
 """So that a kernelspec can name this module as an extension of its own."""
 
 
-def _load(shell: Foreign) -> None:
+def _load(shell: Shell) -> None:
     """Load the extension; a stop meanwhile, for which no cell runs yet, comes again when one does.
 
     It would end the kernel's own work on the message, and the cell would never be answered.
@@ -98,7 +98,7 @@ def _load(shell: Foreign) -> None:
                 signal.raise_signal(signal.SIGINT)
 
 
-def settle_running_call(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def settle_running_call(shell: Shell) -> None:
     """Help a call of the magic in the cell that loads the extension, as it was read without it.
 
     That happens where only `lazy_magics` is configured, and in a cell with both `%load_ext` and
@@ -142,7 +142,7 @@ def _running_cell(frame: FrameType | None) -> str:
     return ""
 
 
-def _run_first_call(shell: Any, kind: str) -> None:  # noqa: ANN401 - IPython's shell
+def _run_first_call(shell: Shell, kind: str) -> None:
     magics = shell.magics_manager.magics[kind]
     magic = magics[MAGIC]
 

@@ -11,7 +11,7 @@ import keyword
 import re
 import sqlite3
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
@@ -19,6 +19,7 @@ from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:  # what every kernel imports stays small
     from hermes_nb.core.protocols import Effort
+    from hermes_nb.notebook.shell import Shell
     from hermes_nb.safety.guard import Mode
 
 KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
@@ -30,14 +31,14 @@ ADVICE = (
 )
 
 
-def refuse_key(shell: Any, line: str) -> None:  # noqa: ANN401 - IPython's shell
+def refuse_key(shell: Shell, line: str) -> None:
     """Raise `ConfigError` if a line holds a key, and forget the line."""
     if KEY_OPTION.search(line) or redact(line) != line:
         forget(shell)
         raise ConfigError(ADVICE)
 
 
-def forget(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def forget(shell: Shell) -> None:
     """Take the running cell's input out of the history: the lists, the cache and the database."""
     manager = shell.history_manager
     number = len(manager.input_hist_raw) - 1

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
     from hermes_nb.notebook.kernel_agent import KernelAgent
-    from hermes_nb.notebook.previews import Foreign
+    from hermes_nb.notebook.shell import Foreign, Shell
 
 
 @magics_class
@@ -43,7 +43,9 @@ class HermesMagics(Magics):
     approve = Unicode("", help="What runs without asking: ask, edits, all, never.").tag(config=True)
     max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
 
-    def __init__(self, shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    shell: Foreign
+
+    def __init__(self, shell: Foreign) -> None:
         self._agent: KernelAgent | None = (
             None  # before the traits, which may be set by a configuration
         )
@@ -69,7 +71,7 @@ class HermesMagics(Magics):
         if self.awake is not None:
             self.awake.change_models()
 
-    def take(self, shell: Foreign) -> None:
+    def take(self, shell: Shell) -> None:
         """Register these magics; say so where they take the place of another package's."""
         if package := other(shell):
             told = f"`%%hermes` was that of `{package}` and is Hermes' own now"
@@ -89,7 +91,7 @@ class HermesMagics(Magics):
             self._show(f"{told}; `%reload_ext hermes_nb` takes it back.")
         self._taken = bool(package)
 
-    def give_back(self, shell: Foreign) -> None:
+    def give_back(self, shell: Shell) -> None:
         """Undo `take`; what another package has taken meanwhile stays where it is."""
         shell.events.unregister("post_run_cell", self._look)
         for table, name, before in [] if other(shell) else self._before:
@@ -280,14 +282,14 @@ def last_turn() -> Turn | None:
 def _magics() -> HermesMagics:
     from IPython.core.getipython import get_ipython
 
-    shell: Any = get_ipython()
+    shell: Foreign = get_ipython()
     found: HermesMagics | None = ours(shell) if shell else None
     if found is None:
         raise ConfigError("hermes_nb is not loaded here; run `%load_ext hermes_nb` first")
     return found
 
 
-def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def load(shell: Shell) -> None:
     """Register the magics and the transformer, once however often this is called."""
     unload(shell)
     magics = HermesMagics(shell)
@@ -298,7 +300,7 @@ def load(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
     shell.input_transformers_post.append(transformers.awaited)
 
 
-def unload(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def unload(shell: Shell) -> None:
     """Take back what `load` registered, and stop what runs in the background."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
         # By where they are from: after a reload they are other objects.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings
@@ -16,6 +16,7 @@ from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_loopback, profile_for, seeing
 from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
 from hermes_nb.notebook.display.views import can_ask
+from hermes_nb.notebook.shell import Shell
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import Identity
@@ -87,7 +88,7 @@ class ModelsInUse:
 
     async def make_ready(
         self,
-        shell: Any,  # noqa: ANN401 - IPython's shell
+        shell: Shell,
         note: Callable[[str], None],
     ) -> None:
         """See to it that the model can be asked; one that nobody named has a question first."""

@@ -37,7 +37,7 @@ from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.page_discovery import Info, comms_heard, holds_back
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Foreign, Shell
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +63,7 @@ LOST = {
 
 
 @asynccontextmanager
-async def rejoined(
-    shell: Foreign, frontend: FrontEnd, transcript: Transcript
-) -> AsyncIterator[None]:
+async def rejoined(shell: Shell, frontend: FrontEnd, transcript: Transcript) -> AsyncIterator[None]:
     """See to it that a page which is reloaded in this block shows the turn, and how it ended."""
     cell = running_cell(shell)
     if not (has_kernel(shell) and can_ask(shell) and cell):
@@ -84,9 +82,7 @@ async def rejoined(
 class _Joining:
     """One turn, and the page that came back."""
 
-    def __init__(
-        self, shell: Foreign, frontend: FrontEnd, transcript: Transcript, cell: str
-    ) -> None:
+    def __init__(self, shell: Shell, frontend: FrontEnd, transcript: Transcript, cell: str) -> None:
         self._shell = shell
         self._frontend = frontend
         self._transcript = transcript
@@ -150,9 +146,14 @@ class _Joining:
             shown = self._final() if over else bundle(self._transcript, running=True)
             outputs = [_output(shown), *(self._pictures if over else ())]
             outputs += [_output(LOST)] if over and self._more_code else []
-            count = self._count
-            asked = {"outputs": outputs, "running": STILL_RUNNING, "execution_count": count}
-            await self._frontend.call("show", id=self._cell, over=over, **asked)
+            await self._frontend.call(
+                "show",
+                id=self._cell,
+                over=over,
+                outputs=outputs,
+                running=STILL_RUNNING,
+                execution_count=self._count,
+            )
         except ToolError as error:  # the page went again, or the cell did; nobody waits for this
             logger.info("the turn could not be shown in its page: %s", error)
         return True
@@ -225,7 +226,7 @@ WIDGETS = "jupyter.widget"
 
 
 @asynccontextmanager
-async def widgets_live(shell: Foreign) -> AsyncIterator[None]:
+async def widgets_live(shell: Shell) -> AsyncIterator[None]:
     """Let the messages of widgets be handled, and answered, in this block."""
     kernel = getattr(shell, "kernel", None)
     handlers = getattr(kernel, "shell_handlers", {})

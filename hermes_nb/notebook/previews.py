@@ -21,10 +21,8 @@ from typing import Any
 
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import has_time_limit
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.visible import visible
-
-Foreign = Any
-"""A value of a library that is not ours to import: the shell, a table, a stream."""
 
 COLUMNS = 40
 """Columns that a summary names; a table may have thousands."""

@@ -29,7 +29,7 @@ from hermes_nb.notebook.document.outline import TOTAL_LIMIT
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.notebook.variables import (
     brief,
     changed,
@@ -51,7 +51,7 @@ _MENTIONED = 8
 
 
 def kernel_tools(
-    shell: Foreign,
+    shell: Shell,
     *,
     timeout: float | None = CODE_TIMEOUT,
     sees_images: Callable[[], bool] = lambda: False,
@@ -138,7 +138,7 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
     raise error
 
 
-def _mention(shell: Foreign, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
+def _mention(shell: Shell, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
     """Return one line on the variables that code made or changed."""
     known = {v.name: v for v in summaries(shell.user_ns, shell.user_ns_hidden)}
     parts = []
@@ -337,7 +337,7 @@ async def _run(
 
 
 def _executed(
-    shell: Foreign,
+    shell: Shell,
     cell: Cell,
     timeout: int,
     tell: Callable[[str], None],

@@ -10,6 +10,7 @@ import ast
 import asyncio
 import inspect
 import re
+from typing import TYPE_CHECKING
 
 from IPython.core.getipython import get_ipython
 from IPython.core.inputtransformer2 import make_tokens_by_line
@@ -17,6 +18,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook.lazy import other
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.shell import Foreign
 
 CALL = re.compile(
     r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
@@ -49,7 +53,7 @@ def questions(lines: list[str]) -> list[str]:
 
 def _others() -> bool:
     """Say whether the magics are another package's by now, which are not to be awaited."""
-    shell = get_ipython()
+    shell: Foreign = get_ipython()
     return shell is not None and bool(other(shell))
 
 

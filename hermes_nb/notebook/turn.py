@@ -21,7 +21,7 @@ from hermes_nb.notebook.display.views import StatusView, View, make_view
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.page_reload import rejoined, widgets_live
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.redact import redact
 
 OTHER = "`%hermes model NAME` goes on with another model"
@@ -91,7 +91,7 @@ class CellTurn:
     `view` shows it, `events` are those so far.
     """
 
-    def __init__(self, shell: Foreign, options: TurnOptions) -> None:
+    def __init__(self, shell: Shell, options: TurnOptions) -> None:
         self.options = options
         self.events: list[Event] = []
         self._shell = shell

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.messages import Message, Part, Text
@@ -27,7 +26,7 @@ from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.attachments import Attachment, interpolate
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.redact import redact
 
 MESSAGE = 1_000
@@ -57,7 +56,7 @@ class FailedCell:
         return f"{self.ename}: {self.evalue}" if self.evalue else self.ename
 
 
-def last_error(shell: Foreign, *, earlier: bool = False) -> FailedCell | None:
+def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
     """Return how the cell before the running one failed, None if it did not.
 
     `earlier` also takes the last error of a cell further up that nothing followed but success.
@@ -77,7 +76,7 @@ def last_error(shell: Foreign, *, earlier: bool = False) -> FailedCell | None:
     return _failed(shell, error, source="".join(linecache.getlines(name))) if name else None
 
 
-def _failed(shell: Foreign, error: BaseException, *, source: str, cell_id: str = "") -> FailedCell:
+def _failed(shell: Shell, error: BaseException, *, source: str, cell_id: str = "") -> FailedCell:
     lines = _syntax(error) if isinstance(error, SyntaxError) else _frames(shell, error)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
@@ -96,7 +95,7 @@ def _syntax(error: SyntaxError) -> list[str]:
     return [one_line(f"line {error.lineno}: {error.text or ''}", _FRAME)] if error.lineno else []
 
 
-def _frames(shell: Foreign, error: BaseException) -> list[str]:
+def _frames(shell: Shell, error: BaseException) -> list[str]:
     """Return the last frames in the user's own code, and the last one of all."""
     frames = _places(error.__traceback__)
     first = next((i for i, place in enumerate(frames) if _cell(shell, place[0])), len(frames))
@@ -113,14 +112,14 @@ def _places(trace: TracebackType | None) -> list[tuple[str, int, str]]:
     ]
 
 
-def _line(shell: Foreign, filename: str, line: int, function: str) -> str:
+def _line(shell: Shell, filename: str, line: int, function: str) -> str:
     where = _cell(shell, filename) or "/".join(re.split(r"[/\\]", filename)[-3:])
     inside = "" if function == "<module>" else f", in {function}"
     text = linecache.getline(filename, line).strip()
     return one_line(f"{where}, line {line}{inside}: {text}", _FRAME)
 
 
-def _first_cell(shell: Foreign, error: BaseException) -> str:
+def _first_cell(shell: Shell, error: BaseException) -> str:
     """Return the file name of the outermost cell in an error's traceback, "" if there is none."""
     names = [name for name, _, _ in _places(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
@@ -128,7 +127,7 @@ def _first_cell(shell: Foreign, error: BaseException) -> str:
     return next((name for name in names if _cell(shell, name)), "")
 
 
-def _cell(shell: Foreign, filename: str) -> str:
+def _cell(shell: Shell, filename: str) -> str:
     """Return what IPython calls a cell by its code's file name, "" for what is no cell."""
     named = shell.compile.format_code_name(filename)
     return " ".join(named) if named else ""
@@ -246,7 +245,7 @@ class UserMessageBuilder:
 
     def __init__(
         self,
-        shell: Any,  # noqa: ANN401 - IPython's shell
+        shell: Shell,
         access: NotebookAccess,
         variables: Callable[[], Sequence[Variable]],
     ) -> None:

@@ -19,7 +19,6 @@ from hermes_nb.notebook.interrupt import TimeLimit, user_code
 from hermes_nb.notebook.previews import (
     HIDDEN,
     ITEMS,
-    Foreign,
     columns_of,
     describe_array,
     describe_series,
@@ -36,6 +35,7 @@ from hermes_nb.notebook.previews import (
     told,
     type_name,
 )
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

@@ -18,7 +18,7 @@ from hermes_nb.notebook.document.document import Cell, NotebookDocument
 from hermes_nb.notebook.document.known import is_message
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.user_message import FailedCell, last_error
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
@@ -174,7 +174,7 @@ async def explain(agent: KernelAgent, words: str) -> str:
     return ""
 
 
-def fix_prompt(shell: Foreign, wish: str = "") -> str:
+def fix_prompt(shell: Shell, wish: str = "") -> str:
     """Return the request to mend the cell that failed last.
 
     `wish` is what the user adds. Raises `ConfigError` when nothing failed.
@@ -200,7 +200,7 @@ def fix_prompt(shell: Foreign, wish: str = "") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def explain_prompt(shell: Foreign, *, above: Cell | None = None, wish: str = "") -> str:
+def explain_prompt(shell: Shell, *, above: Cell | None = None, wish: str = "") -> str:
     """Return the request to explain the last error or, if there is none, the cell above.
 
     `above` is that cell where the notebook can be read, else the last input stands for it. Raises
@@ -243,7 +243,7 @@ def _quoted(source: str, language: str) -> str:
     return literal(code_block(redact(head_tail(source.strip("\n"), SOURCE)), language))
 
 
-def _last_input(shell: Foreign) -> str:
+def _last_input(shell: Shell) -> str:
     """Return the last input before the running one that was not a message to the agent."""
     history = getattr(shell.history_manager, "input_hist_raw", [])
     earlier = (source for source in reversed(history[:-1]) if source.strip())

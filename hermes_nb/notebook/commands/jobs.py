@@ -46,6 +46,7 @@ from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -65,7 +66,7 @@ WORDS = {"budget": "not begun for want of budget"}
 class MapView:
     """Shows one map; `moved` is called at each change, on the map's loop."""
 
-    def __init__(self, shell: Any, fanout: Fanout) -> None:  # noqa: ANN401 - IPython's shell
+    def __init__(self, shell: Shell, fanout: Fanout) -> None:
         self._fanout = fanout
         self._cell = has_kernel(shell) and can_ask(shell)
         self._screen = None if has_kernel(shell) or not can_draw(sys.stdout) else _screen()

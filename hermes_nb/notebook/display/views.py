@@ -33,7 +33,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.display.plain import TerminalView
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.visible import visible
 
@@ -84,7 +84,7 @@ class View(Protocol):
         ...
 
 
-def make_view(shell: Any, *, model: str = "", quiet: bool = False) -> View:  # noqa: ANN401 - IPython
+def make_view(shell: Shell, *, model: str = "", quiet: bool = False) -> View:
     """Return the view that fits where the cell runs."""
     transcript = Transcript(model=model)
     if not has_kernel(shell):
@@ -103,12 +103,12 @@ def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
     return DrawnView(transcript, quiet=quiet)
 
 
-def has_kernel(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
+def has_kernel(shell: Shell) -> bool:
     """Say whether the shell runs in a Jupyter kernel."""
     return getattr(shell, "kernel", None) is not None
 
 
-def can_ask(shell: Any) -> bool:  # noqa: ANN401 - IPython's shell
+def can_ask(shell: Shell) -> bool:
     """Say whether somebody can answer `input()` in the running cell."""
     if not has_kernel(shell):
         return sys.stdin is not None and sys.stdin.isatty()
@@ -283,7 +283,7 @@ def is_drawing(data: Mapping[str, Any]) -> bool:
     return any(_fits(mime, value) for mime, value in data.items())
 
 
-def show_drawings(shell: Foreign, outputs: Sequence[Mapping[str, Any]]) -> None:
+def show_drawings(shell: Shell, outputs: Sequence[Mapping[str, Any]]) -> None:
     """Display the pictures among some outputs, below what the running cell shows already."""
     if not has_kernel(shell):
         return

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.visible import visible
 
 CellType = Literal["code", "markdown", "raw"]
@@ -175,7 +175,7 @@ class FallbackDocument(NotebookDocument):
 
     way = "the input history (the notebook is out of reach; a new cell is offered below)"
 
-    def __init__(self, shell: Foreign) -> None:
+    def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._offered: list[str] = []
         self._running: object = None

@@ -15,7 +15,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id, conflict, find
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.visible import visible
 
 Open = Callable[[], Awaitable[NotebookDocument]]
@@ -99,7 +99,7 @@ class KnownCells:
     for cells that the agent makes; `seen` may be shared with whoever else shows cells to the agent.
     """
 
-    shell: Foreign
+    shell: Shell
     open: Open
     turn_mark: Callable[[], Arguments]
     sees_images: Callable[[], bool]
@@ -176,7 +176,7 @@ def _told(cell: Cell) -> str:
     return telling(cell.source, 60) if cell.type == "code" else first_words(cell)
 
 
-def running_cell(shell: Foreign) -> str:
+def running_cell(shell: Shell) -> str:
     """Return the id of the cell whose code runs now, "" where the front end does not say it."""
     kernel = getattr(shell, "kernel", None)
     parent = kernel.get_parent() if kernel is not None else {}
@@ -188,7 +188,7 @@ def is_message(source: str) -> bool:
     return source.lstrip().startswith(("%hermes", "%%hermes"))
 
 
-def runnable(shell: Foreign, cell: Cell) -> Cell:
+def runnable(shell: Shell, cell: Cell) -> Cell:
     """Return the cell; raise ToolError for one that cannot be run from inside of a turn."""
     if cell.type != "code":
         raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells run")

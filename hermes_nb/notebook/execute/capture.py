@@ -19,7 +19,7 @@ from typing import Any
 
 from hermes_nb.core.text import head_tail
 from hermes_nb.notebook.execute.collector import Collector
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Foreign, Shell
 
 _DRAIN = 0.2
 """Seconds to wait for what subprocesses wrote; it is there within one or two milliseconds."""
@@ -150,7 +150,7 @@ _HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
 
 
 @contextmanager
-def undisturbed(shell: Foreign) -> Iterator[None]:
+def undisturbed(shell: Shell) -> Iterator[None]:
     """Put back what running a cell changes besides the namespace."""
     with ExitStack() as stack:
         _swap(
@@ -177,7 +177,7 @@ def undisturbed(shell: Foreign) -> Iterator[None]:
 
 
 @contextmanager
-def captured(shell: Foreign, collector: Collector, code: str) -> Iterator[None]:
+def captured(shell: Shell, collector: Collector, code: str) -> Iterator[None]:
     """Send what is shown to `collector` until the block ends."""
 
     def show_error(etype: type[BaseException], evalue: Foreign, stb: Foreign) -> None:
@@ -223,7 +223,7 @@ def text_of(error: Foreign) -> str:
         return f"(its text cannot be shown: {type(failure).__name__})"
 
 
-def _display_hook(shell: Foreign, collector: Collector, code: str) -> Callable[[Any], None]:
+def _display_hook(shell: Shell, collector: Collector, code: str) -> Callable[[Any], None]:
     """Return a display hook that leaves `_`, `__` and `Out` alone."""
 
     def quiet() -> bool:
@@ -244,7 +244,7 @@ def _display_hook(shell: Foreign, collector: Collector, code: str) -> Callable[[
     return hook
 
 
-def _quiet_trigger(shell: Foreign) -> Callable[..., None]:
+def _quiet_trigger(shell: Shell) -> Callable[..., None]:
     """Return an `events.trigger` that calls only the callbacks that nested code is to have.
 
     The lists of callbacks stay as they are: what nested code registers is registered.

@@ -21,7 +21,7 @@ from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.notebook.document.outputs import render
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.visible import visible
 
 GRACE = 1.0

@@ -37,14 +37,14 @@ from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, u
 from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.lazy import ours
-from hermes_nb.notebook.previews import Foreign
+from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.grammar import Need, Place, judge
 
 
 class NestedCell:
     """Code for `shell`, its input transformed; `problem` is what transforming it raised."""
 
-    def __init__(self, shell: Foreign, code: str) -> None:
+    def __init__(self, shell: Shell, code: str) -> None:
         self._shell = shell
         self._code = code
         self._open = False
@@ -252,7 +252,7 @@ class Execution:
 
 
 async def execute(
-    shell: Foreign,
+    shell: Shell,
     code: str,
     *,
     timeout: float | None = None,
@@ -295,7 +295,7 @@ async def execute(
 
 
 @asynccontextmanager
-async def _its_turn(shell: Foreign) -> AsyncIterator[None]:
+async def _its_turn(shell: Shell) -> AsyncIterator[None]:
     """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
     around = _around.get()
     # Not an asyncio.Event: the other run may be on another thread's loop.
@@ -314,7 +314,7 @@ async def _its_turn(shell: Foreign) -> AsyncIterator[None]:
             _running[shell] = outer
 
 
-def _mode_held(shell: Foreign) -> AbstractContextManager[None]:
+def _mode_held(shell: Shell) -> AbstractContextManager[None]:
     """Keep the approval mode from code that runs for the agent, if one lives in this shell."""
     agent = getattr(ours(shell), "awake", None)
     held: AbstractContextManager[None] = agent.permission.held() if agent else nullcontext()

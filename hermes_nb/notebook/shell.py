@@ -1,0 +1,69 @@
+"""IPython's shell as this package uses it, and values of libraries that are not ours to import."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeAlias
+
+Foreign: TypeAlias = Any
+"""A value of a library that is not ours to import: a part of the shell, a table, a stream."""
+
+
+class Shell(Protocol):
+    """What is used of an `InteractiveShell`; its parts are IPython's own.
+
+    Only one inside a kernel has a `kernel`: `display.views.has_kernel` says whether it does.
+    """
+
+    user_ns: dict[str, Foreign]
+    user_ns_hidden: dict[str, Foreign]
+    execution_count: int
+    starting_dir: str
+    kernel: Foreign
+    configurables: list[Foreign]
+    magics_manager: Foreign
+    extension_manager: Foreign
+    history_manager: Foreign
+    payload_manager: Foreign
+    display_pub: Foreign
+    displayhook: Foreign
+    display_trap: Foreign
+    display_formatter: Foreign
+    builtin_trap: Foreign
+    events: Foreign
+    InteractiveTB: Foreign
+    compile: Foreign
+    hooks: Foreign
+    input_transformers_cleanup: list[Callable[[list[str]], list[str]]]
+    input_transformers_post: list[Callable[[list[str]], list[str]]]
+    loop_runner: Callable[[Awaitable[object]], object]
+
+    def ev(self, expr: str) -> Foreign:
+        """Evaluate an expression in the user's namespace."""
+        ...
+
+    def register_magics(self, *magics: object) -> None:
+        """Register magics, classes or objects."""
+        ...
+
+    @property
+    def run_cell_async(self) -> Callable[..., Coroutine[Foreign, Foreign, Foreign]]:
+        """Run a cell; return its `ExecutionResult`."""
+        ...
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Offer the text of the next cell."""
+        ...
+
+    @property
+    def should_run_async(self) -> Callable[..., bool]:
+        """Say whether a cell is to run on the loop."""
+        ...
+
+    def showtraceback(self, exc_tuple: Foreign = None) -> None:
+        """Show the traceback of what is being handled, or of this."""
+        ...
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Return a cell as Python."""
+        ...
