@@ -163,7 +163,7 @@ def build_engine(
 
     async def before(messages: Sequence[Message]) -> None:
         if knowledge is not None and (provider := knowledge.provider) is not None:
-            await in_thread(lambda: provider.before_compress(messages))
+            await in_thread(provider.before_compress, messages)
 
     chosen = settings.compression
     limits = Limits(

@@ -410,7 +410,7 @@ class Child:
         self._foreign = bool(outside(session.messages))
         report = self._report(turn_of(events))
         if (told := self._up.told) is not None:
-            await in_thread(lambda: told(asked.goal, report.summary or report.error))
+            await in_thread(told, asked.goal, report.summary or report.error)
         return report
 
     def __call__(self, event: Event) -> None:

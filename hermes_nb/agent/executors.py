@@ -177,7 +177,7 @@ async def open_crew(name: str) -> Crew | None:
         return None
     kind, _, profile = name.partition(":")
     if kind == CLUSTER:
-        return await in_thread(lambda: Cluster(profile))  # type: ignore[no-any-return]
+        return await in_thread(Cluster, profile)
     factory = _factory(name)
     try:
         executor = await in_thread(factory)
@@ -245,7 +245,7 @@ class Cluster:
         """Have engines abort tasks; a result's own `cancel` would only forget them."""
         if not futures:
             return []
-        await in_thread(lambda: self._client.abort(list(futures), block=False))
+        await in_thread(self._client.abort, list(futures), block=False)
         waits = [asyncio.wrap_future(future) for future in futures]
         await asyncio.wait(waits, timeout=ABORTED)
         for wait in waits:

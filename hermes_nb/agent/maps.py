@@ -237,14 +237,14 @@ class Fanout:
             seconds=time.monotonic() - started,
         )
         try:
-            await in_thread(lambda: attempt.settle(result))
+            await in_thread(attempt.settle, result)
         except StoreError as error:  # the answer is there; another run will not know of it
             self._set(number, error=one_line(f"not kept for later: {error}", ERROR))
 
     async def _claimed(self, key: str, owner: str) -> Claim:
         """Claim a task; a stop meanwhile leaves no claim behind."""
         claiming = asyncio.ensure_future(
-            in_thread(lambda: self._ledger.claim(self._run, key, owner=owner, again=self._again))
+            in_thread(self._ledger.claim, self._run, key, owner=owner, again=self._again)
         )
         try:
             claim: Claim = await asyncio.shield(claiming)

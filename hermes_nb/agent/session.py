@@ -412,7 +412,7 @@ class Session:
         if recalled is None:
             return message
         said = message.parts[0] if message.parts else Text("")
-        text = await in_thread(lambda: recalled(said.text if isinstance(said, Text) else ""))
+        text = await in_thread(recalled, said.text if isinstance(said, Text) else "")
         return replace(message, parts=(*message.parts, Text(text, "outside"))) if text else message
 
     def _rebuilt(self, note: str) -> str:

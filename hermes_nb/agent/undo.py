@@ -295,13 +295,13 @@ class Undoer:
         """Undo a turn: first its files, then its cells."""
         number: int
         report: UndoReport
-        number, report = await in_thread(lambda: self._undo_files(session, turn, force=force))
+        number, report = await in_thread(self._undo_files, session, turn, force=force)
         done, conflicts = list(report.done), list(report.conflicts)
-        for name in await in_thread(lambda: self._open_documents(session, number)):
+        for name in await in_thread(self._open_documents, session, number):
             result = await self._restore(session, number, name, restorer, force=force)
             done += [Line(name, text) for text in result.done]
             conflicts += [Line(name, text) for text in result.conflicts]
-        await in_thread(lambda: self._close(session, number))
+        await in_thread(self._close, session, number)
         return replace(report, done=tuple(done), conflicts=tuple(conflicts))
 
     def diff(self, session: str, turn: int | None, *, root: Path | None) -> str:
@@ -364,14 +364,14 @@ class Undoer:
         if restorer is None:
             return CellsRestored(conflicts=("its cells can only be restored in a notebook",))
         try:
-            before, after = await in_thread(lambda: self._load(session, number, document))
+            before, after = await in_thread(self._load, session, number, document)
             if before == after:
                 result = CellsRestored()
             else:
                 result = await restorer.restore_cells(document, before, after, force=force)
         except HermesError as error:
             return CellsRestored(conflicts=(str(error),))
-        await in_thread(lambda: self._cells_done(session, number, document, result))
+        await in_thread(self._cells_done, session, number, document, result)
         return result
 
     def _load(self, session: str, number: int, document: str) -> tuple[Cells, Cells]:

@@ -56,7 +56,7 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
     tool = tools.get(call.name)
     try:
         # Off the loop: the first check may have to import a validator.
-        problem = await in_thread(lambda: _problem(call, tool, tools), name="hermes-check")
+        problem = await in_thread(_problem, call, tool, tools)
         if problem or tool is None:
             return _failed(call, problem, origin="ours")
         output = as_output(await tool.run(context, call.arguments))

@@ -11,9 +11,11 @@ import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 STOP_SECONDS = 5.0
 """How long something that was stopped may take to clean up."""
 
@@ -122,37 +124,34 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     loop.stop()
 
 
-async def in_thread(function: Callable[[], Any], *, name: str = "hermes") -> Any:  # noqa: ANN401
-    """Run a blocking function in a daemon thread of its own and return what it returns.
+async def in_thread(
+    function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Result:
+    """Call a blocking function in a daemon thread of its own and return what it returns.
 
     Unlike `asyncio.to_thread` a thread that hangs holds up neither the loop nor the interpreter's
     end. A cancelled wait leaves the thread to itself.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    future: asyncio.Future[Result] = loop.create_future()
     context = contextvars.copy_context()
 
-    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401
-        if future.done():
-            return
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
+    def finish(settle: Callable[[], None]) -> None:
+        if not future.done():
+            settle()
 
     def body() -> None:
-        value: Any = None
-        error: BaseException | None = None
         try:
-            value = context.run(function)
+            settle = partial(future.set_result, context.run(function, *args, **kwargs))
         except (SystemExit, StopIteration) as exit_:  # neither may travel through a future
             error = RuntimeError(f"{type(exit_).__name__}: {exit_}")
-        except BaseException as caught:  # noqa: BLE001 - carried over to the waiting task
-            error = caught
+            settle = partial(future.set_exception, error)
+        except BaseException as error:  # noqa: BLE001 - carried over to the waiting task
+            settle = partial(future.set_exception, error)
         with suppress(RuntimeError):  # the loop may be gone by now
-            loop.call_soon_threadsafe(finish, value, error)
+            loop.call_soon_threadsafe(finish, settle)
 
-    threading.Thread(target=body, name=name, daemon=True).start()
+    threading.Thread(target=body, name="hermes", daemon=True).start()
     return await future
 
 

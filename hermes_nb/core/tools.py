@@ -133,12 +133,12 @@ class Tool:
     def __post_init__(self) -> None:
         """Make a plain function a coroutine function: nowhere else a call is given a thread."""
         if not inspect.iscoroutinefunction(self.run):
-            object.__setattr__(self, "run", _in_thread(self.run, self.name))
+            object.__setattr__(self, "run", _in_thread(self.run))
 
 
-def _in_thread(function: Run, name: str) -> Run:
+def _in_thread(function: Run) -> Run:
     async def run(context: ToolContext, arguments: Arguments) -> object:
-        result = await in_thread(lambda: function(context, arguments), name=f"hermes-{name}")
+        result = await in_thread(function, context, arguments)
         return await result if inspect.isawaitable(result) else result
 
     return run

@@ -337,13 +337,13 @@ class NotebookAccess:
         if self.frontend.problem:
             raise ToolError(self.frontend.problem)
         named = self._explicit()
-        if named and not await in_thread(lambda: is_open(self.path)):
+        if named and not await in_thread(is_open, self.path):
             return FileDocument(Path(self.path), keep=self._home() / "checkpoints")
         return FallbackDocument(self._shell)
 
     async def _look_at(self, open_path: str) -> None:
         """Find the notebook's path anew; `open_path` is what its page says."""
-        before, self._path = self._path, await in_thread(lambda: self._find(open_path))
+        before, self._path = self._path, await in_thread(self._find, open_path)
         if before and self._path and self._path != before:
             self._moved(before, self._path)
 

@@ -206,9 +206,9 @@ async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -
     """
     if settings.endpoint.named or settings.cassette == "replay":
         return False
-    if await in_thread(lambda: found_servers(settings, known=True)):
+    if await in_thread(found_servers, settings, known=True):
         return False
-    found = await in_thread(lambda: found_servers(settings, known=False))
+    found = await in_thread(found_servers, settings, known=False)
     offered = [served for served in found if served.identity not in declined]
     if not offered:
         return False
@@ -229,7 +229,7 @@ async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -
     if answer not in {str(number + 1) for number in range(len(offered))}:
         declined.update(served.identity for served in offered)
         return False
-    await in_thread(lambda: remember(settings.home, [offered[int(answer) - 1].identity], ()))
+    await in_thread(remember, settings.home, [offered[int(answer) - 1].identity], ())
     return True
 
 
@@ -276,7 +276,7 @@ async def _fetch(*, updates: bool) -> None:
     stop = threading.Event()
     bar = _Bar(updates=updates)
     try:
-        await in_thread(lambda: fetch(progress=bar.at, stop=stop), name="hermes-weights")
+        await in_thread(fetch, progress=bar.at, stop=stop)
     except asyncio.CancelledError:
         stop.set()
         raise

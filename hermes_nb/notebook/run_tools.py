@@ -235,7 +235,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
         context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
-        target, name, is_own, notebook = await in_thread(lambda: _read(root(), path, own()))
+        target, name, is_own, notebook = await in_thread(_read, root(), path, own())
         if is_own:  # what is not saved yet runs, too
             notebook["cells"] = await _as_shown(bench)
         told = await clean_run(
@@ -252,9 +252,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
 
     async def preview(arguments: Arguments) -> str:
         """Return every code cell that would run, whole."""
-        _, name, is_own, notebook = await in_thread(
-            lambda: _read(root(), str(arguments["path"]), own())
-        )
+        _, name, is_own, notebook = await in_thread(_read, root(), str(arguments["path"]), own())
         if is_own:
             notebook["cells"] = await _as_shown(bench)
         return f"{name}, in a fresh kernel:\n\n{_code(notebook)}"

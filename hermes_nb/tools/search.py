@@ -225,8 +225,8 @@ class _Job:
         elif self.ripgrep:
             found, complete = await self._listed_by_ripgrep(self.ripgrep)
         else:
-            found, complete = await in_thread(self._walk, name="hermes-search")
-        named = await in_thread(lambda: self._chosen(found, wanted), name="hermes-search")
+            found, complete = await in_thread(self._walk)
+        named = await in_thread(self._chosen, found, wanted)
         return _Files(named, complete)
 
     def _chosen(self, found: list[str], wanted: Callable[[str], bool] | None) -> dict[str, str]:

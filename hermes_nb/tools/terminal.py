@@ -140,9 +140,7 @@ class CommandRun:
             try:
                 programs: list[Program] = []
                 for stage in line.stages:
-                    launch = await in_thread(
-                        partial(self._stage, stage, line.directory, confined=confined)
-                    )
+                    launch = await in_thread(self._stage, stage, line.directory, confined=confined)
                     launches.append(launch)
                     programs.append(
                         Program(
@@ -190,13 +188,11 @@ class CommandRun:
     async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
         """Run it by a shell; what runs later is put back as it was, and returned."""
         capture, watched = Capture(), None
-        launch = await in_thread(lambda: self._launch(way.profile))
+        launch = await in_thread(self._launch, way.profile)
         taken: list[Taken] = []
         try:
             if way.watched and way.profile is not Profile.READ:
-                watched = await in_thread(
-                    partial(watch_later, self.root, way.profile, launch=launch)
-                )
+                watched = await in_thread(watch_later, self.root, way.profile, launch=launch)
             mark = token_hex()
             outside = Profile.OUTSIDE in way.profile
             program = Program(
@@ -293,7 +289,7 @@ class CommandRun:
             shown="\n".join(visible(each.diff(), lines=True) for each in taken),
         )
         if context.ask is not None and await context.ask(question) != "deny":
-            await in_thread(lambda: give_back(taken))
+            await in_thread(give_back, taken)
             return f"the user kept the changes of {names}"
         return f"changes of {names} were taken back"
 

@@ -90,7 +90,7 @@ def limited(
             room = taken(context.turn, min(own, len(text)))
             if room >= len(text):
                 return output
-            place = await in_thread(partial(_spilled, spill, context, text)) if spill else ""
+            place = await in_thread(_spilled, spill, context, text) if spill else ""
             if room < min(own, _MARKER):
                 told = f"the {turn_cap:,} characters that a turn's tool output may have are used up"
                 kept = f"; it is in {place}" if place else ""
@@ -154,9 +154,7 @@ def with_hints(toolset: Toolset, tracker: Hinting) -> Toolset:
     async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
         earlier = _earlier(context, toolset)
         # Off the loop: the file system may be slow.
-        text = await in_thread(
-            partial(tracker.after, context.call.name, arguments, earlier=earlier)
-        )
+        text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
         return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
 
     return toolset.map(lambda tool: _following(tool, hint, apart=ToolDenied))
@@ -171,9 +169,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
 
     def ask(tool: Tool) -> Tool:
         async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
-            decision = await in_thread(
-                partial(guard.decide, tool, arguments, messages=context.messages)
-            )
+            decision = await in_thread(guard.decide, tool, arguments, messages=context.messages)
             way: object = decision.way
             if decision.verdict == "deny":
                 raise ToolDenied(_refusal(tool, decision.why))
@@ -210,7 +206,7 @@ def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
         text = f"{tool.name} was used; what its code did is not undone"
 
         async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
-            await in_thread(partial(keeper.note, context.turn, text))
+            await in_thread(keeper.note, context.turn, text)
             return await tool.run(context, arguments)
 
         return replace(tool, run=run)
@@ -230,10 +226,10 @@ def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
             try:
                 result = await tool.run(context, arguments)
             finally:
-                await in_thread(partial(keeper.after, turn, paths))
+                await in_thread(keeper.after, turn, paths)
             for path in outside:
                 text = f"{path!r} is outside of the workspace and was not saved"
-                await in_thread(partial(keeper.note, turn, text))
+                await in_thread(keeper.note, turn, text)
             return result
 
         return replace(tool, run=run)

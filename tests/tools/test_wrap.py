@@ -278,7 +278,7 @@ def test_a_plain_function_that_asks_runs_in_a_thread():
         return threading.current_thread().name
 
     tools = asking(Toolset([where]), Guard("ask"), Answers(Approval("once")))
-    assert run(tools.get("where")) == "hermes-where"
+    assert run(tools.get("where")) == "hermes"
 
 
 def test_both_wrappers_go_together(tmp_path):

@@ -15,7 +15,6 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -99,7 +98,7 @@ async def doctor(agent: KernelAgent, words: str) -> str:
         "home": lambda: home(agent.settings()),
         "sessions": lambda: sessions(agent.settings()),
     }
-    found: list[Finding] = await in_thread(partial(look, checks))
+    found = await in_thread(look, checks)
     page = await _front_end(agent)
     found += look({"front end": lambda: page, "sandbox": sandbox})
     return facts([(finding.name, finding.marked) for finding in found])

@@ -57,7 +57,7 @@ async def diff(agent: KernelAgent, words: str) -> str:
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(agent)
     try:
-        text = await in_thread(lambda: agent.access.checkpoints.diff(session, turn, root=_here()))
+        text = await in_thread(agent.access.checkpoints.diff, session, turn, root=_here())
     except NothingToUndo as nothing:
         return escape(str(nothing))
     if not text.strip():

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -335,7 +334,7 @@ async def _model(
     if not options.model:
         await agent.models.make_ready(agent.shell, agent.note)
         return agent.models.main
-    model: ChatModel = await in_thread(partial(build_model, settings, deck=agent.deck))
+    model = await in_thread(build_model, settings, deck=agent.deck)
     ending.push_async_callback(model.aclose)
     return model
 
@@ -351,13 +350,11 @@ async def _account(
     left_off = agent.sessions.foresee("", new=False, afresh=agent.deck.on)
     parent = left_off.id if left_off is not None else ""
     title = one_line(f"map: {redact(options.prompt)}", 60)
-    row = await in_thread(
-        lambda: store.start(source=CHILD, title=title, model=model.name, parent=parent)
-    )
+    row = await in_thread(store.start, source=CHILD, title=title, model=model.name, parent=parent)
     settings = agent.settings()
     limits = settings.budget.without_cost() if agent.models.runs_here else settings.budget
     budgets = await in_thread(
-        lambda: standing_budgets(store, row, notebook=notebook, limits=limits, known=Usage())
+        standing_budgets, store, row, notebook=notebook, limits=limits, known=Usage()
     )
     own = Limits(cost=options.max_cost, tokens=options.max_tokens)
     if own:

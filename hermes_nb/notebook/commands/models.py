@@ -7,7 +7,6 @@ import getpass
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import yaml
@@ -63,8 +62,8 @@ async def models(agent: KernelAgent, words: str) -> str:
     settings = agent.settings()
     problem = ""
     try:
-        served = await in_thread(partial(offered_models, settings))
-        waiting = await in_thread(partial(not_accepted, settings))
+        served = await in_thread(offered_models, settings)
+        waiting = await in_thread(not_accepted, settings)
     except OSError as error:
         served, waiting = [], []
         problem = f"\n\nThe server's own list cannot be had: {escape(str(error))}"
@@ -100,7 +99,7 @@ async def _accept(agent: KernelAgent) -> str:
         raise ConfigError(message)
     await agent.models.offer(again=True)
     agent.change_models()
-    in_use = await in_thread(partial(found_servers, settings, known=True))
+    in_use = await in_thread(found_servers, settings, known=True)
     listed = ", ".join(told(served) for served in in_use)
     return f"Accepted: {escape(listed)}." if listed else "No server of this machine is accepted."
 
@@ -157,7 +156,7 @@ async def key(agent: KernelAgent, words: str) -> str:
     if not (value.isascii() and value.isprintable()):
         raise ConfigError("the key holds what cannot be sent; copy it again. Nothing was kept")
     name = name or _name_of(value, agent.settings())
-    told: str = await in_thread(partial(_keep, agent, name, value))
+    told = await in_thread(_keep, agent, name, value)
     agent.change_models()
     return told.replace(value, "[key]")
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.forgetting import forget, gather, older
@@ -60,7 +59,7 @@ async def status(agent: KernelAgent, _words: str) -> str:
     settings = agent.settings()
     await agent.access.look()
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
-    waiting = await in_thread(partial(not_accepted, settings)) if looks else []
+    waiting = await in_thread(not_accepted, settings) if looks else []
     rows = [
         ("model", agent.models.name or settings.endpoint.model or "chosen at the first turn"),
         *[("server", line) for line in waiting],
@@ -390,7 +389,7 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     if age:
         wanted = older(agent.store, days, but=current)
     home = agent.settings().home
-    what = await in_thread(partial(gather, agent.store, home, wanted))
+    what = await in_thread(gather, agent.store, home, wanted)
     if not what.sessions:
         return "No session is that old."
     if not (yes or can_ask(agent.shell)):
@@ -399,7 +398,7 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     if not yes and (ask_user(f"Delete {what} for good? [y/N] ") or "").lower() not in ("y", "yes"):
         return "Nothing was deleted."
     try:
-        await in_thread(partial(forget, agent.store, home, what, days=days))
+        await in_thread(forget, agent.store, home, what, days=days)
     except OSError as error:
         message = f"not all of it could be deleted ({error}); the same line goes on"
         raise ConfigError(message) from error

@@ -67,23 +67,22 @@ class FileDocument(NotebookDocument):
         self.way = f"the file {self.path.name}"
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
-        return cast("list[Cell]", await in_thread(lambda: self._cells(outputs=outputs)))
+        return await in_thread(self._cells, outputs=outputs)
 
     async def sketch(self) -> list[Cell]:
         """Return the cells, of whose outputs only the kinds are kept: longer values are empty."""
-        found = await in_thread(lambda: self._cells(outputs=True, briefly=True))
-        return cast("list[Cell]", found)
+        return await in_thread(self._cells, outputs=True, briefly=True)
 
     async def get(self, cell_id: str) -> Cell:
         def get() -> Cell:
             with self._opened() as notebook:
                 return _seen(notebook, _index(notebook, cell_id), outputs=True)
 
-        return cast("Cell", await in_thread(get))
+        return await in_thread(get)
 
     async def apply(self, edit: Edit) -> Cell | None:
         """Make an edit of the file as it is now; raise ToolError and leave it alone if not."""
-        return cast("Cell | None", await in_thread(lambda: self._apply(edit)))
+        return await in_thread(self._apply, edit)
 
     def _cells(self, *, outputs: bool, briefly: bool = False) -> list[Cell]:
         with self._opened() as notebook:

@@ -98,10 +98,7 @@ class CellKeeper:
     async def save(self, turn: _Turn, name: str) -> None:
         session, number = turn.key
         before, after = list(turn.before.values()), list(turn.after.values())
-        await in_thread(
-            lambda: self._checkpoints.save_cells(session, number, name, before, after),
-            name="hermes-checkpoint",
-        )
+        await in_thread(self._checkpoints.save_cells, session, number, name, before, after)
 
 
 class KeptDocument(NotebookDocument):

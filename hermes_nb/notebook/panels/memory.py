@@ -221,7 +221,7 @@ class MemoryTab(Tab):
                 self._known.written(outcome)
             return outcome
 
-        outcome: Outcome = await in_thread(write_and_pass_on)
+        outcome = await in_thread(write_and_pass_on)
         if not outcome.applied:
             raise Refused(outcome.message)
         told = outcome.message[:1].upper() + outcome.message[1:]
@@ -431,7 +431,7 @@ class Waiting:
 
 async def _decided(decide: Callable[[], Decided]) -> str:
     """Return what became of a decision; raise Refused with the reason why nothing did."""
-    outcome: Decided = await in_thread(decide)
+    outcome = await in_thread(decide)
     if not outcome.done:
         raise Refused(outcome.message)
     return outcome.message[:1].upper() + outcome.message[1:] + "."

@@ -39,7 +39,6 @@ from hermes_nb.safety.visible import visible
 from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.editing import Outcome
 
 EVERY = "every category"
 FROM = {
@@ -214,7 +213,7 @@ class SkillsTab(Tab):
         )
 
     async def _view(self, skill: Skill) -> None:
-        view = await in_thread(lambda: self._known.library.view(skill.name, counted=False))
+        view = await in_thread(self._known.library.view, skill.name, counted=False)
         files = number_of(len(view.files), "more file") if view.files else "no other files"
         marks = "".join(caution(shown(mark, 300)) for mark in view.marks)
         place = shown("/".join(view.directory.parts[-3:]), 80)
@@ -245,7 +244,7 @@ class SkillsTab(Tab):
 
     async def _review(self, skipped: Skipped) -> None:
         """Show a skill that is not trusted yet."""
-        text, _ = decoded(await in_thread(lambda: read_regular(skipped.path)))
+        text, _ = decoded(await in_thread(read_regular, skipped.path))
         too_long = "it is too long to be shown here; read the file, then %hermes trust"
         self._show_detail(
             skipped,
@@ -268,26 +267,26 @@ class SkillsTab(Tab):
 
     async def _take_back(self, shown: str) -> str:
         """Take back the last change, if that is still the one that was shown."""
-        if await in_thread(lambda: self._known.library.preview("undo")) != shown:
+        if await in_thread(self._known.library.preview, "undo") != shown:
             raise Refused(f"not done, the last change is another one by now: it was to {shown}")
         return await self._manage("undo", "")
 
     async def _manage(self, action: str, name: str) -> str:
         """Change the library, as the magic does."""
-        outcome: Outcome = await in_thread(lambda: self._known.library.manage(action, name))
+        outcome = await in_thread(self._known.library.manage, action, name)
         if not outcome.applied:
             raise Refused(outcome.message)
         self._open = None
         return outcome.message[:1].upper() + outcome.message[1:] + "."
 
     async def _switch(self, skill: Skill, *, on: bool) -> str:
-        await in_thread(lambda: self._known.library.switch(skill.name, on=on))
+        await in_thread(self._known.library.switch, skill.name, on=on)
         self._open = None
         return f"Skill {skill.name!r} is {'on' if on else 'off'}."
 
     async def _trust(self, skipped: Skipped, text: str) -> str:
         """Accept a project's skill, with just the text that was read."""
-        await in_thread(lambda: self._known.trust.accept(skipped.path, text))
+        await in_thread(self._known.trust.accept, skipped.path, text)
         self._open = None
         return f"Skill {skipped.name!r} is trusted as it is now."
 
