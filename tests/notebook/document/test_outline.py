@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.document.document import (
@@ -59,6 +61,8 @@ def test_one_line_a_cell():
             cell(2, "## Plots", "markdown"),
             cell(3, "df.plot()", outputs=[PLOT, ERROR]),
             cell(4, "  ", "raw", name="a-very-long-identifier"),
+            cell(5, "x = '\u202e\x1b[31m'\n\n\ny"),
+            Cell(index=6, id="a", type="code", source="x", hash="", output_count=2),
         ]
     )
     assert shown.splitlines() == [
@@ -67,12 +71,9 @@ def test_one_line_a_cell():
         "  2 cell0002 markdown: ## Plots",
         "    3 cell0003 code: df.plot() -> error, plot",
         "    4 a-very-l raw: (empty)",
+        "    5 cell0005 code: x = '\\u202e\\x1b[31m' (+3 lines)",
+        "    6 a code: x -> 2 outputs",
     ]
-
-
-def test_outputs_that_are_only_counted():
-    plain = Cell(index=0, id="a", type="code", source="x", hash="", output_count=2)
-    assert outline([plain]) == "0 a code: x -> 2 outputs"
     assert outline([]) == "(no cells)"
 
 
@@ -85,8 +86,12 @@ def test_headings_in_code_blocks_are_none():
 def test_what_changed_is_marked():
     seen = Seen()
     before = cells("a", "b", "c")
-    assert seen.changes("nb", before) == changes(before, None)
+    seen.learn("nb", before[:1])
+    assert seen.changes("nb", before) == changes(before, None) == Changes()
     seen.look("nb", before)
+    grown = seen.changes("nb", cells("a", "b", "c", "d"))
+    assert grown.new == {"cell0003"}
+    assert outline(before[:1], changed=grown) == "0 cell0000 code: a"
     after = [before[0], cell(1, "B", name=before[1].id), cell(2, "d", name="new")]
     lines = outline(after, seen=seen.hashes("nb")).splitlines()
     assert lines[0].endswith("a") and lines[1].endswith("* edited") and lines[2].endswith("* new")
@@ -97,22 +102,6 @@ def test_what_changed_is_marked():
     assert seen.knows("nb", after[1])
     seen.forget("nb", after[1].id)
     assert not seen.knows("nb", after[1])
-
-
-def test_what_was_never_looked_at_is_not_new():
-    seen = Seen()
-    found = cells("a", "b")
-    seen.learn("nb", found[:1])
-    assert seen.changes("nb", found) == Changes()
-    seen.look("nb", found)
-    assert seen.changes("nb", cells("a", "b", "c")).new == {"cell0002"}
-    part = outline(found[:1], changed=seen.changes("nb", found))
-    assert part == "0 cell0000 code: a"
-
-
-def test_nothing_hides_in_an_outline():
-    shown = outline([cell(0, "x = '\u202e\x1b[31m'\n\n\ny")])
-    assert shown == "0 cell0000 code: x = '\\u202e\\x1b[31m' (+3 lines)"
 
 
 def test_a_long_notebook_loses_its_middle():
@@ -180,58 +169,40 @@ def test_an_outline_stays_within_its_limit(sources, limit, seen):
         assert any(name in line and line.endswith("* new") for line in whole)
 
 
-# what the user reads: cells by their number, code by the line that does something
-
-
 def name(cell_id):
     return f"cell {cell_id.removeprefix('id')}"
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("tell", "arguments", "told"),
     [
-        *(("df.shape", "df.shape"), ("import os; os.getcwd()", "import os; os.getcwd()")),
+        (reading, {}, "all cells"),
+        (reading, {"outputs": False}, "all cells, without outputs"),
+        (reading, {"ids": ["id1"]}, "cell 1"),
+        (reading, {"ids": ["id1", "id2", "id5"]}, "cells 1, 2 and 5"),
+        (reading, {"range": "3-7"}, "cells 3–7"),
+        (reading, {"section": "A", "outputs": False}, "section A, without outputs"),
+        (editing, {"id": "id5", "new": "x = 1"}, "cell 5: x = 1"),
+        (editing, {"id": "id5", "old": "a\nb", "new": "a\nc\nd"}, "cell 5: c …"),
+        (editing, {"id": "id5", "old": "a", "new": ""}, "cell 5: without a"),
+        (editing, {"id": "id5", "new": ""}, "cell 5: emptied"),
+        (moving, {"id": "id5", "after": "id2"}, "cell 5 behind cell 2"),
+        (moving, {"id": "id5"}, "cell 5 to the top"),
+        (several, [f"id{i}" for i in range(20)], "cells 0, 1, 2, 3, 4 and 15 more"),
+    ],
+)
+def test_what_a_call_is_about(tell, arguments, told):
+    assert tell(arguments, name) == told
+
+
+def test_code_is_told_by_what_it_does():
+    for code, told in [
+        ("df.shape", "df.shape"), ("import os; os.getcwd()", "import os; os.getcwd()"),
         ("import pandas as pd\nfrom a import b\n\n# mean\ndf.mean()", "df.mean() …"),
         ("%matplotlib inline\nplt.plot(x)\nplt.show()", "plt.plot(x) …"),
-        *(("import a\nimport b", "import a …"), ("", ""), ("x = '\u202e'", "x = '\\u202e'")),
-    ],
-)
-def test_code_is_told_by_what_it_does(code, told):
-    assert telling(code) == told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({}, "all cells"),
-        ({"outputs": False}, "all cells, without outputs"),
-        ({"ids": ["id1"]}, "cell 1"),
-        ({"ids": ["id1", "id2", "id5"]}, "cells 1, 2 and 5"),
-        ({"range": "3-7"}, "cells 3–7"),
-        ({"section": "Cleaning", "outputs": False}, "section Cleaning, without outputs"),
-    ],
-)
-def test_reading(arguments, told):
-    assert reading(arguments, name) == told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({"id": "id5", "new": "x = 1"}, "cell 5: x = 1"),
-        ({"id": "id5", "old": "a\nb", "new": "a\nc\nd"}, "cell 5: c …"),
-        ({"id": "id5", "old": "a", "new": ""}, "cell 5: without a"),
-        ({"id": "id5", "new": ""}, "cell 5: emptied"),
-    ],
-)
-def test_editing(arguments, told):
-    assert editing(arguments, name) == told
-
-
-def test_moving_and_many():
-    assert moving({"id": "id5", "after": "id2"}, name) == "cell 5 behind cell 2"
-    assert moving({"id": "id5"}, name) == "cell 5 to the top"
-    assert several([f"id{i}" for i in range(20)], name) == "cells 0, 1, 2, 3, 4 and 15 more"
+        ("import a\nimport b", "import a …"), ("", ""), ("x = '\u202e'", "x = '\\u202e'"),
+    ]:  # fmt: skip
+        assert telling(code) == told
 
 
 @example({"id": "\n"})
@@ -242,12 +213,7 @@ def test_odd_arguments_are_told_on_one_line(arguments):
         assert "\n" not in several(arguments.get("ids"), str)
 
 
-# the last resort
-
-
 def test_below_offers_one_cell(shell):
-    import asyncio
-
     shell.run_cell("x = 1", store_history=True)
     shell.run_cell("%pwd -q", store_history=True)
     below = FallbackDocument(shell)

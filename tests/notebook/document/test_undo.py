@@ -56,26 +56,18 @@ class MemoryDocument(NotebookDocument):
         for index, cell in enumerate(self.held):
             if cell.id == cell_id:
                 if seen not in (None, cell.hash):
-                    message = f"cell {cell_id} has been changed: {cell.source}"
-                    raise CellConflict(message)
+                    raise CellConflict(f"cell {cell_id} has been changed: {cell.source}")
                 return index
-        message = f"there is no cell {cell_id}"
-        raise ToolError(message)
+        raise ToolError(f"there is no cell {cell_id}")
 
     async def cells(self, *, outputs=False):
         return [
-            replace(
-                cell,
-                index=index,
-                output_count=len(cell.outputs),
-                outputs=cell.outputs if outputs else None,
-            )
+            replace(cell, index=index, outputs=cell.outputs if outputs else None)
             for index, cell in enumerate(self.held)
         ]
 
     async def get(self, cell_id):
-        index = self._at(cell_id)
-        return (await self.cells(outputs=True))[index]
+        return (await self.cells(outputs=True))[self._at(cell_id)]
 
     async def apply(self, edit):
         if isinstance(edit, Insert):
@@ -139,148 +131,125 @@ def stream(text):
     return [{"output_type": "stream", "name": "stdout", "text": text}]
 
 
-def test_edits_inserts_deletes_and_moves_are_taken_back(story):
-    async def main():
-        told = story("a", "b", "c", "d")
-        document = told.document
-        await document.set_outputs("c3", stream("old"), execution_count=3)
-        before = document.contents
-        agent = told.agent()
-        await agent.replace("c1", "a edited", seen=document.seen("c1"))
-        new = await told.agent().insert("new", after="c1", metadata={"hermes": {"turn": 1}})
-        await agent.set_outputs(new.id, stream("fresh"), execution_count=None)
-        await agent.delete("c3", seen=document.seen("c3"))
-        await agent.move("c4", after=None)
-        await agent.set_outputs("c2", stream("ran"))
-        assert document.sources == ["d", "a edited", "new", "b"]
-        report = await told.undo()
-        assert report.conflicts == ()
-        assert document.contents == before
-        assert [line.text for line in report.done] == [
-            f"cell {new.id} “new” removed",
-            "cell c1 “a” restored",
-            "cell c2 “b” has its outputs back",
-            "cell c3 “c” brought back",
-            "cell c4 “d” moved back",
-        ]
-
-    asyncio.run(main())
+async def test_edits_inserts_deletes_and_moves_are_taken_back(story):
+    told = story("a", "b", "c", "d")
+    document = told.document
+    await document.set_outputs("c3", stream("old"), execution_count=3)
+    before = document.contents
+    agent = told.agent()
+    await agent.replace("c1", "a edited", seen=document.seen("c1"))
+    new = await told.agent().insert("new", after="c1", metadata={"hermes": {"turn": 1}})
+    await agent.set_outputs(new.id, stream("fresh"), execution_count=None)
+    await agent.delete("c3", seen=document.seen("c3"))
+    await agent.move("c4", after=None)
+    await agent.set_outputs("c2", stream("ran"))
+    assert document.sources == ["d", "a edited", "new", "b"]
+    report = await told.undo()
+    assert report.conflicts == ()
+    assert document.contents == before
+    assert [line.text for line in report.done] == [
+        f"cell {new.id} “new” removed",
+        "cell c1 “a” restored",
+        "cell c2 “b” has its outputs back",
+        "cell c3 “c” brought back",
+        "cell c4 “d” moved back",
+    ]
 
 
-def test_what_the_user_changed_since_stays_and_is_named(story):
-    async def main():
-        told = story("a", "b", "c", "d")
-        document, agent = told.document, told.agent()
-        await agent.replace("c1", "a edited", seen=document.seen("c1"))
-        await agent.replace("c2", "b edited", seen=document.seen("c2"))
-        await agent.replace("c3", "c edited", seen=document.seen("c3"))
-        await agent.set_outputs("c3", stream("agent's"))
-        new = await agent.insert("new", after="c3")
-        await document.replace("c1", "a mine", seen=document.seen("c1"))
-        await document.replace(new.id, "new mine", seen=document.seen(new.id))
-        await document.delete("c2", seen=document.seen("c2"))
-        await document.set_outputs("c3", stream("mine"))
-        await document.insert("only mine", index=0)
-        report = await told.undo()
-        assert document.sources == ["only mine", "a mine", "c", "new mine", "d"]
-        assert document.held[2].outputs == stream("mine")
-        assert [line.text for line in report.conflicts] == [
-            f"cell {new.id} “new” is new and has been changed since, so it stays",
-            "cell c1 “a” has been changed since, so it stays as it is",
-            "cell c2 “b” has been deleted since",
-            "cell c3 “c” has newer outputs, which stay",
-        ]
-        report = await told.undo(force=True)
-        assert document.sources == ["only mine", "a", "c", "d"]
-        assert len(report.conflicts) == 1
-
-    asyncio.run(main())
+async def test_what_the_user_changed_since_stays_and_is_named(story):
+    told = story("a", "b", "c", "d")
+    document, agent = told.document, told.agent()
+    await agent.replace("c1", "a edited", seen=document.seen("c1"))
+    await agent.replace("c2", "b edited", seen=document.seen("c2"))
+    await agent.replace("c3", "c edited", seen=document.seen("c3"))
+    await agent.set_outputs("c3", stream("agent's"))
+    new = await agent.insert("new", after="c3")
+    await document.replace("c1", "a mine", seen=document.seen("c1"))
+    await document.replace(new.id, "new mine", seen=document.seen(new.id))
+    await document.delete("c2", seen=document.seen("c2"))
+    await document.set_outputs("c3", stream("mine"))
+    await document.insert("only mine", index=0)
+    report = await told.undo()
+    assert document.sources == ["only mine", "a mine", "c", "new mine", "d"]
+    assert document.held[2].outputs == stream("mine")
+    assert [line.text for line in report.conflicts] == [
+        f"cell {new.id} “new” is new and has been changed since, so it stays",
+        "cell c1 “a” has been changed since, so it stays as it is",
+        "cell c2 “b” has been deleted since",
+        "cell c3 “c” has newer outputs, which stay",
+    ]
+    report = await told.undo(force=True)
+    assert document.sources == ["only mine", "a", "c", "d"]
+    assert len(report.conflicts) == 1
 
 
-def test_a_cell_that_the_user_moved_since_stays_there(story):
-    async def main():
-        told = story("a", "b", "c", "d")
-        document = told.document
-        await told.agent().move("c1", after="c4")
-        await document.move("c1", after="c2")
-        report = await told.undo()
-        assert document.sources == ["b", "a", "c", "d"]
-        assert "moved since" in report.conflicts[0].text
-
-    asyncio.run(main())
+async def test_a_cell_that_the_user_moved_since_stays_there(story):
+    told = story("a", "b", "c", "d")
+    await told.agent().move("c1", after="c4")
+    await told.document.move("c1", after="c2")
+    assert "moved since" in (await told.undo()).conflicts[0].text
+    assert told.document.sources == ["b", "a", "c", "d"]
 
 
-def test_what_the_user_writes_during_the_turn_is_what_undo_goes_back_to(story):
-    async def main():
-        told = story("a", "b", "c")
-        document, agent = told.document, told.agent()
-        await agent.insert("first", index=0)
-        await document.replace("c2", "b mine", seen=document.seen("c2"))
-        await agent.replace("c2", "b agent's", seen=document.seen("c2"))
-        await agent.replace("c1", "a agent's", seen=document.seen("c1"))
-        await document.replace("c1", "a mine", seen=document.seen("c1"))
-        await agent.replace("c1", "a agent's again", seen=document.seen("c1"))
-        await document.replace("c4", "first, mine now", seen=document.seen("c4"))
-        await agent.delete("c4", seen=document.seen("c4"))
-        report = await told.undo()
-        assert document.sources == ["first, mine now", "a mine", "b mine", "c"]
-        assert report.conflicts == ()
-
-    asyncio.run(main())
+async def test_what_the_user_writes_during_the_turn_is_what_undo_goes_back_to(story):
+    told = story("a", "b", "c")
+    document, agent = told.document, told.agent()
+    await agent.insert("first", index=0)
+    await document.replace("c2", "b mine", seen=document.seen("c2"))
+    await agent.replace("c2", "b agent's", seen=document.seen("c2"))
+    await agent.replace("c1", "a agent's", seen=document.seen("c1"))
+    await document.replace("c1", "a mine", seen=document.seen("c1"))
+    await agent.replace("c1", "a agent's again", seen=document.seen("c1"))
+    await document.replace("c4", "first, mine now", seen=document.seen("c4"))
+    await agent.delete("c4", seen=document.seen("c4"))
+    report = await told.undo()
+    assert document.sources == ["first, mine now", "a mine", "b mine", "c"]
+    assert report.conflicts == ()
 
 
-def test_two_turns_are_undone_though_a_cell_came_back_under_another_id(story):
-    async def main():
-        told = story("a", "b")
-        document = told.document
-        await told.agent().replace("c1", "a edited", seen=document.seen("c1"))
-        told.turn = 2
-        await told.agent().delete("c1", seen=document.seen("c1"))
-        assert (await told.undo()).conflicts == ()
-        assert document.sources == ["a edited", "b"]
-        assert (await told.undo()).conflicts == ()
-        assert document.sources == ["a", "b"]
-
-    asyncio.run(main())
+async def test_two_turns_are_undone_though_a_cell_came_back_under_another_id(story):
+    told = story("a", "b")
+    document = told.document
+    await told.agent().replace("c1", "a edited", seen=document.seen("c1"))
+    told.turn = 2
+    await told.agent().delete("c1", seen=document.seen("c1"))
+    assert (await told.undo()).conflicts == ()
+    assert document.sources == ["a edited", "b"]
+    assert (await told.undo()).conflicts == ()
+    assert document.sources == ["a", "b"]
 
 
-def test_a_refused_edit_leaves_nothing_to_undo(story):
-    async def main():
-        told = story("a", "b")
-        agent = told.agent()
-        for edit in (
-            agent.replace("c1", "x", seen="0"),
-            agent.delete("c1", seen="0"),
-            agent.get("nobody"),
-            agent.move("nobody", after=None),
-        ):
-            with pytest.raises(ToolError):
-                await edit
-        report = await told.undo()
-        assert (report.done, report.conflicts) == ((), ())
-        assert told.document.sources == ["a", "b"]
-
-    asyncio.run(main())
+async def test_a_refused_edit_leaves_nothing_to_undo(story):
+    told = story("a", "b")
+    agent = told.agent()
+    for edit in (
+        agent.replace("c1", "x", seen="0"),
+        agent.delete("c1", seen="0"),
+        agent.get("nobody"),
+        agent.move("nobody", after=None),
+    ):
+        with pytest.raises(ToolError):
+            await edit
+    report = await told.undo()
+    assert (report.done, report.conflicts) == ((), ())
+    assert told.document.sources == ["a", "b"]
 
 
-def test_outputs_that_were_read_cut_are_not_written_back(story):
-    async def main():
-        told = story("a", "b")
-        document = told.document
-        cut = [{"output_type": "stream", "name": "stdout", "text": "a", "hermes_clipped": 9}]
-        await document.set_outputs("c1", cut)
-        await document.set_outputs("c2", cut)
-        await told.agent().set_outputs("c1", stream("new"))
-        await told.agent().delete("c2", seen=document.seen("c2"))
-        report = await told.undo()
-        assert document.held[0].outputs == stream("new")
-        assert [line.text.rpartition("”")[2] for line in report.done] == [
-            " keeps its outputs: the old ones were too large to save",
-            " brought back",
-            " has lost its outputs, which were too large to save",
-        ]
-
-    asyncio.run(main())
+async def test_outputs_that_were_read_cut_are_not_written_back(story):
+    told = story("a", "b")
+    document = told.document
+    cut = [{"output_type": "stream", "name": "stdout", "text": "a", "hermes_clipped": 9}]
+    await document.set_outputs("c1", cut)
+    await document.set_outputs("c2", cut)
+    await told.agent().set_outputs("c1", stream("new"))
+    await told.agent().delete("c2", seen=document.seen("c2"))
+    report = await told.undo()
+    assert document.held[0].outputs == stream("new")
+    assert [line.text.rpartition("”")[2] for line in report.done] == [
+        " keeps its outputs: the old ones were too large to save",
+        " brought back",
+        " has lost its outputs, which were too large to save",
+    ]
 
 
 actions = st.tuples(
@@ -315,10 +284,7 @@ async def act(document, held, action, text):
 
 @given(st.integers(0, 5), st.lists(actions, min_size=1, max_size=8))
 @settings(max_examples=60)
-def test_undo_gives_the_original_when_the_user_did_nothing(size, edits):
-    import tempfile
-    from pathlib import Path
-
+def test_undo_gives_the_original_when_the_user_did_nothing(tmp_path_factory, size, edits):
     async def main(folder):
         told = Story(folder, *(f"original {n}" for n in range(size)))
         for n in range(size):
@@ -334,16 +300,13 @@ def test_undo_gives_the_original_when_the_user_did_nothing(size, edits):
             assert report.conflicts == ()
         assert told.document.contents == before
 
-    with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(Path(name)))
+    asyncio.run(main(tmp_path_factory.mktemp("undo")))
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), actions), min_size=1, max_size=10))
 @settings(max_examples=60)
-def test_undo_never_loses_what_the_user_wrote(size, edits):
+def test_undo_never_loses_what_the_user_wrote(tmp_path_factory, size, edits):
     """In the middle of the turn or after it: a text of the user's is there unless they took it."""
-    import tempfile
-    from pathlib import Path
 
     async def main(folder):
         told = Story(folder, *(f"original {n}" for n in range(size)))
@@ -363,8 +326,7 @@ def test_undo_never_loses_what_the_user_wrote(size, edits):
         for text in (*mine_now, *(text for text in owned.values() if text.startswith("mine"))):
             assert text in document.sources
 
-    with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(Path(name)))
+    asyncio.run(main(tmp_path_factory.mktemp("undo")))
 
 
 def agent_of(told, tmp_path, notebook=KEY):
@@ -422,30 +384,20 @@ def test_the_commands_show_safe_markdown(shell, story, tmp_path, monkeypatch):
     asyncio.run(main())
 
 
-def test_after_a_restart_the_notebooks_last_session_is_meant(story, tmp_path):
-    async def main():
-        told = story("a")
-        agent = agent_of(told, tmp_path)
-        agent.session = None
-        with pytest.raises(HermesError, match="no session yet"):
-            await undo(agent, "")
-        agent.store.start(notebook=KEY, session_id=S)
-        await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
+async def test_cells_of_another_notebook_stay_and_after_a_restart_its_last_session_is_meant(
+    story, tmp_path
+):
+    told = story("a")
+    agent = agent_of(told, tmp_path, notebook="/work/other.ipynb")
+    await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
+    assert "another notebook" in await undo(agent, "")
+    told.turn = 2
+    await told.agent().replace("c1", "c", seen=told.document.seen("c1"))
+    agent.session, agent.notebook = None, KEY
+    with pytest.raises(HermesError, match="no session yet"):
         await undo(agent, "")
-        assert told.document.sources == ["a"]
-        agent.store.close()
-
-    asyncio.run(main())
-
-
-def test_cells_of_another_notebook_are_not_touched(story, tmp_path):
-    async def main():
-        told = story("a")
-        await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
-        told.document.way = "the file other.ipynb"
-        agent = agent_of(told, tmp_path, notebook="/work/other.ipynb")
-        assert "another notebook" in await undo(agent, "")
-        assert told.document.sources == ["b"]
-        agent.store.close()
-
-    asyncio.run(main())
+    agent.store.start(notebook=KEY, session_id=S)
+    assert told.document.sources == ["c"]
+    await undo(agent, "")
+    assert told.document.sources == ["b"]
+    agent.store.close()

@@ -133,29 +133,26 @@ def test_no_line_breaks_the_splitting(text):
         assert rest == rest.lstrip() and line.strip().endswith(rest)
 
 
-def test_a_second_turn_in_the_kernel_is_refused_and_the_first_goes_on(magics, shell, capsys):
-    async def story():
-        go_on = asyncio.Event()
+async def test_a_second_turn_in_the_kernel_is_refused_and_the_first_goes_on(magics, shell, capsys):
+    go_on = asyncio.Event()
 
-        async def wait(context, arguments):
-            await go_on.wait()
-            return "waited"
+    async def wait(context, arguments):
+        await go_on.wait()
+        return "waited"
 
-        tool = Tool(name="wait", description="w", parameters={"type": "object"}, run=wait)
-        magics.agent.use_tools([tool])
-        plays(magics, call("wait"), "Forty-two.")
-        first = asyncio.create_task(magics.hermes("--into answer --approve all", "What is it?"))
-        while not (magics.agent.session and magics.agent.session.messages):
-            assert not first.done(), await first
-            await asyncio.sleep(0.01)
-        view = magics.agent.view
-        with pytest.raises(SessionBusy):
-            await magics.hermes("", "And now?")
-        assert magics.agent.view is view
-        go_on.set()
-        await first
-
-    asyncio.run(story())
+    tool = Tool(name="wait", description="w", parameters={"type": "object"}, run=wait)
+    magics.agent.use_tools([tool])
+    plays(magics, call("wait"), "Forty-two.")
+    first = asyncio.create_task(magics.hermes("--into answer --approve all", "What is it?"))
+    while not (magics.agent.session and magics.agent.session.messages):
+        assert not first.done(), await first
+        await asyncio.sleep(0.01)
+    view = magics.agent.view
+    with pytest.raises(SessionBusy):
+        await magics.hermes("", "And now?")
+    assert magics.agent.view is view
+    go_on.set()
+    await first
     assert shell.user_ns["answer"] == "Forty-two."
     assert [m.text for m in last_turn().messages if m.role == "user"] == ["What is it?"]
 
