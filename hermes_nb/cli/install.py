@@ -16,8 +16,9 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.cli.main import FAILED, OK
@@ -27,6 +28,7 @@ from hermes_nb.notebook.commands import doctor as checks
 from hermes_nb.notebook.commands.doctor import Finding, look
 from hermes_nb.notebook.lazy import EXTENSION, MAGIC
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
@@ -133,7 +135,7 @@ def _kernelspec(name: str) -> Path:
     return Path(spec.resource_dir) / "kernel.json"
 
 
-def _check_kernel(file: Path, spec: dict[str, Any]) -> None:
+def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
     """Raise `ConfigError` unless a kernelspec is IPython's, in a Python that has hermes_nb."""
     argv = [str(word) for word in spec.get("argv", [])]
     if not any(word in ("ipykernel_launcher", "ipykernel") for word in argv):
@@ -200,8 +202,7 @@ def _undeclared(file: Path, text: str) -> str:
     return json.dumps(least, indent=2, ensure_ascii=False) + "\n"
 
 
-def _parsed(file: Path, text: str) -> dict[str, Any]:
-    """Return a JSON object; raise `ConfigError` with the place of what is wrong."""
+def _parsed(file: Path, text: str) -> dict[str, Foreign]:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -281,11 +282,11 @@ def _findings(*, offline: bool) -> list[Finding]:
         found.append(Finding("ok", told or "defaults", "settings"))
         found += look(
             {
-                "model": lambda: checks.model(settings),
-                "key": lambda: checks.key(settings),
-                "home": lambda: checks.home(settings),
-                "sessions": lambda: checks.sessions(settings),
-                "answer": lambda: [] if offline else checks.endpoints(settings),
+                "model": partial(checks.model, settings),
+                "key": partial(checks.key, settings),
+                "home": partial(checks.home, settings),
+                "sessions": partial(checks.sessions, settings),
+                **({} if offline else {"answer": partial(checks.endpoints, settings)}),
             }
         )
     return found + look(
@@ -300,7 +301,6 @@ def _findings(*, offline: bool) -> list[Finding]:
 
 
 def _kernel() -> Finding:
-    """Return whether Jupyter finds a kernel in this environment."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:

@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 import hermes_nb
 from hermes_nb.core.errors import HermesError
@@ -117,14 +116,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: Any,  # noqa: ANN401 - argparse has no public name for it
-    name: str,
-    about: str,
-    runs: str,
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, runs: str
 ) -> argparse.ArgumentParser:
-    """Add a command that is run by `module:function` of this package, imported when it is."""
     shown = about.replace("%", "%%")
-    made: argparse.ArgumentParser = commands.add_parser(
+    made = commands.add_parser(
         name, help=shown, description=f"{shown[0].upper()}{shown[1:]}.", epilog=CODES
     )
     made.set_defaults(run=runs)

@@ -9,9 +9,8 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
 from hermes_nb.core.errors import ConfigError
@@ -72,7 +71,6 @@ async def _run(
 
 
 def _environment(file: Path, arguments: argparse.Namespace) -> dict[str, str]:
-    """Return what tells the kernel's Hermes how to run."""
     wanted = {
         "HERMES_NB_APPROVE": arguments.approve,
         "HERMES_NB_MODEL": arguments.model,
@@ -122,9 +120,7 @@ def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> No
             raise UsageProblem(f"{name!r} cannot name a variable")
         lines.append(f"{name} = {value_of(text)!r}")
     # A random id would make every run another notebook.
-    made: Any = nbformat.v4.new_code_cell(
-        "\n".join(lines), id=INJECTED, metadata={"tags": [INJECTED]}
-    )
+    made = nbformat.v4.new_code_cell("\n".join(lines), id=INJECTED, metadata={"tags": [INJECTED]})
     tags = [(each, each.metadata.get("tags", ())) for each in notebook.cells]
     cells = [(each, tagged) for each, tagged in tags if INJECTED not in tagged]
     at = next((at for at, (_, tagged) in enumerate(cells, 1) if TAG in tagged), 0)
@@ -164,7 +160,7 @@ def _refused(notebook: Foreign) -> Iterator[str]:
                 yield f"cell {number}: refused: {redact(visible(str(call)))}"
 
 
-def _progress(cells: int) -> Any:  # noqa: ANN401 - a function of a cell's number and source
+def _progress(cells: int) -> Callable[[int, str], None]:
     """Return what tells a terminal which cell runs; a pipe or a log hears nothing."""
 
     def tell(number: int, source: str) -> None:

@@ -16,7 +16,6 @@ from contextlib import aclosing
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
@@ -63,7 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
-    """Take the turn, show it, and return the exit code."""
     if not prompt.strip():
         raise UsageProblem("the prompt is empty")
     names = ("model", "approve", "max_requests", "cassette")
@@ -140,12 +138,13 @@ def _shower(
     return keep, finish
 
 
-def line_of(event: Event) -> dict[str, Any]:
+def line_of(event: Event) -> dict[str, object]:
     """Return an event as `--json` prints it."""
-    return {"event": type(event).__name__, **_plain(event)}
+    told = {each.name: _plain(getattr(event, each.name)) for each in fields(event)}
+    return {"event": type(event).__name__, **told}
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever an event holds, and JSON
+def _plain(value: object) -> object:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Message):

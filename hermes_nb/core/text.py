@@ -57,6 +57,11 @@ def both_ends(text: str, limit: int) -> str:
     return f"{line[: limit - 1 - tail].rstrip()}…{line[len(line) - tail :].lstrip()}"
 
 
+def capitalised(text: str) -> str:
+    """Return `text` with a capital letter at its beginning, and the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def number_of(count: int, noun: str) -> str:
     """Return how many there are of something, in English: `1 message`, `2 messages`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

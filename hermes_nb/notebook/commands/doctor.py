@@ -15,8 +15,9 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import hermes_nb
 from hermes_nb.agent.config import Endpoint, Settings
@@ -28,6 +29,7 @@ from hermes_nb.models.profiles import is_address
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
 from hermes_nb.notebook.display.transcript import facts
 from hermes_nb.notebook.display.views import can_ask, has_kernel
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import level
 from hermes_nb.safety.visible import visible
@@ -60,7 +62,6 @@ class Finding:
 
     @property
     def marked(self) -> str:
-        """The text behind a mark for its state."""
         return f"{MARKS[self.state]} {self.text}"
 
 
@@ -88,42 +89,33 @@ async def doctor(agent: KernelAgent, words: str) -> str:
     if words.strip() not in ("", OFFLINE):
         message = f"`%hermes doctor` takes no words but {OFFLINE}, which sends nothing anywhere"
         raise ConfigError(message)
-    asks = not words and agent.deck.mode != "replay" and not agent.models.given
+    settings = agent.settings()
+    replayed = agent.deck.tape.path if agent.deck.mode == "replay" else None
+    asks = not (words or replayed or agent.models.given)
     checks: dict[str, Check] = {
         "versions": versions,
-        "model": lambda: _kernels_model(agent),
-        "key": lambda: key(agent.settings()),
-        "answer": lambda: endpoints(agent.settings()) if asks else [],
+        "model": partial(model, settings, agent.variables, replayed),
+        "key": partial(key, settings),
+        **({"answer": partial(endpoints, settings)} if asks else {}),
         "weights": weights,
-        "home": lambda: home(agent.settings()),
-        "sessions": lambda: sessions(agent.settings()),
+        "home": partial(home, settings),
+        "sessions": partial(sessions, settings),
     }
     found = await in_thread(look, checks)
-    page = await _front_end(agent)
-    found += look({"front end": lambda: page, "sandbox": sandbox})
+    found += [replace(await _front_end(agent), name="front end"), *look({"sandbox": sandbox})]
     return facts([(finding.name, finding.marked) for finding in found])
-
-
-def _kernels_model(agent: KernelAgent) -> Finding:
-    if agent.deck.mode == "replay":
-        told = f"replay of {agent.deck.tape.path}: no model is asked or looked for"
-        return Finding("ok", told)
-    return model(agent.settings(), agent.variables)
 
 
 async def _front_end(agent: KernelAgent) -> Finding:
     page = await agent.access.frontend.probe()
     if page is not None:
-        told = f"{page.app} shows {page.path}; cells can be read and edited"
-        return Finding("ok", told)
+        return Finding("ok", f"{page.app} shows {page.path}; cells can be read and edited")
     if agent.access.frontend.problem:
         return Finding("problem", agent.access.frontend.problem)
-    told = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
+    where = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
     if can_ask(agent.shell):
-        told += "; risky calls ask below the cell"
-    else:
-        told += " where nobody can be asked: risky calls need `approve all`"
-    return Finding("ok", told)
+        return Finding("ok", f"{where}; risky calls ask below the cell")
+    return Finding("ok", f"{where} where nobody can be asked: risky calls need `approve all`")
 
 
 def versions() -> Finding:
@@ -151,7 +143,6 @@ def _version(package: str) -> str:
 
 
 def _unmet() -> list[str]:
-    """Return the requirements that what is installed does not meet."""
     from packaging.requirements import Requirement
 
     unmet = []
@@ -167,10 +158,16 @@ def _unmet() -> list[str]:
     return unmet
 
 
-def model(settings: Settings, variables: Callable[[], Sequence[Variable]] = tuple) -> Finding:
+def model(
+    settings: Settings,
+    variables: Callable[[], Sequence[Variable]] = tuple,
+    replayed: Path | None = None,
+) -> Finding:
     """Return which model would answer; a replay asks none, so none is looked for."""
     from hermes_nb.agent.models import build_model, embedded_notice, not_accepted
 
+    if replayed is not None:
+        return Finding("ok", f"replay of {replayed}: no model is asked or looked for")
     if settings.cassette == "replay":
         file = settings.cassette_file
         if file and not Path(file).is_file():
@@ -274,7 +271,7 @@ def labextension() -> Finding:
     return Finding("ok", f"{here}, for JupyterLab and Notebook 7")
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(file: Path) -> dict[str, Foreign]:
     """Return a JSON object, {} where there is none: these files are Jupyter's to complain about."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -329,7 +326,6 @@ def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, 
 
 
 def _means(found: Reached, end: Endpoint, address: str, *, has_key: bool) -> tuple[State, str]:
-    """Return how good or bad it is, and what to do."""
     match found.kind:
         case "listed":
             return _listed(found.models, end.model, address, has_key=has_key)

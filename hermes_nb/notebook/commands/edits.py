@@ -80,7 +80,6 @@ def diff_bundle(text: str) -> dict[str, str]:
 
 
 def _tint(line: str) -> str:
-    """Return the style of a diff's line."""
     if line.startswith(("--- ", "+++ ")):
         return "font-weight:600"
     return {
@@ -117,7 +116,6 @@ def _session_id(agent: KernelAgent) -> str:
 
 
 def _shown(report: UndoReport, *, force: bool) -> str:
-    """Return a report as Markdown."""
     when = time.strftime("%H:%M", time.localtime(report.when))
     title = f"**Turn {report.turn}** ({when})"
     blocks: list[str] = []

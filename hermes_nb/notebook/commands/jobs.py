@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments
@@ -45,7 +45,7 @@ from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -71,20 +71,18 @@ class MapView:
         self._screen = None if has_kernel(shell) or not can_draw(sys.stdout) else _screen()
         self._began = time.monotonic()
         self._shown = 0.0
-        self._handle: Any = None
+        self._handle: Foreign = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = False
         self._closed = False
 
     def moved(self) -> None:
-        """See to it that a change is shown soon."""
         if self._closed or self._due or not (self._cell or self._screen):
             return
         self._due = True
         self._wait(max(self._shown + INTERVAL - time.monotonic(), 0.0))
 
     def close(self) -> None:
-        """Show what it came to, once."""
         if not self._closed:
             self._closed = True
             self._wait(None)
@@ -132,7 +130,6 @@ def _screen() -> Live:
 
 
 def _draw(screen: Live, markdown: str) -> None:
-    """Draw the state of a map, a line of the terminal for each of its own."""
     from rich.text import Text
 
     lines = filter(None, plain_text(markdown).split("\n"))
@@ -168,7 +165,6 @@ def finished(fanout: Fanout, seconds: float) -> str:
 
 
 def _counted(items: list[Item]) -> str:
-    """Return how many items are in which state, leaving out what does not occur."""
     counts = {state: sum(item.status == state for item in items) for state in ENDS}
     told = [f"{count} {WORDS.get(state, state)}" for state, count in counts.items() if count]
     return ", ".join(told) or f"0 of {len(items)}"
@@ -317,7 +313,6 @@ def _parsed(words: str) -> argparse.Namespace:
 
 
 def _help() -> str:
-    """Return how a map is asked for, as argparse says it, under the name that it is called by."""
     told = map_words.parser.format_help().strip().removeprefix("::").strip()
     usage, blank, rest = told.partition("\n\n")
     name = usage.split(None, 1)[0]

@@ -9,7 +9,7 @@ from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, Proposal
 from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import capitalised, head_tail, one_line
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import Origin, Record
 from hermes_nb.notebook.display.transcript import ago, grid
@@ -81,7 +81,7 @@ def _block(proposal: Proposal, shown: str, limit: int) -> str:
 
 
 def _told(outcome: Decided) -> str:
-    return escape(outcome.message[:1].upper() + outcome.message[1:]) + "."
+    return f"{escape(capitalised(outcome.message))}."
 
 
 def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
@@ -103,12 +103,14 @@ def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
 
 
 def _number(word: str, kind: Kind) -> int:
-    if word.isdecimal() and len(word) < 10:  # noqa: PLR2004 - more is no number of ours
+    if word.isdecimal() and len(word) <= DIGITS:
         return int(word)
     raise ConfigError(f"which one? give its number; `%hermes {kind} pending` shows them")
 
 
 DECIDING = {"pending": pending, "approve": approve, "reject": reject}
+DIGITS = 9
+"""Of the largest number of a proposal."""
 BY_HAND = Origin(source="user")
 SHOWN_RECORDS = 5
 CELLS = 20
@@ -147,8 +149,8 @@ def memory(agent: KernelAgent, words: str) -> str:
     if not outcome.applied:
         raise ConfigError(outcome.message)
     known.written(outcome)
-    told = outcome.message[:1].upper() + outcome.message[1:]
-    return f"{escape(told)}. The next session knows it; `%hermes reload` tells this one."
+    told = escape(capitalised(outcome.message))
+    return f"{told}. The next session knows it; `%hermes reload` tells this one."
 
 
 def skills(agent: KernelAgent, words: str) -> str:

@@ -90,7 +90,6 @@ async def models(agent: KernelAgent, words: str) -> str:
 
 
 async def _accept(agent: KernelAgent) -> str:
-    """Ask about the servers that are found, also those that were declined before."""
     settings = agent.settings()
     if settings.endpoint.named:
         raise ConfigError("a model is named already, so no server of this machine is looked for")
@@ -283,7 +282,6 @@ def _prune(agent: KernelAgent) -> str:
 
 
 def _listed(title: str, tape: Tape, recordings: Sequence[Recording]) -> str:
-    """Return recordings by what they answered and said, one line each."""
     lines = [f"- {escape(_gist(tape, each))}" for each in recordings[:LISTED_RECORDINGS]]
     if (more := len(recordings) - LISTED_RECORDINGS) > 0:
         lines.append(f"- and {more} more")

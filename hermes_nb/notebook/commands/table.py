@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.shell import Foreign
 
 if TYPE_CHECKING:
     from hermes_nb.notebook.kernel_agent import KernelAgent
@@ -51,7 +52,7 @@ MOST_FILES, MOST_SESSIONS = 200, 50
 """Files and sessions that are offered."""
 
 Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs"]
-Run = Callable[[Any, str], str | Awaitable[str]]
+Run = Callable[[Foreign, str], str | Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +141,9 @@ def find(line: str) -> tuple[Command, str] | None:
 
 async def perform(command: Command, agent: KernelAgent, words: str) -> str:
     """Run a command and return what to show."""
-    run: Any = command.run
+    run: str | Run = command.run
     if isinstance(run, str):
-        run = await asyncio.to_thread(pkgutil.resolve_name, run)
+        run = cast("Run", await asyncio.to_thread(pkgutil.resolve_name, run))
     shown = run(agent, words)
     return str(await shown if inspect.isawaitable(shown) else shown)
 
@@ -212,14 +213,14 @@ def commands_table(commands: Mapping[str, Command] = COMMANDS) -> str:
 class Completions:
     """Completes the magics of one shell."""
 
-    def __init__(self, magics: Any) -> None:  # noqa: ANN401 - HermesMagics, which imports this
+    def __init__(self, magics: Foreign) -> None:
         self._magics = magics
         self.matcher = self._make_matcher()
         installed.cache_clear()  # a reload of the extension finds what was installed since
 
-    def _make_matcher(self) -> Any:  # noqa: ANN401 - IPython's matcher protocol
+    def _make_matcher(self) -> Foreign:
         @context_matcher(identifier="hermes")
-        def match(context: CompletionContext) -> Mapping[str, Any]:
+        def match(context: CompletionContext) -> Mapping[str, object]:
             line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
             offered = self.offered(line, first=context.cursor_line == 0)
             if offered is None:
@@ -287,7 +288,6 @@ class Completions:
         return fragment, _beginning(map(_quoted, self._names(kind)), fragment)
 
     def _argument(self, name: str, typed: str) -> tuple[str, list[str]] | None:
-        """Return what a command's words, of which these are typed, may become."""
         if name == "map":
             return self._of_a_map(typed)
         point = installed().get(name)  # which is not imported for that
@@ -312,7 +312,7 @@ class Completions:
         if words and words[-1] == "--executor":
             return fragment, _beginning(("threads", "ipyparallel"), fragment)
         # Before the prompt is closed, words are the prompt's; behind it, they are files.
-        if typed.count('"') % 2 or typed.count('"') + typed.count("'") < 2:  # noqa: PLR2004 - both
+        if typed.count('"') % 2 or not re.search(r"""['"].*['"]""", typed):
             return None
         found = sorted(glob.glob(f"{glob.escape(fragment)}*"))[:MOST_FILES]  # noqa: PTH207 - as typed
         return fragment, [_quoted(f"{each}/" if Path(each).is_dir() else each) for each in found]
@@ -368,7 +368,6 @@ def _quoted(name: str) -> str:
 
 
 def _last_word(typed: str) -> tuple[list[str], str]:
-    """Return the words before the one that is being typed, and that one."""
     words = typed.split()
     return words, words.pop() if words and not typed[-1:].isspace() else ""
 

@@ -88,7 +88,6 @@ class ContextTab(Tab):
         self.widget.children = (self._head, self._compressed.widget, controls)
 
     def read(self) -> Filling:
-        """Measure the session that the next turn goes on with."""
         agent = self.place.agent
         session = agent.session
         if session is None:
@@ -109,7 +108,6 @@ class ContextTab(Tab):
         )
 
     def show(self, found: Filling) -> None:
-        """Show it."""
         if found.session != self._now.session:
             self._open = -1
         self._now = found
@@ -125,9 +123,9 @@ class ContextTab(Tab):
         self._compressed.show(list(enumerate(now.compressions))[::-1])
         self._compress.show(
             Act(
-                label="Compress now",
-                tip="make the conversation shorter; it can be undone",
-                do=self._compress_now,
+                "Compress now",
+                "make the conversation shorter; it can be undone",
+                self._compress_now,
                 off=now.busy or ("" if now.session else NO_SESSION),
             )
         )
@@ -143,15 +141,15 @@ class ContextTab(Tab):
         if event.summary:
             acts.append(
                 Act(
-                    label="close" if opened else "summary",
-                    tip="what stands for the messages that were left out",
-                    do=partial(self._unfold, -1 if opened else index),
+                    "close" if opened else "summary",
+                    "what stands for the messages that were left out",
+                    partial(self._unfold, -1 if opened else index),
                     here=True,
                 )
             )
         if index == len(self._now.compressions) - 1 and not restored:
             tip = "put the conversation back as it was"
-            acts.append(Act(label="undo", tip=tip, do=self._restore, off=self._now.busy))
+            acts.append(Act("undo", tip, self._restore, off=self._now.busy))
         return Line(
             key=str(index),
             text=f"<b>{what}{when}</b> {tokens}",
@@ -183,7 +181,6 @@ class ContextTab(Tab):
 
 
 def _picture(now: Filling) -> str:
-    """Return gauge, legend and chart."""
     of = f"of {amount(now.window)}" if now.window else "tokens"
     limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
     label = f"about {amount(now.counted)} {of} tokens in use{limit}"
@@ -207,7 +204,6 @@ def _picture(now: Filling) -> str:
 
 
 def _counts(event: ContextCompressed) -> str:
-    """Return what a compression did, as HTML."""
     counts = []
     if event.shortened:
         counts.append(f"{number_of(event.shortened, 'result')} shortened")

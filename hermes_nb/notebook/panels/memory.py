@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
-from ipywidgets import Textarea
+from ipywidgets import Textarea, Widget
 
 from hermes_nb.agent.approvals import Decided
 from hermes_nb.agent.prompt_sources import PromptSources
@@ -44,7 +43,16 @@ from hermes_nb.notebook.panels.style import (
     paragraphs,
     shown,
 )
-from hermes_nb.notebook.panels.widgets import Act, Line, Listing, Place, Refused, Tab, write
+from hermes_nb.notebook.panels.widgets import (
+    Act,
+    Line,
+    Listing,
+    Place,
+    Refused,
+    Tab,
+    outcome,
+    write,
+)
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
@@ -75,7 +83,6 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What the entry is found again by."""
         return f"{self.target}/{self.number}/{self.text}"
 
 
@@ -111,9 +118,9 @@ class MemoryTab(Tab):
         kit = place.kit
         self._text = kit.field("The entry's text", Textarea, rows=4)
         self._hint = kit.markup("", "hermes-small", "hermes-dim")
-        save = kit.push(Act(label="Save", tip="save the entry", do=self._save), "hermes-primary")
+        save = kit.push(Act("Save", "save the entry", self._save), "hermes-primary")
         leave = partial(self._edit, None)
-        cancel = kit.push(Act(label="Cancel", tip="leave the entry as it is", do=leave, here=True))
+        cancel = kit.push(Act("Cancel", "leave the entry as it is", leave, here=True))
         buttons = kit.box(save.widget, cancel.widget, line=True)
         self._editor = kit.box(self._text, buttons, self._hint)
         self._learned = kit.markup()
@@ -129,37 +136,29 @@ class MemoryTab(Tab):
         )
 
     def read(self) -> tuple[Recollection, Queue]:
-        """Return both memories, and what waits to be written to them."""
         return recollect(self._known), self._waiting.read()
 
     def show(self, found: tuple[Recollection, Queue]) -> None:
-        """Show them; an entry that is being edited stays in its editor."""
         self._now, self._queue = found
         self._draw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
-        """Say whether an event is about memory."""
         if isinstance(event, ToolFinished):
             return event.call.name == "memory"
         return super().concerned(event)
 
     def line(self, entry: Entry) -> Line:
-        """Return an entry as it is listed."""
         secret = redact(entry.text) != entry.text
         forget = {"action": "remove", "old_text": entry.text}
         acts = [
             Act(
-                label="edit",
-                tip="edit this entry",
-                do=partial(self._edit, entry),
+                "edit",
+                "edit this entry",
+                partial(self._edit, entry),
                 off="it holds what looks like a secret; edit the file by hand" if secret else "",
                 here=True,
             ),
-            Act(
-                label="forget",
-                tip="remove this entry",
-                do=partial(self._changed, entry.target, forget),
-            ),
+            Act("forget", "remove this entry", partial(self._changed, entry.target, forget)),
         ]
         if entry.record is not None and entry.reviewed:
             acts.append(self._undo(entry.record, "take back what the review wrote"))
@@ -171,11 +170,9 @@ class MemoryTab(Tab):
         )
 
     def edit_new(self, target: str) -> None:
-        """Open the editor for a new entry."""
         self._edit(Entry(target=target))
 
     def _reword(self, proposal: Proposal) -> None:
-        """Open the editor with what waits for approval."""
         step, write_ = _single(proposal), proposal.write
         if step is not None and isinstance(write_, MemoryWrite):
             self._edit(Entry(target=write_.target, text=step.content, proposal=proposal.number))
@@ -190,7 +187,7 @@ class MemoryTab(Tab):
 
     def _undo(self, record: Record, tip: str) -> Act:
         undo = partial(self._known.memory.undo, record.id, origin=BY_HAND)
-        return Act(label="undo", tip=tip, do=partial(self._written, undo))
+        return Act("undo", tip, partial(self._written, undo))
 
     async def _changed(self, target: str, step: Mapping[str, str]) -> str:
         return await self._written(
@@ -203,7 +200,7 @@ class MemoryTab(Tab):
             raise Refused("nothing is being edited")
         if entry.proposal:
             approvals = self.place.agent.runtime.approvals
-            said = await _decided(partial(approvals.approve, entry.proposal, text=text))
+            said = await _decided(approvals.approve, entry.proposal, text=text)
         else:
             step = {"action": "add", "content": text}
             if entry.text and self._is_there(entry):
@@ -216,16 +213,14 @@ class MemoryTab(Tab):
         """Return what a write did; raise Refused with the reason why it was not done."""
 
         def write_and_pass_on() -> Outcome:
-            outcome = write_it()
-            if outcome.applied:
-                self._known.written(outcome)
-            return outcome
+            done = write_it()
+            if done.applied:
+                self._known.written(done)
+            return done
 
-        outcome = await in_thread(write_and_pass_on)
-        if not outcome.applied:
-            raise Refused(outcome.message)
-        told = outcome.message[:1].upper() + outcome.message[1:]
-        return f"{told}. New sessions know it, this one after %hermes reload."
+        done = await in_thread(write_and_pass_on)
+        told = outcome(done.message, done=done.applied)
+        return f"{told} New sessions know it, this one after %hermes reload."
 
     def _edit(self, entry: Entry | None) -> None:
         self._editing = entry
@@ -273,13 +268,12 @@ class _Section:
         self._head = kit.markup()
         self._new = kit.box()
         tip = f"add an entry to {FILES[target]}"
-        add = Act(label="add", tip=tip, do=partial(tab.edit_new, target), here=True)
+        add = Act("add", tip, partial(tab.edit_new, target), here=True)
         self._entries = Listing[Entry](kit, tab.line, empty="Nothing yet.")
         pushed = kit.push(add, "hermes-link").widget
         self.widget = kit.box(self._head, self._new, self._entries.widget, pushed)
 
-    def show(self, now: Recollection, editing: Entry | None, editor: Any) -> None:  # noqa: ANN401
-        """Show the entries, and the editor where one of them is being edited."""
+    def show(self, now: Recollection, editing: Entry | None, editor: Widget) -> None:
         fill, entries = now.usage[self._target], now.entries[self._target]
         full = f"{fill.used:,} / {fill.limit:,}"
         label = f"{NAMES[self._target]}: {fill.used:,} of {fill.limit:,} characters in use"
@@ -337,7 +331,6 @@ def _looks_planted(text: str) -> bool:
 
 
 def _provenance(entry: Entry) -> str:
-    """Return where an entry came from, as HTML."""
     if entry.record is None:
         return "from elsewhere"
     if entry.reviewed:
@@ -348,7 +341,6 @@ def _provenance(entry: Entry) -> str:
 
 
 def _where(record: Record) -> str:
-    """Return who wrote and when, as HTML."""
     origin = record.origin
     if origin.source == "user":
         by = "by hand"
@@ -380,7 +372,6 @@ class Waiting:
         self.widget = place.kit.box()
 
     def read(self) -> Queue:
-        """Return what waits; it may block."""
         approvals = self._agent.runtime.approvals
         try:
             waiting = approvals.waiting(self._kind)
@@ -389,7 +380,6 @@ class Waiting:
         return Queue(held=tuple((each, approvals.shown(each)) for each in waiting))
 
     def show(self, queue: Queue) -> None:
-        """Show it, or nothing where nothing waits."""
         head = heading("Wait for your approval", str(len(queue.held))) if queue.held else ""
         write(self._head, caution(shown(queue.problem)) if queue.problem else head)
         self._list.show(queue.held)
@@ -412,29 +402,26 @@ class Waiting:
         approvals, number = self._agent.runtime.approvals, proposal.number
         unseen = f"it is too long to be shown here; %hermes {self._kind} pending {number} shows it"
         approve = Act(
-            label="approve",
-            tip="save it; that can be undone",
-            do=partial(_decided, partial(approvals.approve, number)),
+            "approve",
+            "save it; that can be undone",
+            partial(_decided, approvals.approve, number),
             off=unseen if len(would) > WHOLE else "",
         )
         reject = Act(
-            label="reject",
-            tip="drop it, and do not propose it again",
-            do=partial(_decided, partial(approvals.reject, number)),
+            "reject",
+            "drop it, and do not propose it again",
+            partial(_decided, approvals.reject, number),
         )
         step = _single(proposal)
         if self._edit is None or step is None or redact(step.content) != step.content:
             return approve, reject
         tip, do = "save it in other words", partial(self._edit, proposal)
-        return approve, Act(label="edit", tip=tip, do=do, here=True), reject
+        return approve, Act("edit", tip, do, here=True), reject
 
 
-async def _decided(decide: Callable[[], Decided]) -> str:
-    """Return what became of a decision; raise Refused with the reason why nothing did."""
-    outcome = await in_thread(decide)
-    if not outcome.done:
-        raise Refused(outcome.message)
-    return outcome.message[:1].upper() + outcome.message[1:] + "."
+async def _decided(decide: Callable[..., Decided], number: int, **words: str) -> str:
+    done = await in_thread(decide, number, **words)
+    return outcome(done.message, done=done.done)
 
 
 def _single(proposal: Proposal) -> Operation | None:

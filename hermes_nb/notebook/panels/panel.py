@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import html
 import time
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import PurePosixPath
-from typing import Any
 
 import ipywidgets as widgets
 
@@ -68,12 +68,12 @@ class Panel:
         )
         self._tabs.observe(self._turned, names="selected_index")
         style = kit.markup(STYLE, "hermes-style")
-        self.widget: Any = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
+        self.widget = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
         self.widget._view_count = 0  # noqa: SLF001 - so that pages count; it has no other name
         self.widget.observe(self._viewed, names="_view_count")
         self._pages: set[str] = set()
         self._beside = False
-        self._folded: dict[str, Any] = {}
+        self._folded: dict[str, tuple[widgets.Widget, ...]] = {}
         self._hidden = False
         self._fold()
         self._timer: asyncio.TimerHandle | None = None
@@ -90,7 +90,6 @@ class Panel:
 
     @property
     def tab(self) -> Tab:
-        """The tab in sight."""
         return self.tabs[self._tabs.selected_index or 0]
 
     def select(self, title: str) -> None:
@@ -123,7 +122,6 @@ class Panel:
             self._actions.call(self._soon)
 
     def refresh(self) -> None:
-        """Read and show the tab in sight again; from any thread."""
         self._actions.start(self._refreshed)
 
     async def settled(self) -> None:
@@ -131,7 +129,6 @@ class Panel:
         await self._actions.settled()
 
     def close(self) -> None:
-        """Close the widgets and listen no more."""
         if self._timer is not None:
             self._timer.cancel()
         hub, frontend = self._agent.hub, self._agent.access.frontend
@@ -144,7 +141,6 @@ class Panel:
         self._kit.close()
 
     def _soon(self) -> None:
-        """Refresh when the interval is over."""
         if self._timer is None:
             wait = max(self._updated + INTERVAL - time.monotonic(), 0.0)
             self._timer = self._loop.call_later(wait, self._due)
@@ -166,7 +162,7 @@ class Panel:
             try:
                 tab.show(await in_thread(tab.read))
             except (HermesError, OSError) as error:
-                self._say(told(error), True)  # noqa: FBT003 - acting.Say
+                self._say(told(error), "alert")
         self._actions.start(self._unfold)
 
     def _fold(self) -> None:
@@ -182,7 +178,8 @@ class Panel:
         for listing in self._kit.listings:
             listing.fold()
 
-    def _unfold_tab(self) -> None:
+    def _front(self) -> None:
+        self._say("")
         if (children := self._folded.pop(self.tab.title, None)) is not None:
             write(self.tab.widget, children, "children")
 
@@ -206,21 +203,19 @@ class Panel:
         head = "Waiting for your answer in the notebook:"
         return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
 
-    def _say(self, text: str, bad: bool) -> None:  # noqa: FBT001 - acting.Say
+    def _say(self, text: str, role: str = "status") -> None:
         """Show a line; an empty one takes the last away."""
-        classes = ("hermes-said", "hermes-bad") if bad else ("hermes-said",)
+        classes = ("hermes-said", "hermes-bad") if role == "alert" else ("hermes-said",)
         write(self._said, classes if text else (), "_dom_classes")
-        role = "alert" if bad else "status"
         safe = html.escape(visible(one_line(text, 300)))
         write(self._said, f'<div role="{role}">{safe}</div>' if text else "")
 
     def _turned(self, _: object) -> None:
         """Show the tab that was turned to; what a click in another one did is over."""
-        self._actions.call(self._unfold_tab)
-        self._actions.call(lambda: self._say("", False))  # noqa: FBT003 - acting.Say
+        self._actions.call(self._front)
         self.refresh()
 
-    def _viewed(self, change: Any) -> None:  # noqa: ANN401 - traitlets' Bunch
+    def _viewed(self, change: Mapping[str, int]) -> None:
         """Take note of how many views pages have: the last one goes when the user closes it."""
         self._beside = change["new"] > 0
         if self._beside:

@@ -138,11 +138,9 @@ class SessionTab(Tab):
         )
 
     def read(self) -> Sessions:
-        """Return the sessions that fit."""
         return look(self.place, self._query.value[:QUERY])
 
     def show(self, found: Sessions) -> None:
-        """Show them."""
         if found.query != self._now.query:
             self._list.rewind()
         self._now = now = found
@@ -152,18 +150,18 @@ class SessionTab(Tab):
         write(self._head, told + (f"<br>{dim(KEYLESS)}" if now.keyless else ""))
         self._new.show(
             Act(
-                label="New session",
-                tip="end this session; the next turn starts another",
-                do=self._begin,
+                "New session",
+                "end this session; the next turn starts another",
+                self._begin,
                 off=now.busy or ("" if now.current else "there is none to end"),
             )
         )
         write(self._review, f"◌ looking back: {now.reviewing}" if now.reviewing else "")
         self._stop.show(
             Act(
-                label="Stop",
-                tip="stop looking back; what was saved until now stays",
-                do=self._stop_review,
+                "Stop",
+                "stop looking back; what was saved until now stays",
+                self._stop_review,
                 off="" if now.reviewing else "nothing is running",
             )
         )
@@ -189,10 +187,7 @@ class SessionTab(Tab):
         mine = found.id == self._now.current
         child = stored is not None and stored.source == CHILD
         resume = Act(
-            label="resume",
-            tip="go on with this session",
-            do=partial(self._resume, found.id),
-            off=self._now.busy,
+            "resume", "go on with this session", partial(self._resume, found.id), off=self._now.busy
         )
         return Line(
             key=f"{found.id}/{hit.position}" if hit else found.id,
@@ -203,7 +198,7 @@ class SessionTab(Tab):
 
     async def _resume(self, session_id: str) -> str:
         agent = self.place.agent
-        await in_thread(lambda: agent.models.main)  # it may look for a local server
+        await in_thread(getattr, agent.models, "main")  # it may look for a local server
         session = agent.resume(session_id)
         said = number_of(len(session.messages), "message")
         return f"Resumed with {said}; the next turn goes on there."
@@ -237,7 +232,6 @@ class JobsPart:
         self._end = self._jobs.listen(partial(self._actions.call, self._hurry))
 
     def draw(self) -> None:
-        """Show what runs now."""
         self._wait(None)
         if self.widget.comm is None:  # its panel is closed
             self._end()
@@ -265,9 +259,9 @@ class JobsPart:
     def _line(self, job: Job) -> Line:
         doing = dim(shown(job.doing, 90)) if job.doing else ""
         act = Act(
-            label="stop",
-            tip=f"stop this {KINDS[job.kind]}; the rest goes on",
-            do=partial(self._stop, job.id),
+            "stop",
+            f"stop this {KINDS[job.kind]}; the rest goes on",
+            partial(self._stop, job.id),
             off="it is being stopped" if job.stopping else "",
         )
         return Line(

@@ -33,6 +33,7 @@ from hermes_nb.notebook.panels.widgets import (
     Place,
     Refused,
     Tab,
+    outcome,
     write,
 )
 from hermes_nb.safety.visible import visible
@@ -104,7 +105,7 @@ class SkillsTab(Tab):
         self._query = kit.field("Search skills")
         self._query.observe(place.actions.typed(self._search), names="value")
         self._category = kit.make(Dropdown, tooltip="Category", options=((EVERY, ""),))
-        self._category.observe(self._chosen, names="value")
+        self._category.observe(self._search, names="value")
         self._detail_text = kit.markup()
         self._detail_acts = Buttons(kit)
         self._detail_line = kit.box(line=True)
@@ -124,30 +125,23 @@ class SkillsTab(Tab):
         )
 
     def read(self) -> tuple[Shelves, Queue]:
-        """Return what fits the search, and what waits to be changed."""
         found = look(self._known, self._query.value[:QUERY], self._category.value or "")
         return found, self._waiting.read()
 
     def show(self, found: tuple[Shelves, Queue]) -> None:
-        """Show it."""
         self._now, self._queue = found
         self._draw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
-        """Say whether an event is about skills."""
         if isinstance(event, ToolFinished):
             return event.call.name.startswith("skill")
         return super().concerned(event)
 
-    def _chosen(self, _: object) -> None:
-        self.place.actions.call(self._search)
-
-    def _search(self) -> None:
-        self._skills.rewind()
+    def _search(self, _: object = None) -> None:
+        self.place.actions.call(self._skills.rewind)
         self.place.refresh()
 
     def _close(self) -> None:
-        """Show no skill in full any more."""
         self._open = None
         self._draw()
 
@@ -163,9 +157,9 @@ class SkillsTab(Tab):
             self._category.value = chosen if chosen in dict(now.categories) else ""
         self._undo.show(
             Act(
-                label=_plain(now.undoable),
-                tip="take back the last change of a skill",
-                do=partial(self._take_back, now.undoable),
+                _plain(now.undoable),
+                "take back the last change of a skill",
+                partial(self._take_back, now.undoable),
             )
         )
         write(self._undoing, (self._undo.widget,) if now.undoable else (), "children")
@@ -184,9 +178,9 @@ class SkillsTab(Tab):
         marks = (("marked", skill.marks), ("off", not skill.enabled))
         tags = [tag(FROM[skill.source]), *(tag(mark) for mark, is_so in marks if is_so)]
         name = Act(
-            label=_plain(skill.name),
-            tip="close" if opened else "show what it says",
-            do=self._close if opened else partial(self._view, skill),
+            _plain(skill.name),
+            "close" if opened else "show what it says",
+            self._close if opened else partial(self._view, skill),
             here=opened,
         )
         return Line(
@@ -200,9 +194,9 @@ class SkillsTab(Tab):
     def _skipped_line(self, skipped: Skipped) -> Line:
         opened = self._open is not None and _key(self._open) == _key(skipped)
         act = Act(
-            label="close" if opened else "review",
-            tip="read it, and trust it if it is fine",
-            do=self._close if opened else partial(self._review, skipped),
+            "close" if opened else "review",
+            "read it, and trust it if it is fine",
+            self._close if opened else partial(self._review, skipped),
             here=opened,
         )
         return Line(
@@ -224,38 +218,37 @@ class SkillsTab(Tab):
             skill,
             f"{about}{marks}{document(view.text)}",
             Act(
-                label="Turn off" if on else "Turn on",
-                tip="the agent no longer sees it" if on else "the agent sees it again",
-                do=partial(self._switch, skill, on=not on),
+                "Turn off" if on else "Turn on",
+                "the agent no longer sees it" if on else "the agent sees it again",
+                partial(self._switch, skill, on=not on),
             ),
             Act(
-                label="Delete",
-                tip="delete this skill; it can be undone",
-                do=partial(self._manage, "delete", skill.name),
+                "Delete",
+                "delete this skill; it can be undone",
+                partial(self._manage, "delete", skill.name),
                 off="" if home else whose,
             ),
             Act(
-                label="Undo",
-                tip="take back the last change of this skill",
-                do=partial(self._manage, "undo", skill.name),
+                "Undo",
+                "take back the last change of this skill",
+                partial(self._manage, "undo", skill.name),
                 off="" if home else "it has not been changed",
             ),
         )
 
     async def _review(self, skipped: Skipped) -> None:
-        """Show a skill that is not trusted yet."""
         text, _ = decoded(await in_thread(read_regular, skipped.path))
         too_long = "it is too long to be shown here; read the file, then %hermes trust"
         self._show_detail(
             skipped,
             document(text),
             Act(
-                label="Trust it as it is",
-                tip="the agent may follow it until its text changes",
-                do=partial(self._trust, skipped, text),
+                "Trust it as it is",
+                "the agent may follow it until its text changes",
+                partial(self._trust, skipped, text),
                 off=too_long if len(text) > WHOLE else "",
             ),
-            Act(label="Close", tip="leave it untrusted", do=self._close, here=True),
+            Act("Close", "leave it untrusted", self._close, here=True),
         )
 
     def _show_detail(self, about: Skill | Skipped, markup: str, *acts: Act) -> None:
@@ -272,12 +265,10 @@ class SkillsTab(Tab):
         return await self._manage("undo", "")
 
     async def _manage(self, action: str, name: str) -> str:
-        """Change the library, as the magic does."""
-        outcome = await in_thread(self._known.library.manage, action, name)
-        if not outcome.applied:
-            raise Refused(outcome.message)
+        done = await in_thread(self._known.library.manage, action, name)
+        told = outcome(done.message, done=done.applied)
         self._open = None
-        return outcome.message[:1].upper() + outcome.message[1:] + "."
+        return told
 
     async def _switch(self, skill: Skill, *, on: bool) -> str:
         await in_thread(self._known.library.switch, skill.name, on=on)
@@ -292,7 +283,6 @@ class SkillsTab(Tab):
 
 
 def _plain(name: str) -> str:
-    """Return a name for a button, which shows plain text."""
     return visible(one_line(name, 64))
 
 

@@ -186,7 +186,7 @@ def _cost_line(turns: Sequence[Usage], step: float) -> str:
     """Return what turns cost as a line of its own scale; nothing where that is unknown."""
     costs = [_number(turn.cost or 0.0) for turn in turns]
     most = max(costs, default=0.0)
-    if len(costs) < 2 or not most:  # noqa: PLR2004 - a line has two ends
+    if not (costs[1:] and most):  # a line has two ends
         return ""
     heights = (CHART_HEIGHT - 3 - _share(cost, most) * (CHART_HEIGHT - 8) for cost in costs)
     middle = step / 2 - 2
@@ -202,10 +202,8 @@ def _picture(height: int, label: str, content: str) -> str:
 
 
 def _number(value: float) -> float:
-    """Return a number that can be drawn."""
     return float(value) if math.isfinite(value) and value > 0 else 0.0
 
 
 def _share(part: float, whole: float) -> float:
-    """Return a part's share, from 0 to 1."""
     return min(_number(part) / _number(whole), 1.0) if _number(whole) else 0.0

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import ipywidgets as widgets
 import traitlets
@@ -26,10 +26,11 @@ from ipywidgets.widgets.widget_string import HTMLStyle, TextStyle
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import BackgroundEvent, Event
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import capitalised, one_line
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_reload import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.markdown import clean_html
 from hermes_nb.safety.redact import redact
 
@@ -37,8 +38,8 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Work = Callable[[], "str | Awaitable[str | None] | None"]
 """What a click does; it returns what to say, or raises an error whose text says it."""
-Say = Callable[[str, bool], None]
-"""Shows one line of plain text; the second argument says whether it is an error."""
+Say = Callable[[str, Literal["status", "alert"]], None]
+"""Shows one line of plain text, in the role that it has for screen readers."""
 PAGE = 20
 """Lines of a list that are shown at a time."""
 FIRST = 8
@@ -59,7 +60,7 @@ class Refused(HermesError):
     """What was asked for was not done; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Act:
     """Something that can be done: a button; `off` says why it cannot be done now.
 
@@ -69,6 +70,7 @@ class Act:
     label: str
     tip: str
     do: Work = field(compare=False)
+    _: KW_ONLY
     off: str = ""
     here: bool = False
 
@@ -124,13 +126,13 @@ class Tab:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.widget: Any = place.kit.box()
+        self.widget: widgets.Widget = place.kit.box()
 
-    def read(self) -> Any:  # noqa: ANN401 - what it reads is the tab's own affair
+    def read(self) -> object:
         """Return what there is to show now."""
 
-    def show(self, found: Any) -> None:  # noqa: ANN401 - what `read` returned
-        """Show it."""
+    def show(self, found: Foreign) -> None:
+        """Show what `read` returned."""
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
         """Say whether an event changes what is shown."""
@@ -191,7 +193,6 @@ class Actions:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Cancel what is going on."""
         for task in list(self._tasks):
             task.cancel()
 
@@ -201,13 +202,13 @@ class Actions:
                 done = work()
                 said = (await done if inspect.isawaitable(done) else done) or ""
             except (HermesError, OSError, ValueError) as error:
-                self._say(told(error), True)  # noqa: FBT003 - see Say
+                self._say(told(error), "alert")
             except Exception as error:
                 logger.exception("a click in the panel failed")
                 message = f"that failed, which is a fault of ours: {type(error).__name__}: {error}"
-                self._say(one_line(redact(message), 300), True)  # noqa: FBT003 - see Say
+                self._say(one_line(redact(message), 300), "alert")
             else:
-                self._say(said, False)  # noqa: FBT003 - see Say
+                self._say(said, "status")
         await self._after()
 
 
@@ -220,15 +221,21 @@ async def _run(begin: Callable[[], Awaitable[None]]) -> None:
 
 def told(error: Exception) -> str:
     """Return an error as one line."""
-    text = str(error) or type(error).__name__
-    return one_line(redact(text[:1].upper() + text[1:]), 300)
+    return one_line(redact(capitalised(str(error) or type(error).__name__)), 300)
+
+
+def outcome(message: str, *, done: bool) -> str:
+    """Return what was done as a sentence; raise `Refused` with the reason why it was not."""
+    if not done:
+        raise Refused(message)
+    return f"{capitalised(message)}."
 
 
 class Markup(widgets.HTML):
     """HTML of ours, cleaned once more whenever it is set."""
 
     @traitlets.validate("value")
-    def _cleaned(self, proposal: Any) -> str:  # noqa: ANN401 - traitlets' Bunch
+    def _cleaned(self, proposal: Mapping[str, object]) -> str:
         value = str(proposal["value"])
         return value if value == STYLE else clean_html(value)
 
@@ -242,13 +249,15 @@ class Kit:
 
     def __init__(self, actions: Actions, tell: Tell) -> None:
         self.actions = actions
-        self.listings: list[Listing[Any]] = []
+        self.listings: list[Listing[Foreign]] = []
         self._tell = tell
-        self._made: list[Any] = []
+        self._made: list[widgets.Widget] = []
         self._layout = self._kept(widgets.Layout())
-        self._styles: dict[type, Any] = {}
+        self._styles: dict[type, widgets.Style] = {}
 
-    def make(self, kind: Any, *classes: str, **traits: Any) -> Any:  # noqa: ANN401 - untyped library
+    def make(
+        self, kind: type[widgets.Widget], *classes: str, **traits: object
+    ) -> widgets.DOMWidget:
         """Return a widget of a kind of `ipywidgets`, with classes of the stylesheet."""
         if (style := STYLES.get(kind)) is not None:
             if style not in self._styles:
@@ -257,16 +266,18 @@ class Kit:
         names = tuple(filter(None, classes))
         return self._kept(kind(layout=self._layout, _dom_classes=names, **traits))
 
-    def markup(self, value: str = "", *classes: str) -> Any:  # noqa: ANN401 - untyped library
+    def markup(self, value: str = "", *classes: str) -> widgets.HTML:
         """Return a widget that shows HTML; whoever makes `value` has escaped what is foreign."""
         return self.make(Markup, *classes, value=value)
 
-    def box(self, *children: Any, line: bool = False, css: str = "") -> Any:  # noqa: ANN401
+    def box(self, *children: widgets.Widget, line: bool = False, css: str = "") -> widgets.Box:
         """Return widgets below one another or, with `line`, beside one another."""
         kind = widgets.HBox if line else widgets.VBox
         return self.make(kind, css or ("hermes-line" if line else ""), children=children)
 
-    def field(self, hint: str, kind: Any = widgets.Text, **options: Any) -> Any:  # noqa: ANN401
+    def field(
+        self, hint: str, kind: type[widgets.Widget] = widgets.Text, **options: object
+    ) -> widgets.Text:
         """Return a field to type in; `hint` is its name, also for those who do not see it."""
         return self.make(kind, placeholder=hint, tooltip=hint, **options)
 
@@ -275,11 +286,10 @@ class Kit:
         return Push(self, act, *classes)
 
     def close(self) -> None:
-        """Close everything that was made."""
         while self._made:
             self._made.pop().close()
 
-    def _kept(self, widget: Any) -> Any:  # noqa: ANN401 - untyped library
+    def _kept(self, widget: widgets.Widget) -> widgets.Widget:
         self._made.append(widget)
         if widget.comm is not None:
             answered(widget, self._tell)
@@ -328,7 +338,7 @@ class Buttons:
         self._others: list[Push] = []
         self._key = ""
 
-    def show(self, key: str, acts: Sequence[Act]) -> tuple[Any, ...]:
+    def show(self, key: str, acts: Sequence[Act]) -> tuple[widgets.Widget, ...]:
         """Make them the buttons of the item with this key, and return their widgets."""
         if key != self._key:
             self._key = key
@@ -355,7 +365,7 @@ class Row:
         self.widget = kit.box(self._body)
         self._line: Line | None = None
 
-    def show(self, line: Line, below: Any = None) -> None:  # noqa: ANN401 - ipywidgets has no types
+    def show(self, line: Line, below: widgets.Widget | None = None) -> None:
         """Show another line, or the same one as it is now, and what is open `below` it."""
         name = self._name.show(line.key, [line.name] if line.name else [])
         acts = self._acts.show(line.key, line.acts)
@@ -389,7 +399,7 @@ class Listing(Generic[Item]):
         self._page = 0
         self._folded = False
         self._items: Sequence[Item] | None = None
-        self._opened: tuple[str, Any] | None = None
+        self._opened: tuple[str, widgets.Widget] | None = None
         self._before, self._after = kit.push(None, "hermes-link"), kit.push(None, "hermes-link")
         self._where = kit.markup("", "hermes-small", "hermes-dim")
         self._pager = kit.box(self._before.widget, self._where, self._after.widget, line=True)
@@ -403,7 +413,7 @@ class Listing(Generic[Item]):
         self._page = min(self._page, last)
         first = self._page * PAGE
         some = items[first : first + (FIRST if self._folded else PAGE)]
-        children: list[Any] = []
+        children: list[widgets.Widget] = []
         for index, item in enumerate(some):
             if index == len(self._rows):
                 self._rows.append(Row(self._kit))
@@ -412,8 +422,12 @@ class Listing(Generic[Item]):
             children.append(self._rows[index].widget)
         if last and not self._folded:
             write(self._where, f"{first + 1:,}–{min(first + PAGE, len(items)):,} of {len(items):,}")
-            self._turner(self._before, -1, "‹ back", "the page before", off=self._page == 0)
-            self._turner(self._after, 1, "more ›", "the next page", off=self._page == last)
+            for made, by, label, tip, end in (
+                (self._before, -1, "‹ back", "the page before", 0),
+                (self._after, 1, "more ›", "the next page", last),
+            ):
+                off = "there is none" if self._page == end else ""
+                made.show(Act(label, tip, partial(self._turn, by), off=off, here=True))
             children.append(self._pager)
         write(self.widget, tuple(children) or (self._empty,), "children")
 
@@ -427,24 +441,19 @@ class Listing(Generic[Item]):
         elif self._items is not None:
             self.show(self._items)
 
-    def open(self, key: str, below: Any) -> None:  # noqa: ANN401 - ipywidgets has no types
+    def open(self, key: str, below: widgets.Widget) -> None:
         """Put a widget below the line with this key from the next `show` on; "" takes it away."""
         self._opened = (key, below) if key else None
 
     def rewind(self) -> None:
-        """Begin at the first page again."""
         self._page = 0
-
-    def _turner(self, made: Push, by: int, label: str, tip: str, *, off: bool) -> None:
-        none = "there is none" if off else ""
-        made.show(Act(label=label, tip=tip, do=partial(self._turn, by), off=none, here=True))
 
     def _turn(self, by: int) -> None:
         self._page = max(self._page + by, 0)
         self.show(self._items or ())
 
 
-def write(widget: Any, value: Any, name: str = "value") -> None:  # noqa: ANN401 - ipywidgets
+def write(widget: widgets.Widget, value: object, name: str = "value") -> None:
     """Set a widget's value; one that it has already is not sent again."""
     if getattr(widget, name) != value:
         setattr(widget, name, value)
