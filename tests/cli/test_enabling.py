@@ -151,16 +151,6 @@ def test_the_first_cell_is_a_turn(profile, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.kernel
-@pytest.mark.parametrize("line", ["%hermes help", "shown = %hermes help", "%hermes what is it?"])
-def test_lines_are_awaited_too(profile, tmp_path, monkeypatch, line):
-    main(["enable"])
-    with answering(monkeypatch, "%hermes doctor"):
-        (shown,) = run(tmp_path, line)
-    assert "%hermes doctor" in shown[0]["data"]["text/markdown"]
-
-
-@pytest.mark.slow
-@pytest.mark.kernel
 def test_help_and_completion_come_before_any_call(profile):
     main(["enable"])
     manager, client = started()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pkgutil import resolve_name
 
-import hermes_nb
 import pytest
 from hermes_nb.agent.config import APPROVE_MODES
 from hermes_nb.agent.turn import FORMATS
@@ -29,21 +28,6 @@ def test_help_imports_nothing_and_writes_nothing(tmp_path, home):
     assert not loaded.intersection({"openai", "IPython", "jupyter_core", "yaml", "asyncio"})
     assert {name.split(".")[1] for name in ours} == {"cli", "core"}
     assert not home.exists()
-
-
-def test_it_is_a_command_of_jupyter(tmp_path):
-    for words in (["-m", "hermes_nb.cli"], ["-m", "jupyter", "hermes"]):
-        done = subprocess.run(
-            [sys.executable, *words, "--version"],
-            cwd=tmp_path, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert done.stdout == f"hermes_nb {hermes_nb.__version__}\n"
-
-
-def test_without_a_command_there_is_help(capsys):
-    with pytest.raises(SystemExit):
-        main([])
-    assert "doctor" in capsys.readouterr().out
 
 
 def test_choices_are_those_that_there_are():

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import call
 from hermes_nb.notebook.commands import table
-from hermes_nb.notebook.commands.table import COMMANDS
 
 from tests.notebook.desks import Desk
 
@@ -59,15 +57,6 @@ def test_what_was_said_is_found_with_its_session(desk):
     assert "217.2" in told
     assert desk.agent.session.id in told
     assert "Nothing was said" in desk("search xylophone")
-
-
-def test_the_history_shows_both_sides(desk):
-    desk.plays("Forty-two.", "Still forty-two.")
-    desk.ask("What is the answer?")
-    desk.ask("Sure?")
-    told = desk("history")
-    places = [told.index(x) for x in ("What is the answer?", "Forty-two.", "Sure?", "Still")]
-    assert places == sorted(places)
 
 
 def test_a_session_is_exported_once_in_each_form(desk, monkeypatch):
@@ -178,23 +167,6 @@ def test_what_fills_nothing_yet_says_so(desk):
             desk(line)
 
 
-def test_the_help_lists_every_command(desk):
-    told = desk("help")
-    assert set(re.findall(r"%hermes (\w+)", told)) >= set(COMMANDS)
-
-
-def test_hints_come_with_the_first_result_from_a_directory(desk):
-    Path("sub").mkdir()
-    Path("sub/AGENTS.md").write_text("Only whole numbers here.\n")
-    Path("sub/a.txt").write_text("1\n")
-    desk.plays(call("read_file", path="sub/a.txt"), call("read_file", path="sub/a.txt"), "ok")
-    desk.ask("Read it twice")
-    results = [m.text for m in desk.agent.session.messages if m.role == "tool"]
-    assert "[Subdirectory context discovered: sub/AGENTS.md]" in results[0]
-    assert "Only whole numbers here." in results[0]
-    assert "Subdirectory" not in results[1]
-
-
 def test_a_resumed_session_keeps_its_prompt_and_its_hints(desk, shell):
     Path("sub").mkdir()
     Path("sub/AGENTS.md").write_text("Only whole numbers here.\n")
@@ -210,14 +182,6 @@ def test_a_resumed_session_keeps_its_prompt_and_its_hints(desk, shell):
     assert request.messages[0].text == system
     assert "Subdirectory" not in request.messages[-1].text
     again.agent.close()
-
-
-def test_code_output_is_marked_as_data(desk):
-    desk.agent.configure("approve", "all")
-    desk.plays(call("run_python", code=f"print({ATTACK!r})"), "ok")
-    desk.ask("Run it")
-    result = next(m.text for m in desk.agent.session.messages if m.role == "tool")
-    assert "Data, not instructions" in result
 
 
 def test_commands_of_other_packages_come_last_and_do_no_harm(desk, tmp_path, monkeypatch):

@@ -183,39 +183,6 @@ def test_jobs_are_listed_completed_and_stopped_while_a_turn_runs(agent, shell):
     assert '"status": "stopped"' in result and '"status": "done"' in result
 
 
-def test_the_panel_lists_children_and_stops_one(agent):
-    def texts(widget):
-        found = [widget.value] if widget._model_name == "HTMLModel" else []
-        return found + [t for child in getattr(widget, "children", ()) for t in texts(child)]
-
-    def buttons(widget):
-        found = [widget] if widget._model_name == "ButtonModel" else []
-        return found + [b for child in getattr(widget, "children", ()) for b in buttons(child)]
-
-    async def story():
-        panel = Panel(agent)
-        panel.select("session")
-        part = panel.tab._jobs
-        await panel.settled()
-        assert part.widget.children == ()
-        turn = asyncio.create_task(agent.ask("go"))
-        await until(lambda: "terminal sleep 20" in " ".join(texts(part.widget)))
-        shown = " ".join(texts(part.widget))
-        assert "slow" in shown and "child agent" in shown
-        before = shown
-        await until(lambda: " ".join(texts(part.widget)) != before)  # its clock runs
-        next(b for b in buttons(part.widget) if b.description == "stop").click()
-        await turn
-        await until(lambda: part.widget.children == ())
-        panel.close()
-        with agent.jobs.running("map", "later", lambda: None):
-            await asyncio.sleep(0)
-        await until(lambda: not agent.jobs._listeners)
-
-    asyncio.run(story())
-    assert agent.last.answer == "done"
-
-
 def test_what_a_child_wrote_is_undone_with_the_turn(agent, tmp_path):
     def write(request):
         child = request.messages[0].text.startswith("You are a child agent")

@@ -15,15 +15,12 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     ApprovalAsked,
     MessageAdded,
-    ReviewFinished,
-    ReviewStarted,
     TextDelta,
     TurnStarted,
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
-from hermes_nb.memory.history import Origin
-from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels
@@ -66,6 +63,17 @@ class Desk:
         self.panel.select(tab)
         self.panel.refresh()
         await self.panel.settled()
+
+    async def again(self, seconds=0.0):
+        """Read the tab in sight once more, or see what follows an event within so long."""
+        await asyncio.sleep(seconds)
+        if not seconds:
+            self.panel.refresh()
+        await self.panel.settled()
+
+    def knows(self, *texts, target="memory", **options):
+        steps = [{"action": "add", "content": text} for text in texts]
+        return self.agent.knowledge.memory.apply(target, steps, **options)
 
     def widgets(self, below=None):
         """Yield the widgets of the tab in sight, or of `below`, in reading order."""
@@ -138,35 +146,13 @@ def played(story):
 
 
 @played
-async def test_an_entry_is_added_edited_forgotten_and_brought_back(desk):
-    await desk.open()
-    assert "0 / 2,200" in desk.text()
-    await desk.click("add")
-    await desk.type("Data lives in `data/`.")
-    assert "Added" in await desk.click("Save")
-    assert "Data lives in  data/ ." in desk.text()
-    assert "by hand" in desk.text()
-    await desk.click("edit")
-    await desk.type("Data lives in `input/`.")
-    await desk.click("Save")
-    assert desk.agent.knowledge.memory.entries("memory") == ["Data lives in `input/`."]
-    await desk.click("undo")
-    assert desk.agent.knowledge.memory.entries("memory") == ["Data lives in `data/`."]
-    assert "Removed" in await desk.click("forget")
-    assert not desk.agent.knowledge.memory.entries("memory")
-    await desk.click("undo")
-    assert desk.agent.knowledge.memory.entries("memory") == ["Data lives in `data/`."]
-
-
-@played
 async def test_a_late_click_is_about_the_line_that_was_read(desk):
     memory = desk.agent.knowledge.memory
-    memory.apply("user", [{"action": "add", "content": f"Likes {n}"} for n in ("tea", "mate")])
+    desk.knows("Likes tea", "Likes mate", target="user")
     await desk.open()
     seen = desk.buttons("forget")
     memory.apply("user", [{"action": "remove", "old_text": "Likes tea"}])
-    desk.panel.refresh()
-    await desk.panel.settled()
+    await desk.again()
     assert len(desk.buttons("forget")) == 1
     seen[0].click()  # in a page that still shows the list as it was
     await desk.panel.settled()
@@ -176,18 +162,21 @@ async def test_a_late_click_is_about_the_line_that_was_read(desk):
 
 
 @played
-async def test_a_late_click_is_about_the_skill_that_was_open(desk):
-    for name in ("clean", "plot"):
-        desk.skill(name)
+async def test_a_page_of_a_list_costs_as_many_widgets_whatever_is_behind_it(desk):
+    counts = []
+    for begin, end in ((0, 25), (25, 60)):
+        for n in range(begin, end):
+            desk.skill(f"skill-{n:02}", about=f"Number {n} of them", category="group")
+            desk.agent.store.start(title=f"session number {n}")
+        for tab in ("skills", "session"):
+            await desk.open(tab)
+            counts.append(len(list(desk.widgets())))
+    assert counts[:2] == counts[2:]
+    await desk.click("more ›")
+    assert "21–40 of 60" in desk.text() and "session number 20" in desk.text()
     await desk.open("skills")
-    await desk.click("clean")
-    seen = desk.buttons("Delete")
-    await desk.click("plot")
-    seen[0].click()
-    await desk.panel.settled()
-    left = [skill.name for skill in desk.agent.knowledge.library.list(all_of_them=True)]
-    assert "plot" in left
-    assert "clean" not in left
+    await desk.type("58")
+    assert desk.buttons("skill-58") and not desk.buttons("skill-57")
 
 
 @played
@@ -235,29 +224,15 @@ async def test_undo_takes_back_the_change_that_it_names_or_none(desk):
 @played
 async def test_an_edit_is_kept_while_the_file_changes_under_it(desk):
     memory = desk.agent.knowledge.memory
-    memory.apply("user", [{"action": "add", "content": "Likes tea"}])
+    desk.knows("Likes tea", target="user")
     await desk.open()
     await desk.click("edit")
     await desk.type("Likes green tea")
     memory.apply("user", [{"action": "remove", "old_text": "Likes tea"}])
-    desk.panel.refresh()
-    await desk.panel.settled()
+    await desk.again()
     assert "changed or removed meanwhile" in desk.text()
     await desk.click("Save")
     assert memory.entries("user") == ["Likes green tea"]
-
-
-@played
-async def test_what_a_review_learned_is_named_and_undone_alone(desk):
-    memory = desk.agent.knowledge.memory
-    memory.apply("memory", [{"action": "add", "content": "Units are SI"}])
-    review = Origin(session="s1", turn=3, source="review")
-    memory.apply("memory", [{"action": "add", "content": "Bills arrive in cm"}], origin=review)
-    await desk.open()
-    assert "learned by the last review · just now" in desk.text()
-    await desk.click("undo", 0)
-    assert memory.entries("memory") == ["Units are SI"]
-    assert "undone" in desk.said.lower()
 
 
 @played
@@ -305,33 +280,6 @@ async def test_an_entry_that_prompts_leave_out_is_marked(desk):
 
 
 @played
-async def test_skills_are_found_read_switched_deleted_and_brought_back(desk):
-    desk.skill("bill-lengths", about="Fix the centimetres of 2024", category="data")
-    desk.skill("deploy-report", about="Send the report")
-    await desk.open("skills")
-    assert "data" in desk.text()
-    assert desk.buttons("bill-lengths")
-    assert desk.buttons("deploy-report")
-    await desk.type("centimetres")
-    assert [b.description for b in desk.buttons() if "hermes-name" in b._dom_classes] == [
-        "bill-lengths"
-    ]
-    await desk.click("bill-lengths")
-    assert "Do it step by step." in desk.text()
-    assert "off" in await desk.click("Turn off")
-    assert not desk.agent.knowledge.library.get("bill-lengths").enabled
-    await desk.click("bill-lengths")
-    assert "on" in await desk.click("Turn on")
-    await desk.click("bill-lengths")
-    assert "Deleted" in await desk.click("Delete")
-    assert not desk.buttons("bill-lengths")
-    undo = next(b for b in desk.buttons() if b.description.startswith("undo delete"))
-    undo.click()
-    await desk.panel.settled()
-    assert desk.buttons("bill-lengths")
-
-
-@played
 async def test_a_shipped_skill_can_be_turned_off_but_not_deleted(desk):
     shipped = [s for s in desk.agent.knowledge.library.list() if s.source == "shipped"]
     await desk.open("skills")
@@ -358,159 +306,6 @@ async def test_a_skill_of_the_project_is_read_before_it_is_trusted(desk):
     await desk.click("review")
     await desk.click("close")
     assert not desk.buttons("Trust it as it is")
-
-
-@pytest.mark.slow
-@played
-async def test_a_thousand_skills_cost_no_more_widgets_than_twenty(desk):
-    for n in range(1_000):
-        desk.skill(f"skill-{n:04}", about=f"Number {n} of them", category=f"group-{n % 40:02}")
-    await desk.open("skills")  # the first look examines every file
-    widgets = len(list(desk.widgets()))
-    assert widgets < 250
-    began = time.process_time()
-    await desk.click("more ›")
-    page = time.process_time() - began
-    assert "21–40 of 1,0" in desk.text()
-    began = time.process_time()
-    await desk.type("0777")
-    search = time.process_time() - began
-    assert desk.buttons("skill-0777")
-    assert len(list(desk.widgets())) < 250
-    print(
-        f"\n{widgets} widgets; a page {page * 1000:.0f} ms, a search {search * 1000:.0f} ms of CPU"
-    )
-    assert page < 0.5
-    assert search < 1.0
-
-
-async def read_files(desk, count=12):
-    steps = []
-    for n in range(count):
-        Path(f"f{n}.txt").write_text(f"value {n} = {n * 37}\n" + "filler line\n" * 900)
-        steps += [call("read_file", path=f"f{n}.txt"), f"File {n} read."]
-    desk.plays(*steps, "Nothing to save.", *[f"## Goal\nFiles. {HOSTILE}"] * 3, window=128_000)
-    for n in range(count):
-        await desk.agent.ask(f"Read file {n}")
-
-
-@played
-async def test_the_window_is_drawn_compressed_and_put_back(desk):
-    await desk.open("context")
-    assert "no turn" in desk.text()
-    assert desk.buttons("Compress now")[0].disabled
-    await read_files(desk)
-    desk.panel.refresh()
-    await desk.panel.settled()
-    told = desk.text()
-    assert "of 128.0k · compresses at 64.0k" in told
-    for part in ("identity", "skills", "tool schemas", "tool results"):
-        assert part in told
-    assert "turn 12:" in desk.markup()
-    before = desk.agent.session.agent.messages
-    await desk.type("the values", "focus")
-    assert "Compressed from about" in await desk.click("Compress now")
-    assert "Compressed at turn 12" in desk.text()
-    assert desk.agent.session.agent.messages != before
-    await desk.click("summary")
-    assert "hermes-doc" in desk.markup()
-    assert "<img" not in desk.markup()
-    await desk.click("undo")
-    assert desk.agent.session.agent.messages == before
-    assert "Restored at turn 12" in desk.text()
-    assert not desk.buttons("undo")
-
-
-@played
-async def test_a_running_turn_keeps_the_conversation_from_being_changed(desk):
-    desk.plays("one", " ".join(["word"] * 3_000), "three", delay=0.02)
-    await desk.agent.ask("a")
-    await desk.open("context")
-    turn = asyncio.create_task(desk.agent.ask("b"))
-    await asyncio.sleep(0.8)
-    await desk.panel.settled()
-    assert desk.buttons("Compress now")[0].disabled
-    assert "a turn is running" in desk.buttons("Compress now")[0].tooltip
-    desk.panel.select("session")
-    await desk.panel.settled()
-    assert desk.buttons("New session")[0].disabled
-    desk.panel.select("memory")
-    await desk.panel.settled()
-    await desk.click("add")
-    await desk.type("Written while a turn ran")
-    assert "Added" in await desk.click("Save")
-    assert not turn.done()
-    desk.model._delay = 0.0
-    await turn
-    desk.panel.select("context")
-    await asyncio.sleep(0.6)
-    await desk.panel.settled()
-    assert not desk.buttons("Compress now")[0].disabled
-
-
-@played
-async def test_sessions_are_listed_searched_left_and_resumed(desk):
-    desk.plays("The flipper is 217.2 mm.", "Fine.", "Again.")
-    await desk.agent.ask("How long are the flippers?")
-    first = desk.agent.session.id
-    await desk.open("session")
-    assert "How long are the flippers?" in desk.text()
-    assert "this one" in desk.text()
-    await desk.click("New session")
-    assert desk.agent.session is None
-    await desk.agent.ask("Something else")
-    await asyncio.sleep(0.6)
-    await desk.panel.settled()
-    await desk.type("flipper")
-    assert "217.2 mm" in desk.text()
-    told = await desk.click("resume")
-    assert "Resumed with 2 messages" in told
-    assert desk.agent.session.id == first
-    assert "Again" in await desk.agent.ask("Sure?")
-
-
-@pytest.mark.slow
-@played
-async def test_five_hundred_sessions_are_paged(desk):
-    for n in range(520):
-        desk.agent.store.start(title=f"session number {n}", system_prompt="word " * 2_000)
-    began = time.process_time()
-    await desk.open("session")
-    print(f"\nopened in {(time.process_time() - began) * 1000:.0f} ms of CPU")
-    assert time.process_time() - began < 1.5
-    assert "1–20 of 500" in desk.text()
-    assert len(list(desk.widgets())) < 300
-    began = time.process_time()
-    await desk.click("more ›")
-    assert time.process_time() - began < 0.3
-    assert "21–40 of 500" in desk.text()
-    assert "session number 499" in desk.text()
-
-
-@played
-async def test_a_review_is_shown_and_stopped(desk):
-    desk.plays("one", *["again " * 400] * 3, delay=0.05)
-    await desk.agent.ask("a")
-    await desk.open("session")
-    assert not desk.buttons("Stop")
-    assert desk.agent.reviews.begin(desk.agent.session, "memory")
-    desk.agent.hub.background(ReviewStarted(desk.agent.session.id, "memory"))
-    await asyncio.sleep(0.6)
-    await desk.panel.settled()
-    assert "looking back: memory" in desk.text()
-    assert "Stopped" in await desk.click("Stop")
-    for _ in range(50):
-        await asyncio.sleep(0.05)
-        if not desk.agent.reviews.busy:
-            break
-    ended = ReviewFinished(desk.agent.session.id, "memory", ("memory: Units are SI",))
-    await asyncio.to_thread(desk.agent.hub.background, ended)
-    await asyncio.sleep(0.6)
-    await desk.panel.settled()
-    assert not desk.buttons("Stop")
-    desk.panel.select("memory")
-    await desk.panel.settled()
-    assert "Learned just now: memory: Units are SI" in desk.text()
 
 
 class Counted:
@@ -544,8 +339,7 @@ async def test_a_turn_updates_the_tab_in_sight_twice_a_second_at_most(desk):
     context.reads = 0
     for _ in range(100):
         happened(TextDelta("word "))
-    await asyncio.sleep(0.6)
-    await desk.panel.settled()
+    await desk.again(0.6)
     assert context.reads <= 1  # the one that was due
 
 
@@ -554,8 +348,7 @@ async def test_an_open_question_is_pointed_at_in_every_tab(desk):
     await desk.open("memory")
     ask = ToolCall(id="c1", name="terminal", arguments={})
     desk.agent.hub(ApprovalAsked(ask, "it deletes", f"rm -rf build {HOSTILE}"))
-    await asyncio.sleep(0.6)
-    await desk.panel.settled()
+    await desk.again(0.6)
     told = desk.text(desk.panel._asked)
     assert "Waiting for your answer in the notebook" in told
     assert "rm -rf build" in told
@@ -577,9 +370,8 @@ async def test_clicks_from_any_thread_end_up_on_the_loop(desk):
 async def test_a_fault_is_told_and_the_panel_lives_on(desk):
     await desk.open("memory")
     memory = desk.agent.knowledge.memory
-    memory.apply("memory", [{"action": "add", "content": "One"}])
-    desk.panel.refresh()
-    await desk.panel.settled()
+    desk.knows("One")
+    await desk.again()
     apply, memory.apply = memory.apply, lambda *_, **__: 1 / 0
     assert "a fault of ours: ZeroDivisionError" in await desk.click("forget")
     memory.apply = apply
@@ -589,7 +381,7 @@ async def test_a_fault_is_told_and_the_panel_lives_on(desk):
 @played
 async def test_every_button_and_field_has_a_name(desk):
     desk.skill("mine")
-    desk.agent.knowledge.memory.apply("memory", [{"action": "add", "content": "One"}])
+    desk.knows("One")
     desk.plays("ok")
     await desk.agent.ask("hello")
     for tab in ("memory", "skills", "context", "session"):
@@ -632,9 +424,7 @@ async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
         return 1 / 0
 
     points = {"b": broken, "c": lambda _: 3, "d": Weather, "e": Weather}
-    found = [
-        SimpleNamespace(name=name, load=lambda made=made: made) for name, made in points.items()
-    ]
+    found = [SimpleNamespace(name=k, load=lambda made=made: made) for k, made in points.items()]
     said = []
     desk.agent.note = said.append
     with pytest.MonkeyPatch.context() as patched:
@@ -646,7 +436,7 @@ async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
 
 
 def test_a_terminal_gets_the_texts(desk):
-    desk.agent.knowledge.memory.apply("memory", [{"action": "add", "content": "One fact"}])
+    desk.knows("One fact")
     told = asyncio.run(open_panel(desk.agent, ""))
     assert "One fact" in told
     assert "what for" in told
@@ -750,8 +540,7 @@ async def test_a_panel_that_was_closed_has_little_to_draw_when_it_is_opened_agai
     assert len(rows()) == FIRST
     others = [tab for tab in desk.panel.tabs if tab is not desk.panel.tab]
     assert not any(tab.widget.children for tab in others)
-    desk.panel.refresh()
-    await desk.panel.settled()
+    await desk.again()
     assert len(rows()) == FIRST, "nobody looks at it"
     desk.panel.widget._view_count = 1
     await desk.panel.settled()

@@ -108,39 +108,6 @@ def test_hostile_text_is_shown_and_does_nothing(agent):
 
 
 @played
-async def test_the_panel_approves_and_rejects(desk):
-    wait_for(desk.agent, "Likes tea.", "Uses pandas.")
-    await desk.open()
-    assert "Wait for your approval" in desk.text()
-    assert "Added" in await desk.click("approve")
-    assert desk.agent.knowledge.memory.entries("memory") == ["Likes tea."]
-    assert "dropped" in (await desk.click("reject")).lower()
-    assert "Wait for your approval" not in desk.text()
-
-
-@played
-async def test_the_panel_approves_in_other_words(desk):
-    wait_for(desk.agent, "Likes tea.")
-    await desk.open()
-    desk.buttons("edit")[0].click()
-    await desk.panel.settled()
-    assert "Save approves of 1" in desk.text()
-    await desk.type("Likes green tea.", hint="entry")
-    await desk.click("Save")
-    assert desk.agent.knowledge.memory.entries("memory") == ["Likes green tea."]
-    assert desk.agent.runtime.approvals.waiting("memory") == []
-
-
-@played
-async def test_the_skills_tab_shows_the_whole_skill_before_it_is_approved(desk):
-    wait_for(desk.agent)
-    await desk.open("skills")
-    assert "Do it step by step." in desk.text()
-    assert "reated skill" in await desk.click("approve")
-    assert desk.agent.knowledge.library.get("plots")
-
-
-@played
 async def test_what_cannot_be_saved_says_so_in_the_panel(desk):
     wait_for(desk.agent, "Likes tea.")
     step = {"action": "add", "content": "Likes tea."}
