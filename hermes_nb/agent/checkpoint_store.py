@@ -20,12 +20,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.records import restored
 from hermes_nb.core.text import canonical_json
 
 CellJson = Mapping[str, Any]
@@ -164,7 +165,6 @@ class TurnRecord:
     notes: list[str] = field(default_factory=list)
 
     def digests(self) -> Iterator[str]:
-        """Yield the blobs that the turn needs, some more than once."""
         for item in self.files.values():
             for state in (item.before, item.after):
                 if state is not None and state.saved:
@@ -217,56 +217,11 @@ def loads(data: bytes) -> Index:
     """
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))
-        if document["version"] != VERSION:
+        if document.pop("version") != VERSION:
             return Index()
-        return Index(
-            next=int(document["next"]),
-            turns=[_turn(each) for each in document["turns"]],
-            renamed={str(old): str(new) for old, new in document["renamed"].items()},
-        )
+        return restored(Index, document)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Index()
-
-
-def _turn(document: Mapping[str, Any]) -> TurnRecord:
-    if document["state"] not in get_args(TurnState):
-        raise ValueError(document["state"])
-    return TurnRecord(
-        number=int(document["number"]),
-        turn=int(document["turn"]),
-        when=float(document["when"]),
-        state=document["state"],
-        files={str(path): _file(item) for path, item in document["files"].items()},
-        cells={str(name): _cells(item) for name, item in document["cells"].items()},
-        notes=[str(note) for note in document["notes"]],
-    )
-
-
-def _file(document: Mapping[str, Any]) -> FileItem:
-    after = document["after"]
-    return FileItem(
-        before=_state(document["before"]),
-        after=None if after is None else _state(after),
-        folders=tuple(map(str, document["folders"])),
-        undone=bool(document["undone"]),
-    )
-
-
-def _state(document: Mapping[str, Any]) -> FileState:
-    if document["kind"] not in get_args(FileKind):
-        raise ValueError(document["kind"])
-    state = FileState(kind=document["kind"])
-    facts = {name: type(getattr(state, name))(document[name]) for name in asdict(state)}
-    return replace(state, **facts)
-
-
-def _cells(document: Mapping[str, Any]) -> CellsItem:
-    return CellsItem(
-        before=str(document["before"]),
-        after=str(document["after"]),
-        outputs=tuple(map(str, document["outputs"])),
-        undone=bool(document["undone"]),
-    )
 
 
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
@@ -392,7 +347,6 @@ class CheckpointStore:
             self.sweep(OpenTurn("", Index(), nothing))
 
     def _sizes(self) -> dict[str, int]:
-        """Return the size of every blob; what killed writers left behind is removed."""
         sizes: dict[str, int] = {}
         for folder in (self.folder, self._blobs):
             for path in folder.iterdir():

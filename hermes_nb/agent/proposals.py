@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.records import restored
 from hermes_nb.core.text import canonical_json, one_line
 from hermes_nb.memory.duplicates import same_fact
-from hermes_nb.memory.entries import ACTIONS, Operation
+from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin, read_regular, sweep_locked
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
@@ -41,7 +42,6 @@ class MemoryWrite:
 
     @property
     def gist(self) -> str:
-        """What it would do, in one line."""
         step = self.steps[0]
         more = f" and {len(self.steps) - 1} more" if len(self.steps) > 1 else ""
         return f"{step.action} {self.target}: {step.content or step.old_text}{more}"
@@ -55,7 +55,6 @@ class SkillWrite:
 
     @property
     def gist(self) -> str:
-        """What it would do, in one line."""
         change = self.change
         return " ".join(filter(None, (change.action, change.name, change.file_path)))
 
@@ -81,12 +80,10 @@ class Proposal:
 
     @property
     def kind(self) -> Kind:
-        """What it is about."""
         return "memory" if isinstance(self.write, MemoryWrite) else "skills"
 
     @property
     def gist(self) -> str:
-        """What it would do, in one line that may be shown."""
         return one_line(visible(redact(self.write.gist)), GIST)
 
 
@@ -135,56 +132,10 @@ def from_json(item: object) -> Proposal | None:
     if not isinstance(item, Mapping):
         return None
     try:
-        return _proposal(item)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        found = restored(Proposal, {name: item[name] for name in item if name != "kind"})
+    except TypeError:
         return None
-
-
-def _proposal(item: Mapping[str, Any]) -> Proposal:
-    write = item["write"]
-    made: Write
-    if item["kind"] == "memory":
-        steps = [_checked(step, asdict(Operation(action="add"))) for step in write["steps"]]
-        if not steps or any(step["action"] not in ACTIONS for step in steps):
-            raise ValueError("no such steps")
-        taken = tuple(Operation(**step) for step in steps)
-        made = MemoryWrite(target=_text(write["target"]), steps=taken)
-    else:
-        change = {**write["change"]}
-        origin = SkillOrigin(**_checked(change.pop("origin"), asdict(SkillOrigin())))
-        made = SkillWrite(
-            change=Change(**_checked(change, asdict(Change(action=""))), origin=origin)
-        )
-    return Proposal(
-        id=_text(item["id"]),
-        number=int(item["number"]),
-        at=_moment(item["at"]),
-        write=made,
-        origin=Origin(**_checked(item["origin"], asdict(Origin()))),
-        begun=item["begun"] is True,
-        problem=_text(item["problem"]),
-    )
-
-
-def _checked(values: Mapping[str, Any], like: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values whose types are those of the ones they stand for; a None stands for a text."""
-    for key, value in values.items():
-        usual = like[key]
-        if not (isinstance(value, str | None) if usual is None else isinstance(value, type(usual))):
-            raise TypeError(f"{key} is {value!r}")
-    return values
-
-
-def _moment(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no time")
-    return float(value)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+    return found if texts_of(found.write) else None
 
 
 NAME = "notebook-pending.json"
@@ -274,7 +225,6 @@ class Pending:
 
     @contextmanager
     def _changing(self) -> Iterator[_State]:
-        """Yield what the file holds and write it back, unless an error came in between."""
         with self._locked():
             state = self._read()
             yield state

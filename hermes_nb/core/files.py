@@ -191,6 +191,44 @@ class Refused(Exception):
     """A file that is there and is not loaded; the text says why."""
 
 
+def read_regular(path: str | Path, most: int) -> tuple[bytes, int]:
+    """Return the first `most` bytes of a regular file, and its size; wait on no pipe.
+
+    Raises OSError, as for a directory, and `Refused` for what else is no regular file.
+    """
+    handle = os.open(path, _READ)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISDIR(status.st_mode):  # of which `open` says what it is
+            _require_regular(status)
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(min(most, status.st_size + 1))
+            if len(data) > status.st_size:  # it has grown
+                data += file.read(most - len(data))
+    finally:
+        os.close(handle)
+    return data, max(status.st_size, len(data))
+
+
+def append_line(path: Path, line: bytes, *, durable: bool) -> int:
+    """Append a line to a file, made for its owner alone, and return the file's size.
+
+    A line before it that a full disk or a kill cut short ends there. Raises OSError.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        if size := os.fstat(handle).st_size:
+            os.lseek(handle, size - 1, os.SEEK_SET)
+            line = line if os.read(handle, 1) == b"\n" else b"\n" + line
+        if os.write(handle, line) != len(line):
+            raise OSError(f"{path.name} could not be written in full")
+        if durable:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    return size + len(line)
+
+
 def repository(directory: Path) -> Path | None:
     """Return the root of the git repository around a directory without links, or None.
 

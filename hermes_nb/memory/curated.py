@@ -55,6 +55,8 @@ TITLES = {
 }
 SIDECAR = ".hermes_nb"
 LOCK_SECONDS = 10.0
+FAULTS = (Refusal, Unusable, OSError)
+"""What keeps a memory from being written."""
 Operations = Iterable[Operation | Mapping[str, Any]]
 
 
@@ -75,7 +77,6 @@ class Outcome:
     records: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it was done."""
         return self.applied
 
 
@@ -120,15 +121,15 @@ class CuratedMemory:
         """
         self._check(target)
 
-        def write() -> Outcome:
+        try:
             steps = operations_of(operations)
             return self._write(
                 target,
                 lambda entries: planned(entries, steps, self.limits[target]),
                 origin=origin or Origin(),
             )
-
-        return self._refusing(target, write)
+        except FAULTS as error:
+            return self._refused(target, error)
 
     def preview(self, target: str, operations: Operations) -> tuple[Change, ...]:
         """Return what `apply` would do now, without doing it; raise Refusal, Unusable, OSError."""
@@ -139,9 +140,7 @@ class CuratedMemory:
     def undo(self, record_id: str = "", *, origin: Origin | None = None) -> Outcome:
         """Take back a write by its id, by default the last; refuse if its entry has changed."""
         target = "memory"
-
-        def write() -> Outcome:
-            nonlocal target
+        try:
             record = to_undo(self._history.records(), record_id)
             target = record.target if record.target in FILES else target
             return self._write(
@@ -150,8 +149,8 @@ class CuratedMemory:
                 origin=origin or Origin(source="user"),
                 undoes=record.id,
             )
-
-        return self._refusing(lambda: target, write)
+        except FAULTS as error:
+            return self._refused(target, error)
 
     def entries(self, target: str) -> list[str]:
         """Return the entries as they stand in the file, none when it cannot be read."""
@@ -199,7 +198,6 @@ class CuratedMemory:
         origin: Origin,
         undoes: str = "",
     ) -> Outcome:
-        """Make the file what `plan` makes of its entries; raise Refusal, Unusable, OSError."""
         plan(self._changeable(target)[1].entries)  # what is refused creates no lock, no directory
         file = self._files[target]
         file.stay_inside(self._history.path)
@@ -258,7 +256,6 @@ class CuratedMemory:
         )
 
     def _changeable(self, target: str) -> tuple[Bytes, Parsed]:
-        """Return what `_read` does; raise Refusal for a file that is not to be rewritten."""
         raw, parsed = self._read(target)
         if not raw.whole:
             raise Refusal(
@@ -269,7 +266,6 @@ class CuratedMemory:
         return raw, parsed
 
     def _read(self, target: str) -> tuple[Bytes, Parsed]:
-        """Return a file's bytes and what they mean; raise Unusable, OSError."""
         raw = self._files[target].read()
         parsed = parse(raw.data)
         if len(parsed.entries) > 1 and self._is_one_entry(target, raw.data):
@@ -286,20 +282,15 @@ class CuratedMemory:
         digest = _digest(data)
         return any(r.target == target and r.became == digest for r in self._history.records())
 
-    def _refusing(self, target: str | Callable[[], str], write: Callable[[], Outcome]) -> Outcome:
-        """Return what `write` returns, or the refusal that it raised as an outcome."""
-        try:
-            return write()
-        except (Refusal, Unusable, OSError) as error:
-            name = target if isinstance(target, str) else target()
-            entries = tuple(self.entries(name))
-            return Outcome(
-                target=name,
-                applied=False,
-                message=reason_of(error),
-                entries=entries,
-                usage=Fill(used=size(entries), limit=self.limits[name]),
-            )
+    def _refused(self, target: str, error: Exception) -> Outcome:
+        entries = tuple(self.entries(target))
+        return Outcome(
+            target=target,
+            applied=False,
+            message=reason_of(error),
+            entries=entries,
+            usage=Fill(used=size(entries), limit=self.limits[target]),
+        )
 
     def _check(self, target: str) -> None:
         if target not in FILES:
@@ -365,7 +356,6 @@ def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
 
 
 def _revert(now: list[str], change: Change) -> Change:
-    """Take one change back in `now` and return what that is as a change."""
     if not change.after:
         place = max(0, min(change.place, len(now)))
         now.insert(place, change.before)

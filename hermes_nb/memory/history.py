@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.core import files
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.records import restored
 
 MOST_READ = 64_000
 """What is read of a file: about thirty times the larger limit. A larger one is never rewritten."""
@@ -55,20 +56,12 @@ def read_regular(path: Path, most: int) -> Bytes:
 
     Raises Unusable for anything else that has that name, without waiting on it, and OSError.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
-        handle = os.open(path, flags)
+        return Bytes(*files.read_regular(path, most))
     except FileNotFoundError:
         return Bytes()
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unusable(f"{path.name} is not a regular file; move it away")
-        with open(handle, "rb", closefd=False) as file:
-            data = file.read(most)
-    finally:
-        os.close(handle)
-    return Bytes(data, max(status.st_size, len(data)))
+    except (files.Refused, IsADirectoryError) as error:
+        raise Unusable(f"{path.name} is not a regular file; move it away") from error
 
 
 def orphans(path: Path) -> list[Path]:
@@ -207,12 +200,13 @@ class History:
         """
         found: dict[str, Record] = {}
         for line in read_regular(self.path, 4 * MOST_BYTES).data.splitlines():
-            item = _object(line)
-            struck = item.get("struck")
-            if isinstance(struck, str):
-                found.pop(struck, None)
-            elif (record := _record(item)) is not None:
-                found[record.id] = record
+            with suppress(ValueError, TypeError, RecursionError):
+                match json.loads(line):
+                    case {"struck": str(struck)}:
+                        found.pop(struck, None)
+                    case item:
+                        record = restored(Record, item)
+                        found[record.id] = record
         return list(found.values())
 
     def add(self, record: Record) -> None:
@@ -227,24 +221,12 @@ class History:
         line = json.dumps(item, separators=(",", ":")).encode("ascii") + b"\n"
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         with locked(self.path, LOCK_SECONDS):
-            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                size = os.fstat(handle).st_size
-                if size and os.pread(handle, 1, size - 1) != b"\n":
-                    line = b"\n" + line  # a line that a full disk or a kill cut short
-                if os.write(handle, line) != len(line):
-                    raise OSError("the journal of memory writes could not be written in full")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            size = files.append_line(self.path, line, durable=True)
             if size > MOST_BYTES:
-                self._halve()
-
-    def _halve(self) -> None:
-        sweep_locked(self.path)
-        data = self.path.read_bytes()
-        cut = data.find(b"\n", len(data) // 2) + 1
-        write_atomic(self.path, data[cut:], mode=0o600)
+                sweep_locked(self.path)
+                data = self.path.read_bytes()
+                cut = data.find(b"\n", len(data) // 2) + 1
+                write_atomic(self.path, data[cut:], mode=0o600)
 
 
 def undone(records: Sequence[Record]) -> frozenset[str]:
@@ -264,33 +246,3 @@ def new_id(now: float | None = None) -> str:
     """Return an id for a record that sorts by time, such as `20261121-220751-3f9a1c`."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     return f"{stamp}-{os.urandom(3).hex()}"
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _record(item: Mapping[str, Any]) -> Record | None:
-    """Return the record in a line, None where a hand or a newer version left something else."""
-    try:
-        record = Record(
-            id=item["id"],
-            target=item["target"],
-            at=float(item["at"]),
-            origin=Origin(**item["origin"]),
-            changes=tuple(Change(**change) for change in item["changes"]),
-            was=item["was"],
-            became=item["became"],
-            undoes=item["undoes"],
-        )
-        texts = [record.id, record.target, record.was, record.became, record.undoes]
-        texts += [text for c in record.changes for text in (c.action, c.before, c.after)]
-        places = [change.place for change in record.changes]
-    except (KeyError, TypeError, ValueError):
-        return None
-    sound = all(isinstance(t, str) for t in texts) and all(isinstance(p, int) for p in places)
-    return record if sound else None

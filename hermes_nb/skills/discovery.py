@@ -12,13 +12,13 @@ import difflib
 import hashlib
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from hermes_nb.core import files
 from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.document import (
     Document,
@@ -72,7 +72,6 @@ class Root:
 
     @property
     def examined(self) -> bool:
-        """Whether its skills are scanned at all."""
         return self.source != "shipped"
 
     @property
@@ -141,7 +140,6 @@ class Found:
 
     @property
     def file(self) -> Path:
-        """The file, a `Path` only for those who ask: there are a thousand of these."""
         return Path(self.path)
 
 
@@ -260,27 +258,13 @@ class Shelf:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Return a regular file's bytes; raise SkillError on what is none, or is too large.
-
-    Opened without blocking: a pipe without a writer would hold the thread for ever.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(path, flags)
+    """Return a regular file's bytes; raise SkillError on what is none, or is too large."""
     try:
-        status = os.fstat(handle)
-        kind, size = status.st_mode, min(status.st_size, FILE_LIMIT)
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder `open` says what it is
-            message = f"{os.path.basename(path)!r} is not a regular file"  # noqa: PTH119
-            raise SkillError(message)
-        with open(handle, "rb", closefd=False) as file:
-            data = file.read(size + 1)
-            if len(data) > size:  # it has grown
-                data += file.read(FILE_LIMIT + 1 - len(data))
-    finally:
-        os.close(handle)
+        data, _ = files.read_regular(path, FILE_LIMIT + 1)
+    except files.Refused as error:
+        raise SkillError(f"{Path(path).name!r} is not a regular file") from error
     if len(data) > FILE_LIMIT:
-        message = f"{os.path.basename(path)!r} is larger than {FILE_LIMIT:,} bytes"  # noqa: PTH119
-        raise SkillError(message)
+        raise SkillError(f"{Path(path).name!r} is larger than {FILE_LIMIT:,} bytes")
     return data
 
 
@@ -349,7 +333,6 @@ def is_code(path: str) -> bool:
 
 
 def _walk(directory: Path, depth: int) -> Iterator[Path]:
-    """Yield the files below a folder in order, links not followed."""
     try:
         with os.scandir(directory) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)

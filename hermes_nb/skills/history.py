@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.records import restored
 from hermes_nb.skills.discovery import DOCUMENT, STATE, read_regular
 from hermes_nb.skills.document import SkillError
 from hermes_nb.skills.ledger import Origin
@@ -137,7 +138,7 @@ class Writer:
         """Yield the records, of one skill if named, the newest first; damaged ones are left out."""
         for path in sorted(self._history.glob("*.json"), reverse=True):
             try:
-                record = Record(**json.loads(path.read_bytes()))
+                record = restored(Record, json.loads(path.read_bytes()))
             except (OSError, ValueError, TypeError):
                 continue
             if record.id == path.stem and name in ("", record.name):
@@ -174,7 +175,6 @@ class Writer:
         return False
 
     def _undone(self, record: Record) -> bool:
-        """Undo a change; return False where it never happened."""
         directory = self.root / record.place
         self._refuse_links(directory / record.file)
         folder = self._kept(record, "folder")
@@ -249,7 +249,6 @@ class Writer:
             raise
 
     def _kept(self, record: Record, what: Literal["json", "before", "folder"]) -> Path:
-        """Return where the record lies, the bytes that were replaced, or the removed skill."""
         return self._history / f"{record.id}.{what}"
 
     def _prune(self) -> None:
@@ -271,14 +270,12 @@ class Writer:
         shutil.rmtree(self._history / f"{record_id}.folder", ignore_errors=True)
 
     def _refuse_links(self, path: Path) -> None:
-        """Raise SkillError if a link on the way leads out of the home's skills."""
         real, root = os.path.realpath(path), os.path.realpath(self.root)
         if not real.startswith(root + os.sep):
             message = f"{path.name!r} leads out of {str(self.root)!r} through a link; not touched"
             raise SkillError(message)
 
     def _tidy(self, category: Path) -> None:
-        """Remove the folders of a category that have become empty."""
         with suppress(OSError):  # it is not empty, or already gone
             while category != self.root and self.root in category.parents:
                 category.rmdir()

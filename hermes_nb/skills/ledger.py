@@ -8,7 +8,6 @@ cannot be read are skipped, so a damaged log costs counts and nothing else.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_nb.core.files import locked, write_atomic
+from hermes_nb.core.files import append_line, locked, write_atomic
 
 Event = Literal["view", "use", "patch", "made", "off", "on", "gone"]
 FOLD_AT = 262_144
@@ -98,13 +97,7 @@ class Ledger:
     def _append(path: Path, line: dict[str, Any]) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         with locked(path):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(handle, _json(line))
-                size = os.fstat(handle).st_size
-            finally:
-                os.close(handle)
-            if size > FOLD_AT:
+            if append_line(path, _json(line), durable=False) > FOLD_AT:
                 entries = _folded(_lines(path), {}).items()
                 write_atomic(path, b"".join(_summary(*each) for each in entries), mode=0o600)
 

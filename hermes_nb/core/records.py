@@ -1,0 +1,50 @@
+"""Dataclasses that were stored as JSON, where a hand, a crash or another version may change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def restored(kind: type[T], value: object) -> T:
+    """Return what `dataclasses.asdict` made `value` of; raise TypeError for anything else.
+
+    Known are text, whole and finite numbers, booleans, None, Literal, lists, tuples of any length,
+    dictionaries by text, unions and other dataclasses. A field that is not there has its default.
+    """
+    found: T = _restored(kind, value)
+    return found
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _restored(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and what it says
+    if type(value) is kind:
+        return value
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        hints = _hints(kind)  # type: ignore[arg-type]  # a class: it comes from an annotation
+        fields = {name: _restored(hints.get(name), each) for name, each in value.items()}
+        return kind(**fields)  # type: ignore[operator]
+    if origin in (Union, UnionType):
+        for each in inner:
+            with suppress(TypeError):
+                return _restored(each, value)
+    if origin in (list, tuple) and isinstance(value, list):
+        return origin(_restored(inner[0], each) for each in value)
+    if origin is dict and isinstance(value, dict):
+        return {key: _restored(inner[1], each) for key, each in value.items()}
+    if kind is float and isinstance(value, int | float) and abs(value) < 1e300:  # noqa: PLR2004
+        return float(value)
+    if origin is Literal and value in inner:
+        return value
+    raise TypeError(f"{str(value)[:80]!r} is no {kind}")
