@@ -6,7 +6,7 @@ import difflib
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,14 @@ from typing import Literal, TypedDict
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.patching import Patched, Terms, patched
 from hermes_nb.core.text import head_tail
+from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.catalogue import Catalogue, Skill, near_duplicate
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     FILE_LIMIT,
+    STATE,
     Root,
+    as_roots,
     checked_path,
     decoded,
     is_code,
@@ -36,7 +39,7 @@ from hermes_nb.skills.document import (
 )
 from hermes_nb.skills.history import Writer, digest_of
 from hermes_nb.skills.ledger import Ledger, Origin
-from hermes_nb.skills.trust import examine_own
+from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
 Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
 COPIED = 16 * FILE_LIMIT
@@ -109,33 +112,31 @@ class Outcome:
     diff: str = ""
 
     def __bool__(self) -> bool:
-        """Say whether it was applied."""
         return self.applied
 
 
 class Changer:
-    """Makes changes; `writer` is None where there is no home to write to."""
+    """What there is below `roots`, and how it changes: the part of a library that writes."""
 
     def __init__(
         self,
-        roots: Sequence[Root],
-        writer: Writer | None,
+        roots: Iterable[Root | Path | str],
         *,
-        catalogue: Catalogue,
-        ledger: Ledger,
-        on_changed: Callable[[Outcome], None],
+        accepts: Accepts | None = None,
+        on_changed: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
-        self._roots, self._writer = roots, writer
-        self._catalogue, self._ledger, self._on_changed = catalogue, ledger, on_changed
-        self._actions: Mapping[str, Callable[[Change, Writer], Outcome]] = {
-            "create": self._create,
-            "edit": self._rewrite,
-            "patch": self._rewrite,
-            "write_file": self._rewrite,
-            "remove_file": self._rewrite,
-            "delete": self._delete,
-            "undo": self._undo,
-        }
+        self.roots = as_roots(roots)
+        home = next((root for root in self.roots if root.source == "home"), None)
+        directory = Path(os.path.realpath(home.path)) if home else None
+        self._writer = Writer(directory) if directory else None
+        state = directory / STATE if directory else None
+        cache = Cache(state)
+        self._ledger = Ledger(state)
+        self._examiner = Examiner(cache, accepts)
+        self._catalogue = Catalogue(
+            self.roots, ledger=self._ledger, examiner=self._examiner, cache=cache
+        )
+        self._on_changed = on_changed
 
     def make(self, change: Change) -> Outcome:
         """Make a change and return what became of it."""
@@ -155,7 +156,7 @@ class Changer:
             _log.warning("a listener failed on %s", outcome.message, exc_info=True)
         return outcome
 
-    def preview(self, change: Change) -> str:
+    def shown(self, change: Change) -> str:
         """Return what a change would do, as a text or a diff; raise SkillError if it cannot be."""
         _, writer = self._prepared(change)
         if change.action == "create":
@@ -173,25 +174,30 @@ class Changer:
         return diff(old, new, f"{skill.name}/{relative}") or "no difference"
 
     def seen(self, change: Change) -> str:
-        """Return the digest of the file that a change is about, "" where there is none yet."""
+        """Return the digest of the file that a change is about, for its `seen`; "" without one."""
         if change.action in ("create", "undo"):
             return ""
         return digest_of(_bytes_at(self._catalogue.find(change.name), _file(change)))
 
     def has_made(self, proposal: str) -> bool:
-        """Say whether the change that the user approved under this id was made."""
+        """Say whether the change with this `origin.proposal` was made, as far as is on record."""
         return self._writer is not None and self._writer.has_made(proposal)
 
     def _prepared(self, change: Change) -> tuple[Callable[[Change, Writer], Outcome], Writer]:
-        act = self._actions.get(change.action)
+        actions: Mapping[str, Callable[[Change, Writer], Outcome]] = {
+            "create": self._create,
+            **dict.fromkeys(("edit", "patch", "write_file", "remove_file"), self._rewrite),
+            "delete": self._delete,
+            "undo": self._undo,
+        }
+        act = actions.get(change.action)
         if act is None:
-            raise SkillError(f"no action {change.action!r}; use one of {', '.join(self._actions)}")
+            raise SkillError(f"no action {change.action!r}; use one of {', '.join(actions)}")
         if self._writer is None:
             raise SkillError("there is no home directory for skills; nothing can be written")
         return act, self._writer
 
     def _checked_new(self, change: Change) -> tuple[str, str]:
-        """Return a new skill's text and category; raise SkillError when it must not be made."""
         name = change.name
         text = _given(change.content, "create", "content")
         _refuse(name_problems(name), f"{name[:80]!r} was not created")
@@ -232,9 +238,19 @@ class Changer:
             if skill.source == "home":
                 writer.put(path, skill.name, relative, after, change.action, change.origin)
             else:
-                contents = {**_contents(skill), relative: after}
                 copied = f" in a copy; the {skill.source} one stays"
-                path = self._copied(change, writer, skill, contents)
+                names = support_files(skill.directory)
+                contents = {name: read_regular(skill.directory / name) for name in names}
+                contents = {**contents, DOCUMENT: read_regular(skill.file), relative: after or b""}
+                if after is None:
+                    del contents[relative]
+                if sum(map(len, contents.values())) > COPIED:
+                    raise SkillError(
+                        f"skill {skill.name!r} is larger than {COPIED:,} bytes; it is not copied"
+                    )
+                path = writer.create(
+                    skill.name, skill.category, contents, change.action, change.origin
+                )
         self._ledger.note(skill.name, "patch", change.origin)
         shown = ""
         if before is not None and after is not None:
@@ -242,17 +258,6 @@ class Changer:
         verb = "removed" if after is None else "wrote" if before is None else "changed"
         message = f"{verb} {relative} of skill {skill.name!r}{copied}"
         return _done(change, skill.name, path, message, shown)
-
-    @staticmethod
-    def _copied(
-        change: Change, writer: Writer, skill: Skill, contents: Mapping[str, bytes | None]
-    ) -> Path:
-        """Make the home's own copy of a skill, changed; nothing appears before it is whole."""
-        whole = {name: data for name, data in contents.items() if data is not None}
-        if sum(map(len, whole.values())) > COPIED:
-            message = f"skill {skill.name!r} is larger than {COPIED:,} bytes; it is not copied"
-            raise SkillError(message)
-        return writer.create(skill.name, skill.category, whole, change.action, change.origin)
 
     def _delete(self, change: Change, writer: Writer) -> Outcome:
         with self._locked_skill(change.name, writer, whole=True) as skill:
@@ -288,7 +293,7 @@ class Changer:
         if not name:
             raise SkillError("which skill? give its `name`")
         skill = self._catalogue.find(name)
-        order = [root.source for root in self._roots]
+        order = [root.source for root in self.roots]
         if order.index(skill.source) < order.index("home"):
             raise SkillError(
                 f"skill {skill.name!r} belongs to the working directory; change its files with "
@@ -332,7 +337,6 @@ def _file(change: Change) -> str:
 
 
 def _bytes_at(skill: Skill, relative: str) -> bytes | None:
-    """Return a file's bytes, None where there is none."""
     path = skill.where(relative)
     return read_regular(path) if os.path.lexists(path) else None
 
@@ -344,12 +348,6 @@ def _current(change: Change, skill: Skill, relative: str) -> bytes | None:
         message = f"{relative} of skill {change.name!r} has been changed since; look at it again"
         raise SkillError(message)
     return before
-
-
-def _contents(skill: Skill) -> dict[str, bytes | None]:
-    names = support_files(skill.directory)
-    contents = {name: read_regular(skill.directory / name) for name in names}
-    return {**contents, DOCUMENT: read_regular(skill.file)}
 
 
 def _after(change: Change, skill: Skill, before: bytes | None) -> bytes | None:
@@ -401,20 +399,17 @@ def _refuse_harm(text: str, name: str, *, code: bool, before: str = "") -> None:
 
 
 def _refuse(found: Sequence[str], what: str) -> None:
-    """Raise SkillError with what was found, if anything."""
     if found:
         raise SkillError(f"{what}: {'; '.join(found)}")
 
 
 def _given(value: str | None, action: str, argument: str) -> str:
-    """Return an argument that an action needs; raise SkillError where it is missing."""
     if value is None:
         raise SkillError(f"{action} needs `{argument}`")
     return value
 
 
 def _bytes(text: str) -> bytes:
-    """Return a text's bytes; raise SkillError on what no file should have."""
     if "\0" in text:
         raise SkillError("a NUL character cannot be written; leave it out")
     try:
@@ -424,7 +419,6 @@ def _bytes(text: str) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    """Return a file's text; raise SkillError on binary data."""
     return decoded(data)[0]
 
 

@@ -6,20 +6,15 @@ written; a skill that comes after the home is copied there when it is first chan
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from hermes_nb.skills.cache import Cache
-from hermes_nb.skills.catalogue import GENERAL, Catalogue, Skill, Skipped, Surroundings, render
+from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped, Surroundings, render
 from hermes_nb.skills.discovery import (
     DOCUMENT,
-    STATE,
-    Root,
-    as_roots,
     checked_path,
     decoded,
     is_code,
@@ -28,9 +23,7 @@ from hermes_nb.skills.discovery import (
 )
 from hermes_nb.skills.document import SkillError, valid_category
 from hermes_nb.skills.editing import Action, Change, Changer, Details, Outcome
-from hermes_nb.skills.history import Writer
-from hermes_nb.skills.ledger import Ledger, Origin, Usage
-from hermes_nb.skills.trust import Accepts, Examiner
+from hermes_nb.skills.ledger import Origin, Usage
 
 INDEX_BUDGET = 2_000
 """Tokens of the index in the system prompt."""
@@ -57,38 +50,13 @@ class View:
         return self.skill.directory
 
 
-class Library:
+class Library(Changer):
     """Skills below `roots`, in order; plain paths are the home's skills first, then external ones.
 
     `accepts(path, text)` says what the user trusts as it stands: without it, nothing loads from the
     working directory. `on_changed(outcome)` hears of every change that was made through here, in
     the thread that made it, and must not raise. Nothing is created before something is written.
     """
-
-    def __init__(
-        self,
-        roots: Iterable[Root | Path | str],
-        *,
-        accepts: Accepts | None = None,
-        on_changed: Callable[[Outcome], None] = lambda _: None,
-    ) -> None:
-        self.roots = as_roots(roots)
-        home = next((root for root in self.roots if root.source == "home"), None)
-        directory = Path(os.path.realpath(home.path)) if home else None
-        state = directory / STATE if directory else None
-        self._ledger = Ledger(state)
-        cache = Cache(state)
-        self._examiner = Examiner(cache, accepts)
-        self._catalogue = Catalogue(
-            self.roots, ledger=self._ledger, examiner=self._examiner, cache=cache
-        )
-        self._changer = Changer(
-            self.roots,
-            Writer(directory) if directory else None,
-            catalogue=self._catalogue,
-            ledger=self._ledger,
-            on_changed=on_changed,
-        )
 
     def index(
         self,
@@ -157,7 +125,7 @@ class Library:
         except OSError as error:
             message = f"{relative!r} cannot be read: {error.strerror}; choose another file"
             raise SkillError(message) from error
-        text, about = self._shown(skill, path, relative, data)
+        text, about = self._text(skill, path, relative, data)
         if relative == DOCUMENT:
             marks = (*skill.marks, *marks)
         if not skill.root.vouched:
@@ -211,21 +179,13 @@ class Library:
         `file_content`; `origin` says who changes it. Never raises for what a caller can cause: an
         outcome that is not `applied` says what to do.
         """
-        return self._changer.make(Change(action=action, name=name.strip(), **details))
+        return self.make(Change(action=action, name=name.strip(), **details))
 
     def preview(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> str:
         """Return what `manage` would do, as a text or a diff; raise SkillError where it cannot."""
-        return self._changer.preview(Change(action=action, name=name.strip(), **details))
+        return self.shown(Change(action=action, name=name.strip(), **details))
 
-    def seen(self, change: Change) -> str:
-        """Return the digest of the file that a change is about, for its `seen`."""
-        return self._changer.seen(change)
-
-    def has_made(self, proposal: str) -> bool:
-        """Say whether the change with this `origin.proposal` was made, as far as is on record."""
-        return self._changer.has_made(proposal)
-
-    def _shown(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:
+    def _text(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:
         """Return a file's text as it may be shown, and what it is where it is no text."""
         try:
             text, _ = decoded(data)
