@@ -23,6 +23,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory import rows, schema
 from hermes_nb.memory.rows import SessionRow, encode
 from hermes_nb.memory.search import finding, index
+from hermes_nb.memory.search.postings import Filter
 
 LIMITS = {100_000: 30.0, 1_000_000: 250.0}
 """Milliseconds at the 95th percentile, by messages in the store."""
@@ -130,7 +131,7 @@ def measure(path: Path, language: Language) -> float:
     kinds: dict[str, list[float]] = {}
     for kind, query, filters in queries(language, connection):
         before = time.process_time()
-        finding.find(connection, query, **filters)
+        finding.find(connection, query, Filter(**filters))
         kinds.setdefault(kind, []).append((time.process_time() - before) * 1000)
     for kind, spent in kinds.items():
         print(f"  {kind:16} median {statistics.median(spent):6.1f} ms   most {max(spent):6.1f} ms")

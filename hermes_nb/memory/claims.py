@@ -26,10 +26,6 @@ class Ledger:
     def claim(
         self, run: str, task: str, *, owner: str, again: Collection[ClaimState] = ()
     ) -> Claim:
-        """Claim a task that nobody has claimed, or whose state is one of `again`.
-
-        Returns the claim as it now stands, durably: it is the caller's exactly if its owner is.
-        """
         wanted = Claim(run=run, task=task, state="running", owner=storable(owner), at=time.time())
 
         def claim(connection: sqlite3.Connection) -> Claim:
@@ -53,18 +49,15 @@ class Ledger:
         return self.database.write(claim)
 
     def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
-        """Note how a task ended; False where it is no longer this owner's to say."""
         values = state, storable(result), time.time(), run, task, storable(owner)
         query = "UPDATE claims SET state = ?, result = ?, at = ?" + _OURS  # noqa: S608 - ours
         return self.database.write(lambda c: c.execute(query, values).rowcount > 0)
 
     def release(self, run: str, task: str, *, owner: str) -> bool:
-        """Take back a claim on a task that was surely not begun; False where it is not ours."""
         values = run, task, storable(owner)
         query = "DELETE FROM claims" + _OURS  # noqa: S608 - ours
         return self.database.write(lambda c: c.execute(query, values).rowcount > 0)
 
     def claims(self, run: str) -> list[Claim]:
-        """Return what was claimed of a run, in the order of the tasks' names."""
         query = "SELECT * FROM claims WHERE run = ? ORDER BY task"
         return self.database.read(lambda c: [Claim(**row) for row in c.execute(query, (run,))])

@@ -85,7 +85,6 @@ def core(entry: str) -> tuple[str, ...]:
 
 
 def _is_list(entry: str) -> bool:
-    """Say whether an entry enumerates, so that its order says nothing."""
     return len(_LIST.findall(entry)) > 1 and not _RELATION.search(entry)
 
 
@@ -142,7 +141,6 @@ def _stem(word: str) -> str:
 
 
 def _common(mine: tuple[str, ...], theirs: tuple[str, ...]) -> int:
-    """Return the length of the longest common subsequence."""
     row = [0] * (len(theirs) + 1)
     for word in mine:
         previous = 0

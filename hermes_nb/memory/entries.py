@@ -102,7 +102,6 @@ def parse(data: bytes, *, one_entry: bool = False) -> Parsed:
 
 
 def _decoded(data: bytes) -> tuple[str, list[str]]:
-    """Return the text of `data`, and what had to be done to get it."""
     oddities: list[str] = []
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         oddities.append("UTF-16")
@@ -340,7 +339,6 @@ def _text(given: Mapping[str, Any], key: str) -> str:
 
 
 def _refuse_content(content: str) -> None:
-    """Raise Refusal for what may never be an entry, whatever else there is."""
     if not content:
         raise Refusal("content is empty; give the whole new entry, or use remove")
     if has_separator(content):
@@ -377,7 +375,6 @@ def _blocked(entries: Sequence[str]) -> bool:
 
 
 def _apply(slots: list[_Slot], operation: Operation) -> Change:
-    """Apply one operation to `slots`."""
     if operation.action == "add":
         slots.append(_Slot(operation.content, new=True))
         return Change(action="add", after=operation.content, place=len(slots) - 1)

@@ -96,8 +96,6 @@ class HermesDatabase:
     def rows(
         self, session_id: str, *, first: int = 0, last: int | None = None
     ) -> list[StoredMessage]:
-        """Return the messages at positions `first` to `last` (inclusive) of a session."""
-
         def read(connection: sqlite3.Connection) -> list[StoredMessage]:
             columns = _columns(connection, "messages")
             count = MOST_ROWS if last is None else min(MOST_ROWS, last - first + 1)
@@ -119,8 +117,6 @@ class HermesDatabase:
         return self._reading(read, [])
 
     def get(self, session_id: str) -> StoredSession | None:
-        """Return a session's row, or None."""
-
         def read(connection: sqlite3.Connection) -> StoredSession | None:
             found = list(_sessions(connection, "WHERE s.id = ?", (session_id,)))
             return found[0] if found else None
@@ -156,7 +152,6 @@ class HermesDatabase:
         )
 
     def _reading(self, read: Callable[[sqlite3.Connection], Result], default: Result) -> Result:
-        """Return what `read` returns, the default where the file does not allow it."""
         try:
             try:
                 return self._read(read)
@@ -261,7 +256,6 @@ def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
 
 
 def _picked(columns: Collection[str], wanted: dict[str, str], prefix: str = "") -> str:
-    """Return a select list in which a missing column is its default."""
     return ", ".join(
         f"{prefix}{name} AS {name}" if name in columns else f"{default} AS {name}"
         for name, default in wanted.items()
@@ -269,7 +263,6 @@ def _picked(columns: Collection[str], wanted: dict[str, str], prefix: str = "") 
 
 
 def _kept(columns: Collection[str], prefix: str = "") -> str:
-    """Return the test for messages that count: not undone, and of a role that we know."""
     roles = ", ".join(f"'{role}'" for role in ROLES)
     test = f"{prefix}role IN ({roles})"
     if "active" in columns and "compacted" in columns:
@@ -279,7 +272,6 @@ def _kept(columns: Collection[str], prefix: str = "") -> str:
 
 @contextmanager
 def _in_time(connection: sqlite3.Connection) -> Iterator[None]:
-    """Stop every statement of a call when its time is over."""
     end = time.monotonic() + CALL_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > end, 2_000)
     yield
@@ -329,7 +321,6 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _size(path: Path, suffix: str) -> int | None:
-    """Return the size of the file beside `path`, None where there is none."""
     try:
         return path.with_name(path.name + suffix).stat().st_size
     except OSError:

@@ -151,7 +151,6 @@ class Guarded:
 
 
 def _factory(name: str) -> Factory:
-    """Return what makes the provider; raise ConfigError for an unknown name."""
     for point in importlib.metadata.entry_points(group=GROUP, name=name):
         factory: Factory = point.load()
         return factory
@@ -160,7 +159,6 @@ def _factory(name: str) -> Factory:
 
 
 def _cleaned(text: str, name: str, limit: int) -> str:
-    """Return a provider's text as it may reach a prompt."""
     text = text.encode("utf-8", "replace").decode().strip()
     return scan(redact(head_tail(text, limit)), name=name).text
 

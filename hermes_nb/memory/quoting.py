@@ -140,7 +140,6 @@ def _message(row: StoredMessage, terms: Terms, size: int, *, hit: bool) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return old text as it may reach a prompt."""
     clean = text.encode("utf-8", "replace").decode()
     return visible(scan(redact(clean), name="past session").text, lines=True)
 
@@ -265,7 +264,6 @@ def cut_around(
 
 
 def _shortened(text: str) -> str:
-    """Return a summary without secrets and without what is over its length."""
     text = redact(text).strip()
     words = text.split()
     if len(words) <= WORDS:

@@ -39,23 +39,15 @@ class Source(Protocol):
 
     def search(
         self, query: str, *, limit: int = 20, session_id: str = "", exclude: Collection[str] = ()
-    ) -> list[Hit]:
-        """Return the messages that fit best, best first."""
-        ...
+    ) -> list[Hit]: ...
 
     def rows(
         self, session_id: str, *, first: int = 0, last: int | None = None
-    ) -> list[StoredMessage]:
-        """Return the messages at positions `first` to `last`."""
-        ...
+    ) -> list[StoredMessage]: ...
 
-    def get(self, session_id: str) -> StoredSession | None:
-        """Return a session's row, or None."""
-        ...
+    def get(self, session_id: str) -> StoredSession | None: ...
 
-    def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, the one written to last first."""
-        ...
+    def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +218,6 @@ class Recall:
         return one_line(next(said, ""), 120)
 
     def _root(self, session_id: str) -> str:
-        """Return the id of a session's first ancestor."""
         seen = {session_id}
         for _ in range(_DEEPEST):
             parent = self._parent(session_id)
@@ -237,7 +228,6 @@ class Recall:
         return session_id
 
     def _orphans(self, roots: Collection[str]) -> set[str]:
-        """Return those of the lineages that a helper began: its parent is gone, or never was."""
         begun = ((root, self._session(root)) for root in roots)
         return {root for root, first in begun if first is not None and first.source in HELPERS}
 
@@ -255,7 +245,6 @@ class Recall:
         return source.get(session_id) if source else None
 
     def _source(self, session_id: str) -> Source | None:
-        """Return the store that has a session; ids of two stores do not meet."""
         if session_id not in self._where:
             for source in self.sources:
                 if source.get(session_id) is not None:
@@ -279,7 +268,6 @@ def cells_of(message: Message) -> Iterable[str]:
 
 
 def _merged(places: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the ranges around sorted places, those that touch made one."""
     ranges: list[tuple[int, int]] = []
     for place in places:
         first, last = max(0, place - AROUND), place + AROUND

@@ -23,7 +23,6 @@ from typing import Any
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import StoredSession
 from hermes_nb.memory.search import index
-from hermes_nb.storage.repair import only_index
 
 
 def encode(message: Message) -> str:
@@ -264,7 +263,6 @@ def _set_state(connection: sqlite3.Connection, state: str, ids: Iterable[int]) -
 
 
 def _normal(body: str) -> str:
-    """Return a stored body as it would be written today."""
     message = decode(body)
     return body if message is None else encode(message)
 
@@ -363,8 +361,7 @@ def count(connection: sqlite3.Connection, session_id: str, usage: Usage) -> None
 
 def delete(connection: sqlite3.Connection, session_id: str) -> None:
     """Remove a session with its messages; its children become children of its parent."""
-    with only_index():
-        index.remove(connection, session_id)
+    index.remove(connection, session_id)
     for statement in (
         "UPDATE sessions SET parent = (SELECT parent FROM sessions WHERE id = ?1)"
         " WHERE parent = ?1",

@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hermes_nb.core.errors import SessionTakenError, StoreError
@@ -23,8 +24,8 @@ from hermes_nb.memory.claims import Ledger
 from hermes_nb.memory.rows import SessionRow, decode, encode, storable
 from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import documents, finding, index
+from hermes_nb.memory.search.postings import Filter
 from hermes_nb.storage.database import Database
-from hermes_nb.storage.repair import only_index
 
 SEARCH_SECONDS = 0.5
 """How long a search waits for another process's transaction to bring the index up to date."""
@@ -86,7 +87,6 @@ class SqliteStore(Ledger):
         return row.id
 
     def append(self, session_id: str, message: Message) -> None:
-        """Add a message; it is durable when this returns."""
         body = encode(message)  # not while others wait
 
         def add(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -110,25 +110,21 @@ class SqliteStore(Ledger):
             documents.expect(body, message)
 
     def follow(self, session_id: str) -> None:
-        """Follow a session: write behind the messages that are there now, and only there."""
         self._ends[session_id] = self.database.read(lambda c: table.next_position(c, session_id))
 
     def messages(self, session_id: str) -> list[Message]:
-        """Return a session's active messages in order, as they were written."""
         rows = self.database.read(lambda c: table.active(c, session_id))
         return [row.message for row in self._readable(rows)]
 
     def rows(
         self, session_id: str, *, first: int = 0, last: int | None = None
     ) -> list[StoredMessage]:
-        """Return the messages at positions `first` to `last` (inclusive), whatever their state."""
         rows = self.database.read(lambda c: table.between(c, session_id, first, last))
         return self._readable(rows)
 
     def replace(
         self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
     ) -> None:
-        """Make `messages` the active conversation, as a compression does, in one transaction."""
         prompt = None if system_prompt is None else storable(system_prompt)
 
         def replaced(connection: sqlite3.Connection) -> int:
@@ -143,7 +139,6 @@ class SqliteStore(Ledger):
         self._index()
 
     def restore(self, session_id: str) -> list[Message] | None:
-        """Undo the last `replace` and return the active messages; None when there was none."""
         undone = self.database.write(lambda c: table.restore(c, session_id))
         return self.messages(session_id) if undone else None
 
@@ -158,42 +153,21 @@ class SqliteStore(Ledger):
         until: float | None = None,
         roles: Collection[Role] = (),
     ) -> list[Hit]:
-        """Return the messages that fit best, best first; no query ever raises."""
-
-        def find(connection: sqlite3.Connection) -> list[Hit]:
-            with only_index():
-                return finding.find(
-                    connection,
-                    query,
-                    limit=limit,
-                    session_id=session_id,
-                    exclude=exclude,
-                    since=since,
-                    until=until,
-                    roles=roles,
-                )
-
+        only = Filter(session_id=session_id, exclude=exclude, since=since, until=until, roles=roles)
         self._catch_up(SEARCH_SECONDS)
-        return self.database.read(find)
+        return self.database.read(lambda c: finding.find(c, query, only, limit=limit))
 
     def get(self, session_id: str) -> StoredSession | None:
-        """Return a session's row, or None."""
         return self.database.read(lambda c: table.get(c, storable(session_id)))
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, the one written to last first; `notebook` keeps those of one file.
-
-        Children of a fan-out (source `child`) are left out.
-        """
         path = None if notebook is None else storable(notebook)
         return self.database.read(lambda c: table.listed(c, path, limit))
 
     def lineage(self, session_id: str) -> list[str]:
-        """Return the ids of a session's whole family, the eldest first; its own in any case."""
         return self.database.read(lambda c: table.lineage(c, storable(session_id)))
 
     def rename(self, session_id: str, title: str) -> None:
-        """Give a session another title."""
         values = storable(title), storable(session_id)
         self.database.write(
             lambda c: c.execute("UPDATE sessions SET title = ? WHERE id = ?", values)
@@ -202,7 +176,6 @@ class SqliteStore(Ledger):
             self._begun[session_id] = replace(self._begun[session_id], title=storable(title))
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Let the sessions of a notebook be those of another absolute path: it was renamed."""
         old, new = storable(notebook), storable(to)
         query = "UPDATE sessions SET notebook = ? WHERE notebook = ?"
         self.database.write(lambda c: c.execute(query, (new, old)))
@@ -210,7 +183,6 @@ class SqliteStore(Ledger):
             self._begun[row.id] = replace(row, notebook=new)
 
     def delete(self, session_id: str) -> None:
-        """Remove a session and all its messages, so that no search finds them again."""
         self.database.write(lambda c: table.delete(c, storable(session_id)))
         self._begun.pop(session_id, None)
         self._ends.pop(session_id, None)
@@ -220,15 +192,12 @@ class SqliteStore(Ledger):
 
         def prune(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM claims WHERE at < ?", (before,))
-            with only_index():
-                index.prune(connection)
+            index.prune(connection)
 
         self.database.write(prune)
         self.database.vacuum()
 
     def count(self, session_id: str, usage: Usage) -> None:
-        """Add to a session's token counters; an unknown cost leaves the known part as it is."""
-
         def add(connection: sqlite3.Connection) -> None:
             self._begin(connection, session_id)
             table.count(connection, session_id, usage)
@@ -236,22 +205,18 @@ class SqliteStore(Ledger):
         self.database.write(add)
 
     def incidents(self) -> int:
-        """Return how often something happened that may have cost messages that were durable."""
         return self.database.incidents()
 
     def close(self) -> None:
-        """Close the file; a later call opens it again."""
         self.database.close()
 
     def end(self, session_id: str) -> None:
-        """Mark a session as ended; it is not resumed on its own again."""
         # Never before it began, whatever the clock did.
         query = "UPDATE sessions SET ended = max(started, ?) WHERE id = ?"
         values = time.time(), storable(session_id)
         self.database.write(lambda c: c.execute(query, values))
 
     def _check_end(self, session_id: str, end: int) -> None:
-        """Raise `SessionTakenError` if a followed session ends later than this store left it."""
         if end > self._ends.get(session_id, end):
             raise SessionTakenError(f"session {session_id}: somebody else has added to it")
 
@@ -269,14 +234,9 @@ class SqliteStore(Ledger):
         """
         if self.database.read(index.is_current):
             return
-        prepared = self.database.read(index.prepare)
-
-        def catch_up(connection: sqlite3.Connection) -> None:
-            with only_index():
-                index.catch_up(connection, prepared)
-
+        made = self.database.read(index.prepare)
         try:
-            self.database.write(catch_up, patience=patience)
+            self.database.write(partial(index.catch_up, made=made), patience=patience)
         except StoreError as error:
             log.debug("the index is left behind: %s", error)
 
@@ -291,21 +251,17 @@ class SqliteStore(Ledger):
         self._begun[session_id] = begun
 
     def _readable(self, rows: Sequence[sqlite3.Row]) -> list[StoredMessage]:
-        """Return the messages of rows, without those whose content is lost."""
-        out = []
-        for row in rows:
-            message = decode(row["body"])
-            if message is None:
-                continue
-            out.append(
-                StoredMessage(
-                    session_id=row["session"],
-                    position=row["position"],
-                    message=message,
-                    at=row["at"],
-                    state=row["state"],
-                )
+        out = [
+            StoredMessage(
+                session_id=row["session"],
+                position=row["position"],
+                message=message,
+                at=row["at"],
+                state=row["state"],
             )
+            for row in rows
+            if (message := decode(row["body"])) is not None
+        ]
         if len(out) < len(rows) and not self._unreadable:
             self._unreadable = True
             self.database.tell(

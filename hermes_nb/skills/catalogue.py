@@ -87,17 +87,14 @@ class Skill:
 
     @property
     def file(self) -> Path:
-        """The document."""
         return Path(self.path)
 
     @property
     def directory(self) -> Path:
-        """The skill's folder, absolute."""
         return self.file.parent
 
     @property
     def source(self) -> Source:
-        """Which kind of place it comes from."""
         return self.root.source
 
     @property
@@ -185,7 +182,6 @@ class Catalogue:
     def _skill(
         self, found: Found, usage: Mapping[str, Usage], taken: Mapping[str, Skill]
     ) -> Skill | Skipped:
-        """Return a document as a skill, or why it is none."""
         document = found.document
         if document is None:
             return _skipped(found, found.folder, found.reason)
@@ -328,7 +324,6 @@ def _platform(name: str) -> str:
 
 
 def _by_worth(skills: Sequence[Skill], fitting: Mapping[str, float]) -> list[Skill]:
-    """Return the skills, those first that fit and were used much."""
     best = max(fitting.values(), default=1.0)
     busiest = max((math.log1p(skill.usage.uses) for skill in skills), default=0.0) or 1.0
 

@@ -305,7 +305,6 @@ def _quoted(lines: list[str]) -> str:
 
 
 def _parsed(head: str) -> Frontmatter:
-    """Return what YAML makes of a frontmatter; raise SkillError where it makes nothing."""
     import yaml
 
     notes: list[str] = []

@@ -323,7 +323,6 @@ def _in_time(text: str, found: Iterable[_Read], unread: _Read) -> list[_Read]:
 
 
 def _shown(text: str, finding: Finding, *, code: bool) -> bool:
-    """Say whether a finding is a command in a guide's code, no worse than guides have."""
     if finding.score > _GUIDES.get(finding.category, -1.0):
         return False
     line = text.rfind("\n", 0, finding.start) + 1
@@ -344,7 +343,6 @@ def _passage(text: str) -> str:
 
 
 def _reasons(several: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return what is said of categories and passages, each once."""
     told = (f"{category}: {visible(one_line(each, 100))!r}" for category, each in several)
     return tuple(dict.fromkeys(told))[:_REASONS]
 
@@ -363,10 +361,8 @@ def _glance(digest: str, name: str) -> str:
 
 
 def _listed(document: Document) -> str:
-    """Return what the index shows of a document."""
     return f"{document.name}\n\n{document.description}"
 
 
 def _said(category: str) -> str:
-    """Return what a category says to whoever reads the index."""
     return visible(category).replace("/", "\n\n")

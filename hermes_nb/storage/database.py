@@ -181,7 +181,6 @@ class Database:
             self._stamp = self._stamp and stamp(self.path)
 
     def _deliver(self) -> None:
-        """Hand over the warnings that have collected, if there is somebody to hear them."""
         while self._warn is not None:
             try:
                 sentence = self.warnings.pop(0)
@@ -190,7 +189,6 @@ class Database:
             self._warn(sentence)
 
     def _look(self) -> None:
-        """Look through the tables in the background if there is reason to."""
         if self._doubtful and not (self._looking is not None and self._looking.is_alive()):
             self._doubtful = False
             self._looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
@@ -333,7 +331,6 @@ class Database:
         return True
 
     def _schema_is_gone(self, error: sqlite3.Error) -> bool:
-        """Say whether a table is missing, as after the file was emptied while it was open."""
         found = re.match(r"no such table: (?:main\.)?(\w+)$", str(error))
         return found is not None and found[1] in self._schema.tables
 

@@ -211,7 +211,6 @@ def open_read_only(path: str, refusal: str) -> Opened:
 
 
 def _opened(path: str, schema: Schema) -> Opened:
-    """Open the file, made if it is not there yet, with a log where that can be."""
     before = identity(path)
     connection = connect(path)
     try:
@@ -238,7 +237,6 @@ def _opened(path: str, schema: Schema) -> Opened:
 
 
 def _set_up(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Choose the journal and what makes a returned commit durable."""
     without_wal = _pragma(connection, "application_id") == schema.application + 1
     wanted = "DELETE" if without_wal or on_network(Path(path)) else "WAL"
     (mode,) = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()
@@ -315,7 +313,6 @@ def mounted_as(real: str) -> str:
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    """Return a number from the file's header."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 

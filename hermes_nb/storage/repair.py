@@ -175,7 +175,6 @@ def put_aside(path: Path, parts: Sequence[str]) -> Path:
 
 
 def _sync(path: Path) -> None:
-    """Make a file or a directory durable; not every file system lets a directory be synced."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -249,7 +248,6 @@ def _plausible(size: int) -> bool:
 
 
 def _leaf(pages: _Pages, page: bytes, start: int, columns: int) -> Iterator[Record]:
-    """Yield the records of a leaf page; cells that do not hold together are passed over."""
     cells = int.from_bytes(page[start + 3 : start + 5], "big")
     pointers = page[start + 8 : start + 8 + 2 * cells]
     pairs = zip(pointers[::2], pointers[1::2], strict=False)

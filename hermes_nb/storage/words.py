@@ -206,7 +206,6 @@ def pieces(text: str) -> list[str]:
 
 
 def _runs(text: str) -> list[str]:
-    """Return the words of a text, those of ASCII in their whole length."""
     if not text.isascii():
         # Dashes, bullets and emoji are no reason to take the longer way.
         text = _NO_WORD.sub(" ", text.replace("\u2019", "'"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.editing import diff, replaced
+from hermes_nb.skills.editing import replaced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,8 +29,3 @@ def test_a_replacement_is_exact_or_refused(text, old, new, everywhere):
         "\r\n", "\n"
     )
     assert edit.count == plain[0].count(plain[1])
-
-
-def test_a_diff_is_short():
-    before = "\n".join(map(str, range(5_000)))
-    assert len(diff(before, before.replace("1", "one"), "SKILL.md")) < 3_200

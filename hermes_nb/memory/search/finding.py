@@ -29,6 +29,7 @@ from hermes_nb.memory.search.postings import Filter, Postings, expression
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
 from hermes_nb.memory.search.vocabulary import GRAM
 from hermes_nb.storage import words
+from hermes_nb.storage.repair import only_index
 
 POOL = 80
 """Messages whose texts are read."""
@@ -65,7 +66,7 @@ _CUT = 30
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Passage:
     """A stored message as ranking sees it. `text` is all of it."""
 
@@ -88,29 +89,12 @@ class Passage:
         )
 
 
+@only_index()
 def find(
-    connection: sqlite3.Connection,
-    query: str,
-    *,
-    limit: int = 20,
-    session_id: str = "",
-    exclude: Collection[str] = (),
-    since: float | None = None,
-    until: float | None = None,
-    roles: Collection[Role] = (),
+    connection: sqlite3.Connection, query: str, only: Filter | None = None, *, limit: int = 20
 ) -> list[Hit]:
-    """Return the messages that fit best, best first; no query ever raises.
-
-    `since` and `until` (not included) are in seconds since the epoch.
-    """
-    asked = parse(query)
-    only = Filter(
-        session_id=session_id,
-        exclude=frozenset(exclude),
-        since=since,
-        until=until,
-        roles=frozenset(roles),
-    )
+    """Return the messages that fit best, best first; no query ever raises."""
+    asked, only = parse(query), only or Filter()
     if limit < 1 or not (asked.units or asked.must):
         return []
     last = index.last_indexed(connection)
@@ -196,15 +180,8 @@ def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, Pa
         (json.dumps(wanted),),
     )
     return {
-        row[0]: Passage(
-            spot=row[0],
-            session_id=row[1],
-            position=row[2],
-            role=row[3],
-            at=row[4],
-            text=text_of(row[5]),
-        )
-        for row in rows
+        spot: Passage(spot, session, position, role, at, text_of(body))
+        for spot, session, position, role, at, body in rows
     }
 
 
@@ -320,10 +297,7 @@ def _unindexed(
         units = [unit for unit in query.units if _holds(held, unit)]
         counted.update(units)
         if _holds(held, query.must) if query.must else units:
-            passage = Passage(
-                spot=0, session_id=session_id, position=position, role=role, at=at, text=text
-            )
-            found.append((passage, units))
+            found.append((Passage(0, session_id, position, role, at, text), units))
         if read == _UNINDEXED:
             break
     weights = {unit: ranking.rarity(number, read) for unit, number in counted.items()}
@@ -333,7 +307,6 @@ def _unindexed(
 
 
 def _holds(held: str, node: Node) -> bool:
-    """Say whether terms, each between spaces, match an expression."""
     match node:
         case Phrase(terms, prefix):
             return f" {' '.join(terms)}{'' if prefix else ' '}" in held

@@ -24,6 +24,7 @@ from itertools import islice
 from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.documents import Document, document
 from hermes_nb.memory.search.vocabulary import Vocabulary
+from hermes_nb.storage.repair import only_index
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS search_blocks (
@@ -116,6 +117,7 @@ def prepare(connection: sqlite3.Connection) -> Made:
     return {row.source: _document(row.source) for rows in found for row in rows}
 
 
+@only_index()
 def catch_up(connection: sqlite3.Connection, made: Made | None = None) -> None:
     """Index the messages that are not in the index yet, within the caller's transaction.
 
@@ -139,6 +141,7 @@ def is_missing(error: sqlite3.OperationalError) -> bool:
     return text.startswith(("no such module", "no such tokenizer", "no such table: search_"))
 
 
+@only_index()
 def remove(connection: sqlite3.Connection, session_id: str) -> None:
     """Take a session's messages out of the index, before their rows are deleted."""
     catch_up(connection)  # what was never put in cannot be taken out
@@ -162,6 +165,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
     )
 
 
+@only_index()
 def prune(connection: sqlite3.Connection) -> None:
     """Forget the words that are in no message any more.
 

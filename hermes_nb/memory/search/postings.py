@@ -40,10 +40,10 @@ class Filter:
     """
 
     session_id: str = ""
-    exclude: frozenset[str] = frozenset()
+    exclude: Collection[str] = ()
     since: float | None = None
     until: float | None = None
-    roles: frozenset[Role] = frozenset()
+    roles: Collection[Role] = ()
 
     def admits(self, session_id: str, role: str, at: float) -> bool:
         """Say whether a message is searched."""
@@ -155,7 +155,6 @@ class Postings:
         return word_list(self._connection, self._name).alike(text, most=_MOST_ALIKE)
 
     def _restrict(self, only: Filter) -> None:
-        """Write the filter as SQL."""
         if only.session_id:
             blocks = self._blocks([only.session_id])
             first, last = documents.documents_of(min(blocks, default=0), max(blocks, default=-1))

@@ -114,7 +114,6 @@ def parse(text: str) -> Query:
 
 
 def _is_question(text: str, tokens: list[_Token]) -> bool:
-    """Say whether a plain query asks something, rather than naming words to find."""
     many = len(tokens) > 1 and not any(token.prefix for token in tokens)
     return many and ("?" in text or _QUESTION.match(text) is not None)
 

@@ -243,7 +243,6 @@ def best(found: Mapping[int, float], number: int) -> list[int]:
 
 
 def _spread(held: Mapping[int, float]) -> dict[int, float]:
-    """Return how much of a word each spot has, with what is held by those around it."""
     out = dict(held)
     for spot, amount in held.items():
         for distance, share in _SHARES:
@@ -261,7 +260,6 @@ _SHORTER = [SHORTER**length for length in range(8)]
 
 
 def _held(one: Evidence) -> dict[int, float]:
-    """Return how much of a word each spot holds."""
     bits, mask, shorter = documents.SPOT_BITS, documents.LENGTH_MASK, _SHORTER
     return {d >> bits: weight * shorter[d & mask] for d, weight in one.documents.items()}
 
@@ -269,7 +267,6 @@ def _held(one: Evidence) -> dict[int, float]:
 def _seeds(
     evidence: Sequence[Evidence], held: Sequence[Mapping[int, float]], most: int
 ) -> list[int]:
-    """Return the spots that are best by what they hold themselves."""
     own: dict[int, float] = {}
     for one, here in zip(evidence, held, strict=True):
         weight = one.weight

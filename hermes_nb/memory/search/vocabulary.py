@@ -65,7 +65,6 @@ def _known(name: str) -> _Known:  # noqa: ARG001 - the key
 
 
 def _is_word(term: str) -> bool:
-    """Say whether a term is kept in the list of words: marks, and what a part may be asked of."""
     return term[0] == MARK or (len(term) > 3 and term.isalpha())  # noqa: PLR2004
 
 

@@ -12,6 +12,7 @@ from hermes_nb.memory import schema
 from hermes_nb.memory.rows import encode
 from hermes_nb.memory.search import documents, finding, index
 from hermes_nb.memory.search.finding import SHOWN
+from hermes_nb.memory.search.postings import Filter
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -49,7 +50,8 @@ class Store:
         index.catch_up(self.connection)
 
     def find(self, query, **options):
-        return finding.find(self.connection, query, **options)
+        limit = options.pop("limit", 20)
+        return finding.find(self.connection, query, Filter(**options), limit=limit)
 
     def places(self, query, **options):
         return [(hit.session_id, hit.position) for hit in self.find(query, **options)]
