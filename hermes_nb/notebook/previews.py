@@ -11,15 +11,14 @@ long or raise: `variables.describe` sets the limits.
 from __future__ import annotations
 
 import base64
-import math
 import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
-from hermes_nb.core.text import one_line
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import clean, one_line
 from hermes_nb.notebook.interrupt import has_time_limit
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.visible import visible
@@ -235,7 +234,7 @@ def foreign(value: object, limit: int = 200) -> str:
 
 
 def _text(value: str | bytes, limit: int) -> str:
-    base: Any = str if issubclass(type(value), str) else bytes  # no methods of a subclass's own
+    base: Foreign = str if issubclass(type(value), str) else bytes  # no methods of a subclass's own
     text = repr(base.__getitem__(value, slice(limit)))
     return text if base.__len__(value) <= limit else f"{text}…"
 
@@ -245,7 +244,7 @@ def _sequence(value: Foreign, base: type, brackets: tuple[str, str], limit: int,
     if depth <= 0 and size:
         return f"{brackets[0]}…{brackets[1]}"
     fields = getattr(type(value), "_fields", None) if base is tuple else None
-    items: Iterator[Any] = base.__iter__(value)  # type: ignore[attr-defined]
+    items: Iterator[Foreign] = base.__iter__(value)  # type: ignore[attr-defined]
     texts = (preview(item, limit // 4 + 20, depth=depth - 1) for item in items)
     if isinstance(fields, tuple):
         texts = (f"{field}={text}" for field, text in zip(fields, texts, strict=False))
@@ -255,7 +254,7 @@ def _sequence(value: Foreign, base: type, brackets: tuple[str, str], limit: int,
     return brackets[0] + _joined(texts, size, limit) + brackets[1]
 
 
-def _dict(value: dict[Any, Any], limit: int, depth: int) -> str:
+def _dict(value: dict[Foreign, Foreign], limit: int, depth: int) -> str:
     size = dict.__len__(value)
     if depth <= 0 and size:
         return "{…}"
@@ -408,30 +407,12 @@ def _size(count: float) -> str:
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_NESTING = 100
 
 
-def bundle(data: Mapping[str, Any], metadata: object) -> dict[str, Any]:
+def bundle(data: Mapping[str, Json], metadata: object) -> dict[str, Json]:
     """Return `data` and `metadata` of an output: bytes as base64, what is not JSON as text."""
-    clean = {str(mime): _content(str(mime), value) for mime, value in data.items()}
-    return {"data": clean, "metadata": json_ready(metadata or {})}
-
-
-def json_ready(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return `value` as JSON can carry it; NaN and infinities become None, strangers their text."""
-    match value:
-        case None | bool() | int():
-            return value
-        case str():
-            return well_formed(value)
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping() if depth < _NESTING:
-            return {well_formed(str(k)): json_ready(v, depth + 1) for k, v in value.items()}
-        case list() | tuple() if depth < _NESTING:
-            return [json_ready(item, depth + 1) for item in value]
-        case _:
-            return well_formed(str(value)[:1000])
+    shown = {str(mime): _content(str(mime), value) for mime, value in data.items()}
+    return {"data": shown, "metadata": clean(metadata or {})}
 
 
 def well_formed(text: str) -> str:
@@ -439,11 +420,11 @@ def well_formed(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
-def _content(mime: str, value: object) -> Any:  # noqa: ANN401 - JSON
+def _content(mime: str, value: object) -> Json:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, str):
         return well_formed(value)
     if mime == "application/json" or mime.endswith("+json"):
-        return json_ready(value)
+        return clean(value)
     return well_formed(str(value))

@@ -211,6 +211,10 @@ SAID = 2_000
 """Characters of a text between calls."""
 REASONING = 6_000
 """Characters of what was thought."""
+_MARKER = 100
+"""Characters, about, of the note that stands where a text was cut."""
+_NAMES = 10
+"""Tools that are named where calls are only counted."""
 
 
 @dataclass(slots=True)
@@ -239,9 +243,17 @@ def fold(steps: Sequence[Step]) -> str:
         return ""
     summary = number_of(len(calls), "tool call") + _troubled(calls)
     kept, left_out = _latest(steps)
+    body = ""
     if left_out:
-        kept.insert(0, _Block(_counted(left_out)))
-    return folded(summary, _joined(kept))
+        names = Counter(call.call.name for call in left_out).most_common()
+        told = [f"{count} × {escape(name[:80])}" for name, count in names[:_NAMES]]
+        told += [f"{len(names) - _NAMES} other tools"] if len(names) > _NAMES else []
+        body = f"… {len(left_out)} earlier calls: {', '.join(told)}{_troubled(left_out)}"
+    above = _Block("")
+    for block in kept:  # calls that are mere lines stand right below one another
+        gap = "  \n" if block.line and above.line else "\n\n" if body else ""
+        body, above = f"{body}{gap}{block.text}", block
+    return folded(summary, body)
 
 
 def folded(summary: str, body: str) -> str:
@@ -263,21 +275,9 @@ def fitted(text: str, room: int) -> str:
     while True:
         shown = safe_markdown(head_tail(text, limit))
         size = len(shown.encode(errors="replace"))
-        if size <= room + 100 or limit < 100:  # noqa: PLR2004 - 100: the marker's length
+        if size <= room + _MARKER or limit < _MARKER:
             return shown
         limit = limit * room // size
-
-
-def _joined(blocks: Sequence[_Block]) -> str:
-    """Return blocks as one text; calls that are mere lines stand right below one another."""
-    out: list[str] = []
-    above = _Block("")
-    for block in blocks:
-        if out:
-            out.append("  \n" if block.line and above.line else "\n\n")
-        out.append(block.text)
-        above = block
-    return "".join(out)
 
 
 def _latest(steps: Sequence[Step]) -> tuple[list[_Block], list[CallView]]:
@@ -303,13 +303,6 @@ def _latest(steps: Sequence[Step]) -> tuple[list[_Block], list[CallView]]:
         blocks += [_Block(told)] if told else []
         queue.pop()
     return blocks[::-1], [call for _, call in queue]
-
-
-def _counted(calls: Sequence[CallView]) -> str:
-    names = Counter(call.call.name for call in calls).most_common()
-    shown = [f"{count} × {escape(name[:80])}" for name, count in names[:10]]
-    shown += [f"{len(names) - 10} other tools"] if len(names) > 10 else []  # noqa: PLR2004
-    return f"… {len(calls)} earlier calls: {', '.join(shown)}{_troubled(calls)}"
 
 
 def _troubled(calls: Sequence[CallView]) -> str:

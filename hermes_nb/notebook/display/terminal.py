@@ -27,7 +27,6 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.display.plain import TerminalView
 from hermes_nb.notebook.display.terminal_markdown import (
     Lines,
     blocks,
@@ -38,6 +37,7 @@ from hermes_nb.notebook.display.terminal_markdown import (
     rendered,
 )
 from hermes_nb.notebook.display.transcript import Transcript, plain_text
+from hermes_nb.notebook.display.views import TerminalView
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import readable, visible
 
@@ -154,13 +154,11 @@ class DrawnView(TerminalView):
     def _draw(self) -> None:
         if self._live is None and not self._closed:
             self._live = live = Live(
-                _Growing(self), console=self._console, auto_refresh=False, transient=True
+                self, console=self._console, auto_refresh=False, transient=True
             )
             live.start(refresh=True)
-            clock = threading.Thread(
-                target=self._keep_drawing, args=(live,), name="hermes-screen", daemon=True
-            )
-            clock.start()
+            draw = self._keep_drawing
+            threading.Thread(target=draw, args=(live,), name="hermes-screen", daemon=True).start()
 
     def _keep_drawing(self, live: Live) -> None:
         """Draw while `live` is shown; rich's own thread would draw into what is being printed."""
@@ -178,11 +176,12 @@ class DrawnView(TerminalView):
             live.update(_Drawn([]))
             live.stop()
 
-    def growing(self, width: int, height: int) -> Lines:
-        with self._one:  # the user's code prints through rich meanwhile, which draws them, too
-            return self._lines_now(width, height)
+    def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
+        """Draw the live part; one column stays free, so that no line wraps."""
+        with self._one:  # the user's code prints through rich meanwhile, which draws it, too
+            yield _Drawn(self._growing(max(console.width - 1, 1), console.height))
 
-    def _lines_now(self, width: int, height: int) -> Lines:
+    def _growing(self, width: int, height: int) -> Lines:
         running = [call for call in self.transcript.calls if not call.status]
         told = [plain_text(line) for call in running for line in call.lines()]
         foot = [_on_one_line(f"  {line}", "") for line in told]
@@ -217,16 +216,6 @@ class DrawnView(TerminalView):
         self._text = (state, lines[-room:])
         self._rest_until = began + (1 + IDLE) * (time.monotonic() - began)
         return self._text[1]
-
-
-class _Growing:
-    """The live part of a view, as rich draws it; one column stays free, so that no line wraps."""
-
-    def __init__(self, view: DrawnView) -> None:
-        self._view = view
-
-    def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
-        yield _Drawn(self._view.growing(max(console.width - 1, 1), console.height))
 
 
 class _Drawn:

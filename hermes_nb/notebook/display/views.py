@@ -1,17 +1,13 @@
-"""Shows what is ours outside of a turn: drawn in a terminal that can, else as IPython shows it.
-
-Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
+"""Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
 
 A view is an event sink with a beginning and an end. In a cell one Markdown display is updated at
 most every `INTERVAL` seconds, never once a token (500 tokens one by one cost 911 kB and 625 ms of
 CPU, throttled 38 kB). Where stdin is not allowed (nbclient, nbval, papermill) there are no
 updates, which those tools do not understand: one display at the end. In a terminal, text streams.
 
-What scratch code draws, shown to the user below the turn.
-
-`run_python` answers to the model, which reads of a picture that there is one. The user who asked
-for it wants to look at it. Only pictures and what front ends draw from data are shown: tables and
-printed text are in the call's fold, and HTML of unknown origin has no business in a turn's output.
+Below a turn its user sees what scratch code draws, of which the model reads only that it is there.
+Pictures and what front ends draw from data are shown; tables and printed text are in the call's
+fold, and HTML of unknown origin has no business in a turn's output.
 """
 
 from __future__ import annotations
@@ -23,18 +19,24 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from hermes_nb.core.events import (
+    ChildFinished,
     Event,
+    MessageAdded,
+    RequestRetried,
+    TextDelta,
+    ToolFinished,
     ToolStarted,
     TurnEnded,
 )
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.display.plain import TerminalView
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.markup import escape
+from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 
@@ -173,7 +175,7 @@ class CellView:
         self._one = threading.RLock()
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
-        self._handle: Any = None
+        self._handle: Foreign = None
         self._shown = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = False
@@ -191,7 +193,13 @@ class CellView:
         if isinstance(event, ToolStarted) and not busy:
             self._cancel()
             self._update(running=True)
-            self._start_clock()
+            if self._clock is None:
+                # With this context, its updates belong to the cell that runs now.
+                run, turn = contextvars.copy_context().run, (self._keep_time,)
+                self._clock = threading.Thread(
+                    target=run, args=turn, name="hermes-clock", daemon=True
+                )
+                self._clock.start()
         if not isinstance(event, TurnEnded):
             self._schedule()
 
@@ -207,15 +215,6 @@ class CellView:
         self._over.set()
         self._cancel()
         self._update(running=False)
-
-    def _start_clock(self) -> None:
-        if self._clock is None:
-            # With this context, its updates belong to the cell that runs now.
-            run = contextvars.copy_context().run
-            self._clock = threading.Thread(
-                target=run, args=(self._keep_time,), name="hermes-clock", daemon=True
-            )
-            self._clock.start()
 
     def _keep_time(self) -> None:
         while not self._over.wait(TICK):
@@ -258,6 +257,81 @@ class CellView:
                 self._handle.update(data, raw=True)
 
 
+class TerminalView:
+    """Plain text as it streams, and a line a call; a view that draws shows the same by its means.
+
+    `style` is a colour of rich's, for those that have colours.
+    """
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        self._held = ""
+        self._open_line = False
+        self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        self.transcript(event)
+        self._show(event)
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                self._take(text)
+            case RequestRetried(reason):
+                self._complete()
+                self._line(f"[{redact(reason)}; asking again]", style="yellow")
+            case MessageAdded(message) if message.role == "assistant":
+                self._complete(message.text)
+            case ChildFinished(call_id, number):
+                self._call_line(self.transcript.call(call_id).children[number].line())
+            case ToolFinished(call):
+                self._call_line(self.transcript.call(call.id).line())
+            case _:
+                pass
+
+    def note(self, markdown: str) -> None:
+        self._line(plain_text(markdown), style="cyan")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        reason = self.transcript.ending.reason if self.transcript.ending else ""
+        lines = self.transcript.ending_lines()
+        # A failure's text follows as the cell's error, and with what to do about it.
+        for line in lines[-1:] if reason == "failed" else lines:
+            self._line(line, style="dim" if reason == "answered" else "red")
+
+    def _take(self, text: str) -> None:
+        """Print more of the answer, in whole words: half a secret is not known for one."""
+        self._held += text
+        self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
+
+    def _complete(self, whole: str = "") -> None:  # noqa: ARG002 - for a view that prints blocks
+        """Print what is left of a text that is complete; `whole` is all of it."""
+        self._say(len(self._held))
+        if self._open_line:
+            self._write("\n")
+            self._open_line = False
+
+    def _call_line(self, markdown: str) -> None:
+        self._line(f"  {plain_text(markdown)}", style="dim")
+
+    def _line(self, text: str, *, style: str) -> None:  # noqa: ARG002 - no colours here
+        self._complete()
+        self._write(f"{text}\n")
+
+    def _say(self, length: int) -> None:
+        said, self._held = self._held[:length], self._held[length:]
+        if said:
+            self._write(visible(redact(said), lines=True))
+            self._open_line = True
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 CHARTS = ("application/vnd.plotly.", "application/vnd.vega.", "application/vnd.vegalite.")
 """Beginnings of MIME types whose data a front end draws by itself."""
@@ -267,7 +341,7 @@ LARGEST = 5_000_000
 """Characters of a picture: all that is shown is saved with the notebook."""
 
 
-def drawings(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def drawings(outputs: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     """Return the MIME bundles of the pictures among some outputs."""
     bundles = []
     for output in outputs:
@@ -278,12 +352,12 @@ def drawings(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return bundles[-MOST:]
 
 
-def is_drawing(data: Mapping[str, Any]) -> bool:
+def is_drawing(data: Mapping[str, Json]) -> bool:
     """Say whether a MIME bundle has something drawn in it."""
     return any(_fits(mime, value) for mime, value in data.items())
 
 
-def show_drawings(shell: Shell, outputs: Sequence[Mapping[str, Any]]) -> None:
+def show_drawings(shell: Shell, outputs: Sequence[Mapping[str, Json]]) -> None:
     """Display the pictures among some outputs, below what the running cell shows already."""
     if not has_kernel(shell):
         return

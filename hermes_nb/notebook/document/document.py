@@ -13,20 +13,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from os.path import commonprefix
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.visible import visible
 
 CellType = Literal["code", "markdown", "raw"]
+Output = Mapping[str, Json]
+"""An output as nbformat has it."""
 
 SHORT = 8
 """Characters of an id that are shown where they are enough; as many as git shows of a hash."""
 _UUID = 32
 _NAMED = 5
 _SOURCE_SHOWN = 8_000
+_MARKDOWN = "%%markdown\n"
 
 OFFERED = "below"
 """The id of the cell that is offered; it is no cell yet, so nothing else takes that id."""
@@ -44,7 +48,7 @@ class CellConflict(ToolError):
 class Cell:
     """One cell. `hash` is `source_hash(source)`; `outputs` is None where they were not asked for.
 
-    `index` counts from 0. `outputs` are nbformat outputs.
+    `index` counts from 0.
     """
 
     index: int
@@ -54,8 +58,8 @@ class Cell:
     hash: str
     execution_count: int | None = None
     output_count: int = 0
-    outputs: Sequence[Mapping[str, Any]] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Sequence[Output] | None = None
+    metadata: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,7 @@ class Insert:
     after: str | None = None
     index: int | None = None
     type: CellType = "code"
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class SetOutputs:
-    """What a code cell shows; `outputs` are nbformat's."""
+    """What a code cell shows."""
 
     id: str
-    outputs: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Output]
     execution_count: int | None = None
 
 
@@ -142,7 +146,7 @@ class NotebookDocument(ABC):
         after: str | None = None,
         index: int | None = None,
         type: CellType = "code",  # noqa: A002 - nbformat's own word
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Json] | None = None,
     ) -> Cell:
         edit = Insert(source=source, after=after, index=index, type=type, metadata=metadata or {})
         return cast("Cell", await self.apply(edit))
@@ -157,11 +161,7 @@ class NotebookDocument(ABC):
         return cast("Cell", await self.apply(Move(cell_id, after)))
 
     async def set_outputs(
-        self,
-        cell_id: str,
-        outputs: Sequence[Mapping[str, Any]],
-        *,
-        execution_count: int | None = None,
+        self, cell_id: str, outputs: Sequence[Output], *, execution_count: int | None = None
     ) -> Cell:
         return cast("Cell", await self.apply(SetOutputs(cell_id, outputs, execution_count)))
 
@@ -211,9 +211,12 @@ class FallbackDocument(NotebookDocument):
         running = self._shell.execution_count
         if running != self._running:
             self._running, self._offered = running, []
-        self._offered.append(_as_code(edit.source, edit.type, first=not self._offered))
-        if len(self._offered) > 1 and self._offered[0].startswith("%%markdown\n"):
-            self._offered[0] = _commented(self._offered[0].removeprefix("%%markdown\n"))
+        if self._offered and self._offered[0].startswith(_MARKDOWN):
+            self._offered[0] = _commented(self._offered[0].removeprefix(_MARKDOWN))
+        source = edit.source
+        if edit.type != "code":
+            source = _commented(source) if self._offered else f"{_MARKDOWN}{source}"
+        self._offered.append(source)
         joined = "\n\n".join(self._offered)
         self._shell.set_next_input(joined, replace=False)
         return Cell(
@@ -227,12 +230,6 @@ class FallbackDocument(NotebookDocument):
 
     async def save(self) -> None:
         raise ToolError(_WAY_OUT)
-
-
-def _as_code(source: str, kind: CellType, *, first: bool) -> str:
-    if kind == "code":
-        return source
-    return f"%%markdown\n{source}" if first else _commented(source)
 
 
 def _commented(text: str) -> str:

@@ -12,14 +12,15 @@ import json
 import os
 import secrets
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import locked, make_private, write_atomic
-from hermes_nb.core.text import one_line
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import clean, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.document import (
     Cell,
@@ -29,6 +30,7 @@ from hermes_nb.notebook.document.document import (
     Insert,
     Move,
     NotebookDocument,
+    Output,
     Replace,
     SetOutputs,
     conflict,
@@ -42,7 +44,6 @@ from hermes_nb.notebook.document.ipynb import (
     read_notebook,
     source_of,
 )
-from hermes_nb.notebook.previews import json_ready
 from hermes_nb.tools.workspace import Workspace, open_regular
 
 LOCK_SECONDS = 10.0
@@ -215,16 +216,14 @@ def new_cell(edit: Insert, used: Collection[str]) -> NotebookCell:
     name = secrets.token_hex(4)
     while name in used:
         name = secrets.token_hex(4)
-    cell: NotebookCell = {"cell_type": edit.type}
+    cell: NotebookCell = {"cell_type": edit.type, "id": name, "metadata": clean(edit.metadata)}
+    cell["source"] = edit.source.splitlines(keepends=True)
     if edit.type == "code":
-        cell["execution_count"] = None
-    cell |= {"id": name, "metadata": json_ready(edit.metadata)}
-    if edit.type == "code":
-        cell["outputs"] = []
-    return cell | {"source": edit.source.splitlines(keepends=True)}
+        cell |= {"execution_count": None, "outputs": []}
+    return dict(sorted(cell.items()))
 
 
-def on_disk(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def on_disk(outputs: Sequence[Output]) -> list[dict[str, Json]]:
     """Return outputs as nbformat writes them, longer texts as lists of lines."""
     import nbformat
     from nbformat.v4.rwbase import split_lines
@@ -252,10 +251,8 @@ def is_valid(notebook: Notebook, data: bytes) -> bool:
             if len(data) <= CHECKED:
                 document = json.loads(data)
             else:
-                cells = [
-                    {**cell, "outputs": []} if "outputs" in cell else cell
-                    for cell in notebook.cells
-                ]
+                shown: NotebookCell = {"outputs": []}
+                cells = [each | shown if "outputs" in each else each for each in notebook.cells]
                 document = {**notebook.document, "cells": cells}
             nbformat.validate(document)
         except (ValueError, nbformat.ValidationError):  # numbers too long for Python, too

@@ -11,11 +11,13 @@ import json
 import re
 import secrets
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from itertools import count
+from typing import BinaryIO
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document.json_scanner import PIECE, Malformed, Scanner, Span
 
@@ -44,7 +46,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _INDENT = re.compile(r"\{\r?\n([ \t]+)\"")
 _PREFIX = re.compile(r'(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+')
 
-NotebookCell = dict[str, Any]
+NotebookCell = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Stored:
 class Notebook:
     """A notebook as nbformat 4.5; each cell's `outputs` is a list, or `Stored` in the file."""
 
-    document: dict[str, Any]
+    document: dict[str, Json]
     scanner: Scanner
     indent: int | str | None = 1
     final_newline: bool = True
@@ -69,7 +71,7 @@ class Notebook:
         cells: list[NotebookCell] = self.document["cells"]
         return cells
 
-    def outputs(self, cell: NotebookCell, *, briefly: bool = False) -> list[dict[str, Any]]:
+    def outputs(self, cell: NotebookCell, *, briefly: bool = False) -> list[dict[str, Json]]:
         """Return a cell's outputs; of those over `LOADED` bytes the beginnings, and a note.
 
         `briefly`, longer values are empty, and there are at most 64, and all the errors. Raises
@@ -98,14 +100,7 @@ class Notebook:
             places[name] = stored.span
             return name
 
-        separators = (",", ": ") if self.indent is not None else None
-        text = json.dumps(
-            self.document,
-            ensure_ascii=False,
-            indent=self.indent,
-            separators=separators,
-            default=place,
-        )
+        text = json.dumps(self.document, ensure_ascii=False, indent=self.indent, default=place)
         # A lone surrogate can stand in JSON as an escape only.
         text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
         pieces = re.split(f'"({mark}[0-9]+)"', text + ("\n" if self.final_newline else ""))
@@ -140,9 +135,9 @@ def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook
     return Notebook(document, scanner, indent, file.read() == b"\n")
 
 
-def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Any]:
+def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
     """Return an object of a notebook; of outputs only where they are."""
-    found: dict[str, Any] = {}
+    found: dict[str, Json] = {}
     for key in scanner.members():
         if key not in _LISTS.get(inside, ()) or scanner.peek() != b"[":
             found[key] = scanner.load(scanner.skip())
@@ -162,7 +157,7 @@ def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Any]:
     return found
 
 
-def _parts(walk: Scanner, part: Callable[[str], Any]) -> dict[str, Any]:
+def _parts(walk: Scanner, part: Callable[[str], Json]) -> dict[str, Json]:
     """Return an output whose values, and those of its MIME bundle, are what `part` makes."""
     return {
         key: {mime: part(mime) for mime in walk.members()}
@@ -172,17 +167,17 @@ def _parts(walk: Scanner, part: Callable[[str], Any]) -> dict[str, Any]:
     }
 
 
-def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Any]]:
+def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
     """Return outputs whose longer values are empty."""
     walk = Scanner(scanner.file, span.start)
 
-    def part(name: str) -> Any:  # noqa: ANN401 - JSON
+    def part(name: str) -> Json:
         kind, value = walk.peek(), walk.skip()
         if "/" in name or value.size > _BRIEF or kind == b"{":  # of a MIME type the name is enough
             return {} if kind == b"{" else ""
         return walk.load(value)
 
-    briefs: list[dict[str, Any]] = []
+    briefs: list[dict[str, Json]] = []
     for _ in walk.items():
         if walk.peek() != b"{":
             walk.skip()
@@ -193,12 +188,12 @@ def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Any]]:
     return briefs
 
 
-def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, Any]]:
+def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, Json]]:
     """Return outputs; of those over `limit` bytes the first ones whole, then their beginnings."""
     if limit is None or span.size <= limit:
         return [output for output in scanner.load(span) if isinstance(output, dict)]
     walk = Scanner(scanner.file, span.start)
-    outputs: list[dict[str, Any]] = []
+    outputs: list[dict[str, Json]] = []
     left = limit // 2
     for _ in walk.items():
         kind = walk.peek()
@@ -214,10 +209,10 @@ def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, A
     return outputs
 
 
-def _cut(walk: Scanner, size: int) -> dict[str, Any]:
+def _cut(walk: Scanner, size: int) -> dict[str, Json]:
     """Return an output with its longer values cut and a note that says so; pictures go."""
 
-    def part(name: str) -> Any:  # noqa: ANN401 - JSON
+    def part(name: str) -> Json:
         kind, span = walk.peek(), walk.skip()
         if span.size <= SMALL:
             return walk.load(span)
@@ -225,10 +220,10 @@ def _cut(walk: Scanner, size: int) -> dict[str, Any]:
             return _string_head(walk, span, PART)
         return _list_head(Scanner(walk.file, span.start)) if kind == b"[" else None
 
-    def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    def kept(values: Mapping[str, Json]) -> dict[str, Json]:
         return {key: value for key, value in values.items() if value is not None}
 
-    output = {CLIPPED: size} | kept(_parts(walk, part))
+    output: dict[str, Json] = {CLIPPED: size} | kept(_parts(walk, part))
     note = f"\n[... an output of {size:,} bytes, cut ...]"
     if isinstance(output.get("data"), dict):
         output["data"] = data = kept(output["data"])
@@ -261,8 +256,8 @@ def _list_head(walk: Scanner) -> list[str]:
 
 
 def _current(
-    document: dict[str, Any], scanner: Scanner, name: str, limit: int | None
-) -> dict[str, Any]:
+    document: dict[str, Json], scanner: Scanner, name: str, limit: int | None
+) -> dict[str, Json]:
     """Return the notebook in format 4, converted if it is older, then without cell ids."""
     major = document.get("nbformat")
     if not isinstance(major, int):
@@ -289,7 +284,7 @@ def _current(
     return dict(new)
 
 
-def _check(document: Mapping[str, Any], name: str) -> None:
+def _check(document: Mapping[str, Json], name: str) -> None:
     """Raise ToolError unless the parts have the types that everything here relies on."""
     cells = document.get("cells")
     if not isinstance(cells, list) or not isinstance(document.get("metadata", {}), dict):
@@ -306,7 +301,7 @@ def _check(document: Mapping[str, Any], name: str) -> None:
             raise ToolError(f"cell {index} of {name!r} is damaged; open the notebook in JupyterLab")
 
 
-def _complete(document: dict[str, Any]) -> None:
+def _complete(document: dict[str, Json]) -> None:
     """Add what nbformat 4.5 wants and earlier formats, or careless tools, left out.
 
     A generated id depends on the cell's place and source alone, so that two reads agree.
@@ -316,17 +311,17 @@ def _complete(document: dict[str, Any]) -> None:
     metadata = document.setdefault("metadata", {})
     for key in ("orig_nbformat", "orig_nbformat_minor"):
         metadata.pop(key, None)
-    cells: list[NotebookCell] = document["cells"]
-    used = {cell["id"] for cell in cells if _is_id(cell.get("id"))}
+    used = {cell["id"] for cell in document["cells"] if _is_id(cell.get("id"))}
     taken: set[str] = set()
-    for index, cell in enumerate(cells):
+    for index, cell in enumerate(document["cells"]):
         cell.setdefault("source", "")
         cell.setdefault("metadata", {})
         if cell["cell_type"] == "code":
             cell.setdefault("outputs", [])
             cell.setdefault("execution_count", None)
         if not _is_id(cell.get("id")) or cell["id"] in taken:
-            cell["id"] = _generated(index, source_of(cell), used)
+            names = _generated(index, source_of(cell))
+            cell["id"] = next(name for name in names if name not in used)
         taken.add(cell["id"])
         used.add(cell["id"])
 
@@ -335,20 +330,15 @@ def _is_id(value: object) -> bool:
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
-def _generated(index: int, source: str, used: Collection[str]) -> str:
-    attempt = 0
-    while True:
+def _generated(index: int, source: str) -> Iterator[str]:
+    for attempt in count():
         text = f"{attempt}:{index}:{source}".encode("utf-8", "surrogatepass")
-        name = hashlib.sha256(text).hexdigest()[:8]
-        if name not in used:
-            return name
-        attempt += 1
+        yield hashlib.sha256(text).hexdigest()[:8]
 
 
-def source_of(cell: Mapping[str, Any]) -> str:
+def source_of(cell: Mapping[str, Json]) -> str:
     """Return a cell's source as one string."""
-    source = cell.get("source", "")
-    return source if isinstance(source, str) else "".join(source)
+    return "".join(cell.get("source", ""))
 
 
 def _damage(file: BinaryIO, name: str, error: Malformed) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
+
+from hermes_nb.core.messages import Json
 
 PIECE = 1_000_000
 """Bytes of a file that are held at a time."""
@@ -102,7 +104,7 @@ class Scanner:
                 self._expected("a value")
         return Span(start, self.offset)
 
-    def load(self, span: Span) -> Any:  # noqa: ANN401 - JSON
+    def load(self, span: Span) -> Json:
         """Return the value that stands at a span; the cursor stays where it is."""
         data = self.raw(span)
         try:

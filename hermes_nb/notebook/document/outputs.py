@@ -13,9 +13,8 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-from hermes_nb.core.messages import Image
+from hermes_nb.core.messages import Image, Json
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import ToolOutput
 
@@ -33,6 +32,11 @@ _FRAME_LIMIT = 2_000
 _TRACEBACK_LIMIT = 200_000
 _HTML_LIMIT = 400_000
 _JPEG_HEAD = 65_536
+_NAME_ALONE = 500
+"""Characters that the plain text of an object which says only its name stays below."""
+_MARKER = 0xFF
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""What comes behind the marker of a frame's header in a JPEG file."""
 
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
@@ -60,7 +64,7 @@ _CLOSERS = {name: re.compile(f"</{name}", re.IGNORECASE) for name in _SILENT}
 
 
 def render(
-    outputs: Iterable[Mapping[str, Any]], *, limit: int = LIMIT, images: int = IMAGES
+    outputs: Iterable[Mapping[str, Json]], *, limit: int = LIMIT, images: int = IMAGES
 ) -> ToolOutput:
     """Return outputs as at most about `limit` characters of text and at most `images` pictures.
 
@@ -166,7 +170,7 @@ def _useful(frames: list[str], title: str) -> Iterator[str]:
         yield head_tail("\n".join(lines), _FRAME_LIMIT)
 
 
-def _one(output: Mapping[str, Any], *, room: int) -> tuple[str, Image | None]:
+def _one(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
     """Return an output's text, and its picture if there is one and room for it."""
     match output.get("output_type"):
         case "stream":
@@ -182,7 +186,7 @@ def _one(output: Mapping[str, Any], *, room: int) -> tuple[str, Image | None]:
             return _display(data if isinstance(data, Mapping) else {}, room=room)
 
 
-def _display(data: Mapping[str, Any], *, room: int) -> tuple[str, Image | None]:
+def _display(data: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
     for mime in _PICTURES:
         if mime in data:
             note, image = picture(mime, joined_text(data[mime]), wanted=room > 0)
@@ -197,14 +201,17 @@ def _display(data: Mapping[str, Any], *, room: int) -> tuple[str, Image | None]:
     return text or (f"[{', '.join(sorted(data))}]" if data else ""), None
 
 
-def _text(data: Mapping[str, Any]) -> str:
+def _text(data: Mapping[str, Json]) -> str:
     """Return the most readable text of a MIME bundle."""
     for mime in _TEXTS:
         if mime not in data or (mime == "text/plain" and _says_nothing(data) and len(data) > 1):
             continue
         value = data[mime]
         if mime == "application/json" and not isinstance(value, str):
-            return f"[json] {_json(value)}"
+            try:
+                return f"[json] {json.dumps(value, ensure_ascii=False, default=str)}"
+            except (TypeError, ValueError, RecursionError):
+                return f"[json] {type(value).__name__}"
         text = joined_text(value)
         if mime == "text/html":
             text = html_to_text(head_tail(text, _HTML_LIMIT))
@@ -212,13 +219,14 @@ def _text(data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _says_nothing(data: Mapping[str, Any]) -> bool:
+def _says_nothing(data: Mapping[str, Json]) -> bool:
     """Say whether the plain text is only an object's name, as `<Figure size 640x480 …>`."""
     text = joined_text(data.get("text/plain", ""))
-    return len(text) < 500 and (not text.strip() or _PLACEHOLDER.fullmatch(text) is not None)  # noqa: PLR2004
+    found = _PLACEHOLDER.fullmatch(text) if len(text) < _NAME_ALONE else None
+    return found is not None or not text.strip()
 
 
-def _joined(outputs: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _joined(outputs: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
     """Yield outputs with adjacent pieces of one stream made one."""
     name, pieces = "", list[str]()
     for output in outputs:
@@ -243,13 +251,6 @@ def joined_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return "".join(str(item) for item in value)
     return str(value)
-
-
-def _json(value: object) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return str(type(value).__name__)
 
 
 def _settle(line: str) -> str:
@@ -311,9 +312,8 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
     if head[:2] != b"\xff\xd8":
         return None
     at = 2
-    while head[at] == 0xFF:  # noqa: PLR2004
-        marker = head[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # noqa: PLR2004
+    while head[at] == _MARKER:
+        if head[at + 1] in _FRAMES:
             height, width = struct.unpack(">HH", head[at + 5 : at + 9])
             return width, height
         at += 2 + struct.unpack(">H", head[at + 2 : at + 4])[0]

@@ -14,12 +14,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hermes_nb.agent.checkpoint_store import CellJson, Cells
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.undo import CellsRestored
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import canonical_json, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.document import (
@@ -37,12 +37,12 @@ from hermes_nb.notebook.document.document import (
 CUT_MARKS = ("hermes_clipped", "[... an output of ")
 """What outputs carry that were too large to be read whole; such outputs cannot be put back."""
 
-CellStates = dict[str, dict[str, Any]]
+CellStates = dict[str, dict[str, Json]]
 """Cells as checkpoints keep them, by id and in order."""
 Open = Callable[[str], Awaitable[NotebookDocument]]
 
 
-def cell_json(cell: Cell) -> dict[str, Any]:
+def cell_json(cell: Cell) -> dict[str, Json]:
     """Return a cell as checkpoints keep it; `outputs` is None where they are not known."""
     outputs = None if cell.outputs is None else [dict(output) for output in cell.outputs]
     return {
@@ -177,7 +177,7 @@ class KeptDocument(NotebookDocument):
         turn.touched.add(cell_id)
 
 
-def _whole(cell: Cell) -> dict[str, Any]:
+def _whole(cell: Cell) -> dict[str, Json]:
     """Return a cell as it is kept, without outputs that were not read whole."""
     kept = cell_json(cell)
     if any(mark in str(kept["outputs"]) for mark in CUT_MARKS):
@@ -314,7 +314,7 @@ class _Restoring:
 
     async def _insert(self, was: CellJson, anchor: str | None) -> str | None:
         """Insert a deleted cell and return its new id; None when that failed."""
-        place: dict[str, Any] = {"index": 0} if anchor is None else {"after": anchor}
+        place: dict[str, Json] = {"index": 0} if anchor is None else {"after": anchor}
         try:
             cell = await self._document.insert(
                 was["source"], **place, type=was["type"], metadata=was["metadata"]

@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail
 from hermes_nb.notebook.execute.collector import Collector
 from hermes_nb.notebook.shell import Foreign, Shell
@@ -89,10 +90,10 @@ class Publisher:
 
     def publish(
         self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
+        data: Mapping[str, Json],
+        metadata: Mapping[str, Json] | None = None,
         *,
-        transient: Mapping[str, Any] | None = None,
+        transient: Mapping[str, Json] | None = None,
         update: bool = False,
         **_kwargs: object,
     ) -> None:
@@ -195,13 +196,14 @@ def captured(shell: Shell, collector: Collector, code: str) -> Iterator[None]:
             shell,
             display_pub=Publisher(collector, shell.display_pub),
             _showtraceback=show_error,
-            ask_exit=_refuse_exit,
+            ask_exit=partial(sys.exit, 0),  # `exit()` ends the code, not the kernel
         )
         _swap(stack, shell.events, trigger=_quiet_trigger(shell))
         # It is looked for in sys when a cell runs around us, and in the trap when none does.
         _swap(stack, shell.display_trap, hook=hook)
         _swap(stack, sys, displayhook=hook)
-        _swap_item(stack, shell.hooks, "show_in_pager", show_page)
+        stack.callback(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
+        shell.hooks["show_in_pager"] = show_page
         stack.callback(collector.close)  # after both streams have been drained into it
         for name in ("stdout", "stderr"):
             outer = getattr(sys, name)
@@ -223,7 +225,7 @@ def text_of(error: Foreign) -> str:
         return f"(its text cannot be shown: {type(failure).__name__})"
 
 
-def _display_hook(shell: Shell, collector: Collector, code: str) -> Callable[[Any], None]:
+def _display_hook(shell: Shell, collector: Collector, code: str) -> Callable[[Foreign], None]:
     """Return a display hook that leaves `_`, `__` and `Out` alone."""
 
     def quiet() -> bool:
@@ -261,11 +263,6 @@ def _quiet_trigger(shell: Shell) -> Callable[..., None]:
     return trigger
 
 
-def _refuse_exit() -> None:
-    """Make `exit()` end the code, not the kernel."""
-    raise SystemExit(0)
-
-
 def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
     """Set attributes (`...` leaves one as it is) and have the stack put all of them back.
 
@@ -283,11 +280,6 @@ def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
             setattr(target, name, value)
 
 
-def _swap_item(stack: ExitStack, target: Foreign, key: str, value: Foreign) -> None:
-    stack.callback(target.__setitem__, key, target[key])
-    target[key] = value
-
-
 class UserFigures:
     """The user's matplotlib figures that were open, and due to be shown, when this was made.
 
@@ -297,9 +289,9 @@ class UserFigures:
 
     def __init__(self) -> None:
         # matplotlib is looked up, never imported: without it there are no figures.
-        self._gcf: Any = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+        self._gcf: Foreign = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
         backend = sys.modules.get("matplotlib_inline.backend_inline")
-        self._show: Any = getattr(backend, "show", None)
+        self._show: Foreign = getattr(backend, "show", None)
         self._managers = list(self._gcf.figs.values()) if self._gcf else []
         if self._show:
             self._due = list(self._show._to_draw)  # noqa: SLF001 - the backend has no other door
@@ -327,6 +319,6 @@ class UserFigures:
         if self._show:
             self._set_due(self._due, called=self._called)
 
-    def _set_due(self, figures: list[Any], *, called: bool) -> None:
+    def _set_due(self, figures: list[Foreign], *, called: bool) -> None:
         self._show._to_draw = figures  # noqa: SLF001
         self._show._draw_called = called  # noqa: SLF001

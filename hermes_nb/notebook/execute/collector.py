@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
 
+from hermes_nb.core.messages import Json
 from hermes_nb.notebook.previews import bundle, well_formed
 
-Output = dict[str, Any]
+Output = dict[str, Json]
 
 HEAD = 5_000_000
 """Characters of stream text kept from the beginning of a run."""
@@ -107,12 +107,12 @@ class Collector:
             self._notice(self._latest())
 
     def display(
-        self, data: Mapping[str, Any], metadata: object = None, display_id: str | None = None
+        self, data: Mapping[str, Json], metadata: object = None, display_id: str | None = None
     ) -> None:
         output = {"output_type": "display_data", **bundle(data, metadata)}
         self._add(output, display_id)
 
-    def result(self, data: Mapping[str, Any], metadata: object = None) -> None:
+    def result(self, data: Mapping[str, Json], metadata: object = None) -> None:
         """Add an `execute_result` output; nested code has no execution count of its own."""
         output = {"output_type": "execute_result", "execution_count": None}
         self._add({**output, **bundle(data, metadata)})
@@ -134,7 +134,7 @@ class Collector:
             outputs = [e.output for e in (*self._head, *self._tail) if e.output]
         return next((o for o in reversed(outputs) if o["output_type"] == "error"), None)
 
-    def update(self, display_id: str, data: Mapping[str, Any], metadata: object = None) -> bool:
+    def update(self, display_id: str, data: Mapping[str, Json], metadata: object = None) -> bool:
         """Change the displays of that id; return whether there were any."""
         with self._lock:
             found = [

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.notebook.document.outputs import render
@@ -90,7 +90,7 @@ async def run_notebook(
 
 
 async def clean_run(
-    notebook: Mapping[str, Any],
+    notebook: Mapping[str, Json],
     *,
     name: str,
     directory: Path,
@@ -116,7 +116,7 @@ async def clean_run(
     return run.report(name)
 
 
-def _copy(notebook: Mapping[str, Any]) -> Foreign:
+def _copy(notebook: Mapping[str, Json]) -> Foreign:
     import nbformat
 
     cells = [
@@ -230,7 +230,7 @@ async def _started(
         await _end(client, manager, [*children, *_descendants(manager)])
 
 
-async def _start(client: Foreign, manager: Foreign, options: dict[str, Any]) -> str:
+async def _start(client: Foreign, manager: Foreign, options: Mapping[str, object]) -> str:
     from jupyter_client.kernelspec import NoSuchKernel
 
     replaced = ""
