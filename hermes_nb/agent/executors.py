@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import urlsplit
 
@@ -29,6 +28,7 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Usage
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread, in_thread
@@ -262,13 +262,13 @@ START = "start one with `ipcluster start -n 4`"
 
 
 def _factory(name: str) -> Callable[[], Any]:
-    for point in entry_points(group=GROUP, name=name):
+    for point in plugins(GROUP, name):
         try:
             return point.load()  # type: ignore[no-any-return]
         except Exception as error:  # somebody else's code, run at their import
             raise ConfigError(_why(name, error)) from error
     module, _, attribute = name.partition(":")
-    known = [HERE, CLUSTER, *(point.name for point in entry_points(group=GROUP))]
+    known = [HERE, CLUSTER, *(point.name for point in plugins(GROUP))]
     if not attribute:
         message = f"there is no executor {name!r}; use {', '.join(known)} or package:factory"
         raise ConfigError(message)

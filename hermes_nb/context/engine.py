@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from hermes_nb.context.compressor import BeforeCompress, Compressor, Flush
 from hermes_nb.context.lossless import Lossless
 from hermes_nb.context.policy import Archive, Limits
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
 
 GROUP = "hermes_nb.context_engines"
@@ -66,7 +67,7 @@ def engine_names() -> list[str]:
 
 
 def _registered() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return {point.name: point for point in plugins(GROUP)}
 
 
 def _compressor(setup: Setup) -> ContextEngine:

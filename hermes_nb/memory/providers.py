@@ -7,7 +7,6 @@ time, a warning the first time something goes wrong, and nothing raised.
 
 from __future__ import annotations
 
-import importlib.metadata
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.safety.redact import redact
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 def provider_names() -> list[str]:
     """Return the names of the providers that installed packages offer."""
-    return sorted({point.name for point in importlib.metadata.entry_points(group=GROUP)})
+    return sorted({point.name for point in plugins(GROUP)})
 
 
 def open_provider(
@@ -151,7 +151,7 @@ class Guarded:
 
 
 def _factory(name: str) -> Factory:
-    for point in importlib.metadata.entry_points(group=GROUP, name=name):
+    for point in plugins(GROUP, name):
         factory: Factory = point.load()
         return factory
     known = ", ".join(provider_names()) or "none is installed"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel, Variable
 
 GROUP = "hermes_nb.models"
@@ -35,7 +36,7 @@ class ModelSetup:
 
 def model_names() -> list[str]:
     """Return the names of the models that are built in or installed."""
-    return list(dict.fromkeys([*_SHIPPED, *(point.name for point in entry_points(group=GROUP))]))
+    return list(dict.fromkeys([*_SHIPPED, *(point.name for point in plugins(GROUP))]))
 
 
 def installed_model(
@@ -50,7 +51,7 @@ def installed_model(
     Raises `ConfigError` where it cannot be made.
     """
     entry, _, variant = name.partition(":")
-    found = [_SHIPPED[entry]] if entry in _SHIPPED else entry_points(group=GROUP, name=entry)
+    found = [_SHIPPED[entry]] if entry in _SHIPPED else plugins(GROUP, entry)
     for point in found:
         setup = ModelSetup(
             variant=variant, window=window, options=options or {}, variables=variables

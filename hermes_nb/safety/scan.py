@@ -19,10 +19,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from itertools import accumulate
 from typing import Literal
 
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.code_patterns import hidden_elements, traces
 from hermes_nb.safety.context_filter import Context
@@ -252,16 +252,11 @@ _log = logging.getLogger(__name__)
 Detector = Callable[[str], Iterable[Finding]]
 
 
-def detectors() -> list[EntryPoint]:
-    """Return the entry points of the detectors that installed packages offer."""
-    return sorted(entry_points(group=DETECTORS), key=lambda point: point.name)
-
-
 @cache
 def _loaded() -> dict[str, Detector]:
     """Return the detectors by name, looked for once a process."""
     found: dict[str, Detector] = {}
-    for point in detectors():
+    for point in plugins(DETECTORS):
         try:
             found[point.name] = point.load()
         except Exception as error:  # noqa: BLE001 - somebody else's code, run at its import

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from hermes_nb import safety, skills
 from hermes_nb.core.files import write_atomic
-from hermes_nb.safety.scan import detectors
+from hermes_nb.core.plugins import plugins
+from hermes_nb.safety.scan import DETECTORS
 
 LIMIT = 5_000
 """Documents and verdicts that are kept, the newest ones of each."""
@@ -89,7 +90,7 @@ def edition() -> str:
                     content = path.read_bytes()
                     title = f"{path.relative_to(folder).as_posix()} {len(content)}\n"
                     digest.update(title.encode() + content)
-    for point in detectors():
+    for point in plugins(DETECTORS):
         version = point.dist.version if point.dist else ""
         digest.update(f"{point.name} {point.value} {version}\n".encode())
     return digest.hexdigest()

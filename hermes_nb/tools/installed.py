@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from importlib.metadata import entry_points
 
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.safety.redact import redact
@@ -23,7 +23,7 @@ def installed_tools(warn: Callable[[str], None]) -> Toolset:
     A tool without a toolset gets the entry point's name, so that `%hermes tools NAME` finds it.
     """
     found: dict[str, Tool] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in plugins(GROUP):
         try:
             tools = _tools(point.load())
         except Exception as error:  # noqa: BLE001 - somebody else's code, run at their import

@@ -123,7 +123,7 @@ def test_engines_by_name(monkeypatch):
         EntryPoint("broken", "tests.context.nowhere:Mine", registry.GROUP),
         EntryPoint("compressor", "tests.context.nowhere:Mine", registry.GROUP),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "plugins", lambda group: points)
     mine = make_engine("mine", setup())
     assert len(mine.tools()) == 0
     mine.session_started("s", lambda: None)

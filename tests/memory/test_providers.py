@@ -132,11 +132,11 @@ def test_providers_are_found_by_name(home, monkeypatch):
         def load(self):
             return self.factory
 
-    def entry_points(*, group, name=None):
+    def plugins(group, name=None):
         assert group == "hermes_nb.memory_providers"
         return [Point(factory)] if name in (None, "installed") else []
 
-    monkeypatch.setattr(providers.importlib.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(providers, "plugins", plugins)
     warnings = []
     broken = False
 

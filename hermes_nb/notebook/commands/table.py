@@ -23,14 +23,14 @@ import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.shell import Foreign
 
@@ -85,11 +85,9 @@ COMMANDS = _own()
 """Hermes' own."""
 
 
-@cache
 def installed() -> Mapping[str, EntryPoint]:
     """Return where commands of other packages are; a name of Hermes' own cannot be taken over."""
-    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return {point.name: point for point in found if point.name not in COMMANDS}
+    return {point.name: point for point in plugins(GROUP) if point.name not in COMMANDS}
 
 
 def command_named(name: str) -> Command | None:
@@ -216,7 +214,6 @@ class Completions:
     def __init__(self, magics: Foreign) -> None:
         self._magics = magics
         self.matcher = self._make_matcher()
-        installed.cache_clear()  # a reload of the extension finds what was installed since
 
     def _make_matcher(self) -> Foreign:
         @context_matcher(identifier="hermes")

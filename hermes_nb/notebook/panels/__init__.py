@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.plugins import plugins
 from hermes_nb.notebook.commands import knowledge as known
 from hermes_nb.notebook.commands import sessions
 from hermes_nb.notebook.display.views import has_kernel
@@ -26,7 +26,7 @@ TEXTS = {
 async def open_panel(agent: KernelAgent, words: str) -> str:
     """Open the panel, at the side where a page answers, else below; as text in a terminal."""
     tab = words.strip().lower()
-    if tab and tab not in TEXTS and not entry_points(group=GROUP):
+    if tab and tab not in TEXTS and not plugins(GROUP):
         raise _no_tab(tab, TEXTS)
     if not has_kernel(agent.shell) or find_spec("ipywidgets") is None:
         return _texts(agent, tab)

@@ -13,13 +13,13 @@ import asyncio
 import html
 import time
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import PurePosixPath
 
 import ipywidgets as widgets
 
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
+from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.kernel_agent import KernelAgent
@@ -244,7 +244,7 @@ class Panel:
 def _tabs(place: Place) -> tuple[Tab, ...]:
     """Return the tabs, those of other packages last; one that cannot be made is left out."""
     tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in plugins(GROUP):
         why = "it is no Tab, or has no title of its own"
         try:
             made = point.load()(place)

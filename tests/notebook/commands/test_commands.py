@@ -197,16 +197,12 @@ def test_commands_of_other_packages_come_last_and_do_no_harm(desk, tmp_path, mon
     lines = [f"{name} = {value}" for name, value in points.items()]
     (about / "entry_points.txt").write_text("\n".join(["[hermes_nb.commands]", *lines]))
     monkeypatch.syspath_prepend(str(tmp_path))
-    table.installed.cache_clear()
-    try:
-        assert desk("greet you") == "Hello you."
-        assert "| **approvals** |" in desk("status")
-        told = desk("help")
-        assert "| `%hermes greet` | say hello |" in told
-        assert "ModuleNotFoundError" in told and "is no Command" in told
-        with pytest.raises(ConfigError, match="cannot be loaded: ModuleNotFoundError"):
-            desk("broken")
-        with pytest.raises(ConfigError, match="did you mean `%hermes greet`"):
-            table.find("gret")
-    finally:
-        table.installed.cache_clear()
+    assert desk("greet you") == "Hello you."
+    assert "| **approvals** |" in desk("status")
+    told = desk("help")
+    assert "| `%hermes greet` | say hello |" in told
+    assert "ModuleNotFoundError" in told and "is no Command" in told
+    with pytest.raises(ConfigError, match="cannot be loaded: ModuleNotFoundError"):
+        desk("broken")
+    with pytest.raises(ConfigError, match="did you mean `%hermes greet`"):
+        table.find("gret")

@@ -428,7 +428,7 @@ async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
     said = []
     desk.agent.note = said.append
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(panels, "entry_points", lambda **_: found)
+        patched.setattr(panels, "plugins", lambda *_: found)
         await desk.open("weather")
     assert [tab.title for tab in desk.panel.tabs][4:] == ["Weather"]
     assert "wet" in desk.text()
