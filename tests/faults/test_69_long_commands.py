@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.contract.safety.holes import make_holes
+from tests.cpu import within
 from tests.faults.cells import calls, says
 from tests.faults.unasked import nobody_to_ask, refused, results_of
 
@@ -28,11 +27,9 @@ LONG = {
 def test_69_it_is_decided_in_time(server, home, tmp_path, command):
     with nobody_to_ask(server, home, make_holes(tmp_path)) as story:
         results_of(story, ["ls"])
-        started = time.process_time()
-        (told,) = results_of(story, [command], timeout=1)
-        took = time.process_time() - started
+        # The whole turn, of which the verdict has 200 ms.
+        (told,) = within(1.5, results_of, story, [command], timeout=1, threads=True)
     assert refused(told) or "[exit " in told or "[timed out " in told
-    assert took < 1.5, "the whole turn, of which the verdict has 200 ms"
 
 
 JUDGED_WHEN_TOLD = """

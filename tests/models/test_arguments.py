@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hermes_nb.models.arguments import parse_arguments
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.cpu import within
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -93,10 +94,8 @@ def test_lone_surrogates_do_not_reach_a_tool():
 @pytest.mark.parametrize("unit", ["{", '{"a":', '"', "'", "/*", "//", "[", "\\", "a "])
 def test_hostile_arguments_take_linear_time(unit):
     text = "{" + unit * (500_000 // len(unit))
-    start = time.process_time()
-    assert parse_arguments(text).problem
-    assert parse_arguments(text + "}").problem
-    assert time.process_time() - start < 5
+    assert within(3, parse_arguments, text).problem
+    assert within(3, parse_arguments, text + "}").problem
 
 
 @pytest.mark.parametrize(
@@ -120,6 +119,4 @@ def test_nesting_without_end_is_a_problem_and_no_exception(levels, begin, end, t
 
 
 def test_comments_that_never_end_cost_linear_time():
-    begun = time.process_time()
-    assert parse_arguments('{"a": /* ' * 100_000).problem
-    assert time.process_time() - begun < 2
+    assert within(2, parse_arguments, '{"a": /* ' * 100_000).problem

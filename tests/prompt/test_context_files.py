@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unicodedata
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from hermes_nb.safety.trust import Trust
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cpu import within
 from tests.prompt.files import put, repository
 
 KINDS = [".hermes.md", "HERMES.md", "AGENTS.md", "agents.md", "CLAUDE.md", "claude.md"]
@@ -238,9 +238,7 @@ def test_a_file_of_100_mb_costs_little(tmp_path):
         for _ in range(100):
             file.write(b"0123456789abcde\n" * 62_500)
         file.write(b"last rule\n")
-    started = time.process_time()
-    [found] = find_context(tmp_path).files
-    assert time.process_time() - started < 2
+    [found] = within(2, find_context, tmp_path).files
     assert found.characters == 100_000_020
     assert found.text_loaded.startswith("first rule\n")
     assert found.text_loaded.endswith("last rule")

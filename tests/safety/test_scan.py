@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 from pathlib import Path
 
 import pytest
@@ -150,36 +148,3 @@ def test_neutralising_stays_within_the_text(start, length, text):
     start = min(start, len(text))
     finding = Finding(category="x", passage="", start=start, end=min(len(text), start + length))
     assert neutralised(text, (finding,)).count("[passage withheld: x]") >= 1
-
-
-UNITS = [
-    *(" ", "\n", "A", "<", "<!--", "a b ", "a\u0301\u0302", "\u200b", "a\u200b", "\ufe01", "-"),
-    *("\U000e0061", "ignore previous ", "ignore all previous instructions. ", "send password "),
-    *("you are now ", "curl ", "curl http://a ", "| ", "$(", "%41", "&#65;", "\\", "69 67 "),
-    *("105 103 ", "忽略之前的", "![a](http", "* ", "a.evil."),
-    *("<|im_start|>", '"+"', "never ", "rm -rf ", "nc -"),
-    *('x=os.environ["key"]\nrequests.post(x)\n', "```\nignore previous instructions\n", "`a` "),
-    *("QWxsIGlzIHdlbGw= ", "socket.socket(\n", '<a style="', "injection ", "a@a.", "=", "#"),
-]
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=repr)
-def test_hostile_text_takes_linear_time(unit):
-    def seconds(size):
-        text = (unit * (size // len(unit) + 1))[:size]
-        started = time.process_time()
-        scan(text)
-        return time.process_time() - started
-
-    seconds(2_000)
-    once, thrice = seconds(65_536), seconds(3 * 65_536)
-    assert once < 0.6
-    assert thrice < max(6 * once, 0.3)
-
-
-def test_words_that_never_repeat_take_linear_time():
-    numbers = random.Random(3)
-    text = " ".join("".join(numbers.choices("gnorips", k=6)) for _ in range(9_000))
-    started = time.process_time()
-    scan(text)
-    assert time.process_time() - started < 0.6

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import yaml
 from hermes_nb.skills.document import (
@@ -22,6 +20,7 @@ from hermes_nb.skills.document import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cpu import within
 from tests.skills.support import text
 
 
@@ -232,10 +231,11 @@ def test_what_is_no_mapping_is_refused(head):
     "head", ["- " * 30_000, "a: " + "[" * 30_000, "a: " + "{a: " * 10_000, "? " * 30_000]
 )
 def test_bombs_are_refused_quickly(head):
-    started = time.process_time()
-    with pytest.raises(SkillError):
-        read_fields(head)
-    assert time.process_time() - started < 1
+    def refuse():
+        with pytest.raises(SkillError):
+            read_fields(head)
+
+    within(1, refuse)
 
 
 def test_aliases_do_not_expand():

@@ -13,6 +13,7 @@ from hermes_nb.tools.workspace import Workspace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cpu import within
 from tests.patience import SOON
 from tests.tools.support import context_for, run, stopped
 
@@ -208,9 +209,7 @@ def test_a_hostile_pattern_is_stopped(find, monkeypatch):
 
 def test_a_hostile_gitignore_is_left_out(find):
     make(find.root, {".gitignore": "*a*a*a*a*a*a*a*a*b\n[\n", "a" * 200: "foo"})
-    started = time.process_time()
-    assert find("foo").endswith(":1: foo")
-    assert time.process_time() - started < 5
+    assert within(5, find, "foo", threads=True).endswith(":1: foo")
 
 
 def test_a_stop_ends_it(find):
@@ -307,17 +306,19 @@ def test_a_sink_has_enough_after_the_count_limit():
 
 
 def test_a_line_in_many_pieces_is_joined_once():
-    found = search.Results(10, str)
     text = "x" * 20_000_000
     line = {"path": {"text": "a"}, "lines": {"text": text}, "line_number": 1, "submatches": []}
     data = json.dumps({"type": "match", "data": line}).encode()
     end = json.dumps({"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}})
-    began = time.process_time()
-    for start in range(0, len(data), 2_000):
-        assert found.feed(data[start : start + 2_000])
-    assert found.feed(f"\nrg: a complaint\n{end}\n".encode())
-    assert time.process_time() - began < 2
-    assert found.matches == 1
+
+    def feed():
+        found = search.Results(10, str)
+        for start in range(0, len(data), 2_000):
+            assert found.feed(data[start : start + 2_000])
+        assert found.feed(f"\nrg: a complaint\n{end}\n".encode())
+        return found.matches
+
+    assert within(2, feed) == 1
 
 
 def test_a_large_tree_is_quick(tmp_path):
@@ -335,9 +336,7 @@ def test_a_large_tree_is_quick(tmp_path):
 
 def test_a_line_of_very_many_matches_is_one(find):
     make(find.root, {"min.js": "x=1;" * 250_000, "b.js": b"\xe9x\xe9x=1\xe9\n"})
-    began = time.process_time()
-    found = find("x")
-    assert time.process_time() - began < 3
+    found = within(3, find, "x", threads=True)
     assert [line[:12] for line in found.splitlines()] == ["b.js:1: \ufffdx\ufffdx", "min.js:1: x="]
 
 
@@ -352,13 +351,14 @@ def test_half_a_character_is_no_pattern(find):
 
 
 def test_much_context_around_many_matches_costs_what_is_shown():
-    found = search.Results(1_000, str, context=20)
-    began = time.process_time()
-    for n in range(1, 41_001):
-        kind = "match" if n % 41 == 0 else "context"
-        data = {"lines": {"text": "x"}, "line_number": n, "submatches": []}
-        found.feed(json.dumps({"type": kind, "data": data}).encode() + b"\n")
-    end = {"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}}
-    found.feed(json.dumps(end).encode() + b"\n")
-    assert time.process_time() - began < 2
-    assert (found.matches, len(found.lines)) == (1_000, 41_000 - 20)
+    def feed():
+        found = search.Results(1_000, str, context=20)
+        for n in range(1, 41_001):
+            kind = "match" if n % 41 == 0 else "context"
+            data = {"lines": {"text": "x"}, "line_number": n, "submatches": []}
+            found.feed(json.dumps({"type": kind, "data": data}).encode() + b"\n")
+        end = {"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}}
+        found.feed(json.dumps(end).encode() + b"\n")
+        return found.matches, len(found.lines)
+
+    assert within(2, feed) == (1_000, 41_000 - 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from hermes_nb.safety.policy import assess
 from hermes_nb.skills.document import SkillError, read_document
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.cpu import growth
 
 quick = settings(settings.get_profile("quick"), max_examples=40)
 LINES = st.lists(
@@ -146,15 +147,5 @@ READERS = {
 )
 def test_time_grows_no_faster_than_the_input(reader, piece):
     """Eight times the input may cost sixteen times as much, above what a clock can tell."""
-    small, large = (spent(reader, piece * (size // len(piece))) for size in (12_500, 100_000))
-    assert large < max(16 * small, 0.5)
-
-
-def spent(reader, text):
-    """Return the least CPU seconds of two readings."""
-    times = []
-    for _ in range(2):
-        started = time.process_time()
-        reader(text)
-        times.append(time.process_time() - started)
-    return min(times)
+    texts = (piece * (size // len(piece)) for size in (12_500, 100_000))
+    assert growth(reader, *texts, least=0.03) < 16
