@@ -19,13 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.models.canonical import Normaliser
 from hermes_nb.models.cassette import SUFFIX, Mode, mode_named, parting
 from hermes_nb.models.volatile import RESULTS, Places, masked
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 
 __all__ = ["Difference", "NotebookDiffers", "Run", "cassette_for", "normalise", "run_notebook"]
@@ -68,7 +69,7 @@ class NotebookDiffers(AssertionError):
 class Run:
     """A notebook that was run: as a notebook node, with what differs and its cassette's path."""
 
-    notebook: Any
+    notebook: Foreign
     cassette: Path
     differences: tuple[Difference, ...] = field(default=())
 
@@ -89,7 +90,7 @@ def normalise(function: Normaliser) -> None:
 
     from hermes_nb.notebook.lazy import ours
 
-    shell: Any = get_ipython()
+    shell: Foreign = get_ipython()
     magics = shell and ours(shell)
     if not magics:
         raise ConfigError("hermes_nb is not loaded here; run `%load_ext hermes_nb` first")
@@ -151,8 +152,8 @@ def run_notebook(
 
 
 def _differences(
-    before: Any,  # noqa: ANN401 - nbformat's nodes
-    now: Any,  # noqa: ANN401
+    before: Foreign,
+    now: Foreign,
     places: Places,
     normalisers: Sequence[Normaliser],
 ) -> Iterable[Difference]:
@@ -167,7 +168,7 @@ def _differences(
 
 
 def _shown(
-    outputs: Sequence[Mapping[str, Any]], places: Places, normalisers: Sequence[Normaliser]
+    outputs: Sequence[Mapping[str, Json]], places: Places, normalisers: Sequence[Normaliser]
 ) -> str:
     """Return outputs as text; pictures count by being there."""
     text = redact(_ANSI.sub("", "\n".join(_texts(outputs))))
@@ -177,7 +178,7 @@ def _shown(
     return text.strip()
 
 
-def _texts(outputs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def _texts(outputs: Sequence[Mapping[str, Json]]) -> Iterable[str]:
     stream = ""
     for output in outputs:
         kind = output["output_type"]

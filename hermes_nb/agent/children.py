@@ -102,7 +102,7 @@ def delegation_tools(children: Delegation) -> Toolset:
     """Return the tool `delegate_task`."""
 
     # It runs alone: a child may change the files that another call of the reply is about.
-    async def delegate_task(  # noqa: D417 - a schema says nothing that is plain
+    async def delegate_task(
         running: ToolContext,
         goal: str | None = None,
         tasks: list[str] | None = None,

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.home import home_directory, read_dotenv
@@ -24,6 +24,7 @@ from hermes_nb.agent.sources import Picker, read_yaml
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
+from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import MOST_WAITED, Effort
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
@@ -43,7 +44,7 @@ class MemorySettings:
     user_profile: bool = True
     write_approval: bool = False
     provider: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
     nudge: int = 10
     limits: Mapping[str, int] = field(default_factory=dict)
 
@@ -210,14 +211,14 @@ class Settings:
     model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     redact_requests: bool = False
     unknown: tuple[str, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_settings(
     *,
     home: str | Path | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Json] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Return the settings; raise `ConfigError` for a value that cannot be used.
@@ -450,7 +451,7 @@ PROVIDERS = {"openai": "", "openrouter": OPENROUTER_URL}
 """Addresses of the providers that Hermes Agent names, as far as we speak with them."""
 
 
-def _fallbacks(document: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
+def _fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
     """Return the `fallback_providers` that say a model and where it is served, in their order.
 
     The list is shared with Hermes Agent, which knows further providers by name: an entry that we
@@ -462,7 +463,7 @@ def _fallbacks(document: Mapping[str, Any], env: Mapping[str, str]) -> tuple[End
     return tuple(end for end in found if end is not None)
 
 
-def _fallback(entry: Mapping[str, Any], env: Mapping[str, str]) -> Endpoint | None:
+def _fallback(entry: Mapping[str, Json], env: Mapping[str, str]) -> Endpoint | None:
     model = str(entry.get("model") or "")
     base_url = str(entry.get("base_url") or "")
     provider = str(entry.get("provider") or "openai").lower()

@@ -9,9 +9,9 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.threads import in_thread
 from hermes_nb.tools.workspace import decode, kind_of, open_regular
@@ -90,13 +90,13 @@ async def read_notebook_text(path: Path) -> str:
 READERS: Mapping[str, Reader] = {".ipynb": read_notebook_text}
 
 
-def _cell(number: int, cell: Mapping[str, Any]) -> str:
+def _cell(number: int, cell: Mapping[str, Json]) -> str:
     shown = [_joined(output.get("text") or _data(output)) for output in cell.get("outputs", ())]
     head = f"--- cell {number} {cell['cell_type']} ---"
     return "\n".join(filter(str.strip, (head, _joined(cell["source"]), *shown)))
 
 
-def _data(output: Mapping[str, Any]) -> object:
+def _data(output: Mapping[str, Json]) -> object:
     if output.get("output_type") == "error":
         return f"{output.get('ename')}: {output.get('evalue')}"
     return output.get("data", {}).get("text/plain", "")

@@ -264,15 +264,15 @@ class UnderTurn:
     keeper: Keeper
     turn: int
 
-    def before(self, turn: int, paths: Sequence[Path]) -> None:  # noqa: ARG002 - the child's own
+    def before(self, turn: int, paths: Sequence[Path]) -> None:
         """Save files that a call is about to change."""
         self.keeper.before(self.turn, paths)
 
-    def after(self, turn: int, paths: Sequence[Path]) -> None:  # noqa: ARG002
+    def after(self, turn: int, paths: Sequence[Path]) -> None:
         """Note what these files have become."""
         self.keeper.after(self.turn, paths)
 
-    def note(self, turn: int, text: str) -> None:  # noqa: ARG002
+    def note(self, turn: int, text: str) -> None:
         """Note what a call did that cannot be undone."""
         self.keeper.note(self.turn, text)
 

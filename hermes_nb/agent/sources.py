@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 
 MOST = 1e12
@@ -21,15 +22,15 @@ class Picker:
     """
 
     def __init__(
-        self, overrides: Mapping[str, Any], env: Mapping[str, str], document: Mapping[str, Any]
+        self, overrides: Mapping[str, Json], env: Mapping[str, str], document: Mapping[str, Json]
     ) -> None:
         self._overrides, self._env, self._document = overrides, env, document
         own = document.get("hermes_nb")
-        self._own: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
+        self._own: Mapping[str, Json] = own if isinstance(own, Mapping) else {}
         self.sources: dict[str, str] = {}
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Json] = {}
 
-    def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Any = "") -> Any:  # noqa: ANN401 - any YAML value
+    def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Json = "") -> Json:
         """Return a setting; `foreign` is its path among Hermes Agent's own keys."""
         variable = f"HERMES_NB_{name.upper()}"
         for value, source in (
@@ -45,7 +46,7 @@ class Picker:
         self.values[name] = default
         return default
 
-    def at(self, group: str, name: str, *, default: Any) -> Any:  # noqa: ANN401 - any YAML value
+    def at(self, group: str, name: str, *, default: Json) -> Json:
         """Return the setting `group.name`, which Hermes Agent may have under the same name."""
         variable = f"HERMES_NB_{group}_{name}".upper()
         key = f"{group}.{name}"
@@ -136,9 +137,9 @@ def _on(value: object) -> bool:
     return str(value).strip().lower() not in ("0", "false", "no", "off")
 
 
-def dig(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any YAML value
+def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
     """Return the value at a path of keys, None where there is none or the path is empty."""
-    value: Any = document if path else None
+    value: Json = document if path else None
     for key in path:
         if not isinstance(value, Mapping):
             return None
@@ -146,7 +147,7 @@ def dig(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # noqa: ANN
     return value
 
 
-def read_yaml(path: Path) -> Mapping[str, Any]:
+def read_yaml(path: Path) -> Mapping[str, Json]:
     """Return the document, {} where there is no file; raise `ConfigError` for anything else."""
     try:
         text = path.read_text(encoding="utf-8")

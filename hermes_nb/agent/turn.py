@@ -14,7 +14,7 @@ import datetime
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import (
@@ -25,7 +25,7 @@ from hermes_nb.core.events import (
     TurnEnded,
     UsageReported,
 )
-from hermes_nb.core.messages import Image, Message, Part, Text, ToolCall, Usage
+from hermes_nb.core.messages import Image, Json, Message, Part, Text, ToolCall, Usage
 from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hermes_nb.core.text import head_tail, one_line, used
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
@@ -132,7 +132,7 @@ def _markdown(session: StoredSession, rows: Sequence[StoredMessage]) -> str:
 
 def _notebook(session: StoredSession, rows: Sequence[StoredMessage]) -> str:
     """Return an nbformat 4.5 notebook: each prompt is a `%%hermes` cell with its answer below."""
-    cells: list[dict[str, Any]] = [_cell("head", "markdown", _heading(session))]
+    cells: list[dict[str, Json]] = [_cell("head", "markdown", _heading(session))]
     results = _results(rows)
     said: list[str] = []
 
@@ -177,7 +177,7 @@ def _jsonl(session: StoredSession, rows: Sequence[StoredMessage]) -> str:
     return "".join(json.dumps(_redacted(line), default=str) + "\n" for line in lines)
 
 
-def _redacted(value: object) -> Any:  # noqa: ANN401 - JSON
+def _redacted(value: object) -> Json:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
@@ -237,12 +237,12 @@ def _when(seconds: float) -> str:
     return moment.isoformat(sep=" ", timespec="minutes")
 
 
-def _cell(name: str, kind: Literal["markdown", "code"], source: str) -> dict[str, Any]:
-    cell: dict[str, Any] = {"cell_type": kind, "id": name, "metadata": {}, "source": source}
+def _cell(name: str, kind: Literal["markdown", "code"], source: str) -> dict[str, Json]:
+    cell: dict[str, Json] = {"cell_type": kind, "id": name, "metadata": {}, "source": source}
     return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def _kernel() -> dict[str, Any]:
+def _kernel() -> dict[str, Json]:
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {"kernelspec": kernel, "language_info": {"name": "python"}}
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from hermes_nb.agent.checkpoint_store import (
     Cells,
@@ -30,6 +30,7 @@ from hermes_nb.agent.checkpoint_store import (
 )
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
 
 _FLAGS = (
@@ -164,7 +165,7 @@ def file_diff(name: str, before: bytes | None, after: bytes | None) -> str:
 
 
 def cells_diff(
-    name: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+    name: str, before: Sequence[Mapping[str, Json]], after: Sequence[Mapping[str, Json]]
 ) -> str:
     """Return how a notebook's cells changed; of outputs only that they did."""
     old = {str(cell["id"]): cell for cell in before}
@@ -193,7 +194,7 @@ def _named(name: str, cells: Collection[str]) -> dict[str, str]:
     return dict(zip(cells, called, strict=True))
 
 
-def _source(cell: Mapping[str, Any] | None) -> str:
+def _source(cell: Mapping[str, Json] | None) -> str:
     return "" if cell is None else str(cell.get("source", ""))
 
 
@@ -404,7 +405,7 @@ class Undoer:
             record.state = "undone" if all(undone) else "partly"
             self._store.save(session, index)
 
-    def _cells(self, index: Index, sheet: str) -> list[dict[str, Any]]:
+    def _cells(self, index: Index, sheet: str) -> list[dict[str, Json]]:
         """Return saved cells, under the ids that they have now."""
         cells = load_cells(sheet, self._store.get)
         return [{**cell, "id": index.renamed_to(str(cell["id"]))} for cell in cells]

@@ -113,7 +113,7 @@ class Compressor(ContextEngine):
 
     def session_started(
         self,
-        session_id: str,  # noqa: ARG002 - the archive knows it
+        session_id: str,
         live: Callable[[], Request],
     ) -> None:
         """Begin with a session: from now on summaries may be asked for in its conversation."""

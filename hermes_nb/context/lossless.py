@@ -365,7 +365,7 @@ class Lossless(ContextEngine):
 
     def session_started(
         self,
-        session_id: str,  # noqa: ARG002 - the archive knows it
+        session_id: str,
         live: Callable[[], Request],
     ) -> None:
         """Begin with a session: from now on it is known what the model sees."""
@@ -387,7 +387,7 @@ class Lossless(ContextEngine):
     async def compress(
         self,
         messages: Sequence[Message],
-        focus: str = "",  # noqa: ARG002 - nothing is chosen here, all of it is kept
+        focus: str = "",
     ) -> Compression:
         """Return a shorter conversation; the input is never mutated."""
         plan = make_plan(messages, self._gauge, self._archive, way_back)

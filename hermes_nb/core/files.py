@@ -44,17 +44,17 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         prefix = f".{target.name[:40]}."
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=TEMPORARY, dir=target.parent)
     try:
-        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+        with open(handle, "wb") as file:
             file.write(data)
             file.flush()
             _inherit(handle, before, mode)
             os.fsync(handle)
             name = name or _named(handle, target)
-        os.replace(name, target)  # noqa: PTH105 - pathlib's would need two Paths for this
+        os.replace(name, target)
     except BaseException:
         if name:
             with suppress(OSError):
-                os.unlink(name)  # noqa: PTH108
+                os.unlink(name)
         raise
     _sync_directory(target.parent)
 

@@ -342,7 +342,7 @@ class ContextEngine(Protocol):
         """Return the tools that the engine offers to the model."""
         return Toolset()
 
-    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002
+    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:
         """Begin with a session; `live()` is the request that its agent would send now."""
         return
 
@@ -370,23 +370,23 @@ class MemoryProvider(Protocol):
         """Return what belongs into the system prompt, "" for nothing; asked once a session."""
         return ""
 
-    def prefetch(self, query: str) -> str:  # noqa: ARG002
+    def prefetch(self, query: str) -> str:
         """Return what is worth knowing about the user's message, "" for nothing."""
         return ""
 
-    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:  # noqa: ARG002
+    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
         """Take note of a change to the curated memory `target`; an empty side did not exist."""
         return
 
-    def before_compress(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
+    def before_compress(self, messages: Sequence[Message]) -> None:
         """Take what is worth keeping from a conversation that is about to be shortened."""
         return
 
-    def on_delegation(self, task: str, result: str) -> None:  # noqa: ARG002
+    def on_delegation(self, task: str, result: str) -> None:
         """Take note of what a child agent was asked and what it answered."""
         return
 
-    def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
+    def session_ended(self, messages: Sequence[Message]) -> None:
         """Take what is worth keeping; no other call follows."""
         return
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -34,11 +34,11 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._pid = 0
 
-    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+    def submit(self, coroutine: Coroutine[object, None, Result]) -> Future[Result]:
         """Start a coroutine on the loop and return at once."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+    def run(self, coroutine: Coroutine[object, None, Result]) -> Result:
         """Return what a coroutine returns; Ctrl-C cancels it, waits for its end and is raised."""
         future: Future[Result] | None = None
         try:

@@ -19,8 +19,9 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.memory.duplicates import duplicate_of
 from hermes_nb.memory.history import Change
@@ -245,7 +246,7 @@ class _Slot:
     new: bool = False
 
 
-def operations_of(given: Iterable[Operation | Mapping[str, Any]]) -> tuple[Operation, ...]:
+def operations_of(given: Iterable[Operation | Mapping[str, Json]]) -> tuple[Operation, ...]:
     """Return `given` as clean operations whose contents may be stored; raise Refusal.
 
     Mappings come from a model, so that anything may be in them.
@@ -329,7 +330,7 @@ def _operation(given: object) -> Operation:
     return Operation(action=action, content=content, old_text=old_text)
 
 
-def _text(given: Mapping[str, Any], key: str) -> str:
+def _text(given: Mapping[str, Json], key: str) -> str:
     value = given.get(key)
     if value is None:
         return ""

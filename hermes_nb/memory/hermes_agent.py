@@ -29,10 +29,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
-from hermes_nb.core.messages import Message, Role, Text, ToolCall, without_thinking
+from hermes_nb.core.messages import Json, Message, Role, Text, ToolCall, without_thinking
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory.search.finding import excerpt, wanted
 from hermes_nb.storage.words import pieces, stem, stop_words
@@ -218,7 +218,7 @@ def _ranked(
 
 
 def _sessions(
-    connection: sqlite3.Connection, rest: str, values: Sequence[Any]
+    connection: sqlite3.Connection, rest: str, values: Sequence[object]
 ) -> Iterator[StoredSession]:
     columns = _columns(connection, "sessions")
     kept = _kept(_columns(connection, "messages"), "m.")
@@ -293,7 +293,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
     Raises FileNotFoundError where there is nothing yet, Unreadable, sqlite3.Error. What was read
     counts only if the block ends without an exception: its end may raise Changed.
     """
-    status = os.stat(path)  # noqa: PTH116 - as below
+    status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable(f"{path.name} is not a regular file")
     if not status.st_size:
@@ -312,7 +312,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA query_only = ON")
             yield connection
     finally:
-        if alone and _stamp(os.stat(path)) != _stamp(status):  # noqa: PTH116
+        if alone and _stamp(os.stat(path)) != _stamp(status):
             raise Changed(f"{path.name} is being written; try again in a moment")
 
 
@@ -367,7 +367,7 @@ def _calls(stored: object) -> tuple[ToolCall, ...]:
     return tuple(_call(call) for call in calls if isinstance(call, Mapping))
 
 
-def _call(call: Mapping[str, Any]) -> ToolCall:
+def _call(call: Mapping[str, Json]) -> ToolCall:
     function = call.get("function")
     named = function if isinstance(function, Mapping) else call
     arguments = named.get("arguments")
@@ -380,7 +380,7 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     )
 
 
-def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+def _json(text: str) -> Json:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

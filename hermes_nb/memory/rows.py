@@ -18,9 +18,8 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from hermes_nb.core.messages import Message, Role, Usage
+from hermes_nb.core.messages import Json, Message, Role, Usage
 from hermes_nb.core.protocols import StoredSession
 from hermes_nb.memory.search import index
 
@@ -52,7 +51,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _dumps(value: dict[str, Any]) -> str:
+def _dumps(value: dict[str, Json]) -> str:
     # Not ASCII throughout: that would double what Chinese or Russian takes.
     text = _PLAIN.encode(value)
     try:

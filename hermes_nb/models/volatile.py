@@ -177,19 +177,19 @@ class Places:
         """Return this process's own places: working directory, homes, temporary directory."""
         directories: list[tuple[str, str | Path]] = []
         try:
-            directories.append(("cwd", os.getcwd()))  # noqa: PTH109 - may be gone, as anywhere
+            directories.append(("cwd", os.getcwd()))
         except OSError:
             directories = []
         if hermes_home is not None:
             directories.append(("hermes", hermes_home))
-        home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
+        home = os.path.expanduser("~")
         directories += [("home", home), ("tmp", tempfile.gettempdir())]
         return cls.of(directories)
 
     def path(self, name: str) -> str | None:
         """Return the path of that name as it was first written, of several one that is there."""
         paths = [path for path, known in self.names.items() if known == name]
-        there = (path for path in paths if len(paths) > 1 and os.path.exists(path))  # noqa: PTH110
+        there = (path for path in paths if len(paths) > 1 and os.path.exists(path))
         return next(there, paths[0] if paths else None)
 
 

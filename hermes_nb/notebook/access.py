@@ -19,10 +19,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import (
@@ -97,12 +97,12 @@ class LiveDocument(NotebookDocument):
         await self._call("save", timeout=SAVE_SECONDS)
 
 
-def _cell(found: Mapping[str, Any]) -> Cell:
+def _cell(found: Mapping[str, Json]) -> Cell:
     known = {name: found[name] for name in Cell.__slots__ if name in found}
     return Cell(**known)
 
 
-def _joined(output: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
     """Return an output whose text is one string: the front end's model joins lists with commas."""
     text = output.get("text")
     return {**output, "text": "".join(text)} if isinstance(text, list) else dict(output)
@@ -114,7 +114,7 @@ FRESH = 8
 """At most this many of the newest server files are asked."""
 
 
-def notebook_path(namespace: Mapping[str, Any], *, explicit: str = "", open_path: str = "") -> str:
+def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_path: str = "") -> str:
     """Return the absolute path of the notebook, or "" when there is none to be found.
 
     `open_path` is `Info.path`, what the page calls the notebook that it shows. It is relative to
@@ -187,7 +187,7 @@ def _from_environment() -> str:
     return name if name.endswith(".ipynb") else ""
 
 
-def _servers() -> Iterator[Mapping[str, Any]]:
+def _servers() -> Iterator[Mapping[str, Json]]:
     """Yield what the server files say, our parent's first, then the newest."""
     from jupyter_core.paths import jupyter_runtime_dir
 
@@ -209,7 +209,7 @@ def _servers() -> Iterator[Mapping[str, Any]]:
             yield document
 
 
-def _sessions(server: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _sessions(server: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     request = urllib.request.Request(f"{server['url']}api/sessions")  # noqa: S310 - checked: http
     if token := server.get("token"):
         request.add_header("Authorization", f"token {token}")

@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
@@ -39,7 +39,7 @@ def notebook_tools(
     shell: Shell,
     document: Open,
     *,
-    turn_mark: Callable[[], Mapping[str, Any]] = dict,
+    turn_mark: Callable[[], Mapping[str, Json]] = dict,
     sees_images: Callable[[], bool] = lambda: False,
     seen: Seen | None = None,
     path: Callable[[], str] = str,
@@ -80,11 +80,11 @@ def _read(bench: KnownCells) -> Tool:
         return reading(arguments, bench.named)
 
     @tool(toolset=TOOLSET, describe=gist)
-    async def read_cells(  # noqa: D417 - a schema says nothing that is plain
+    async def read_cells(
         ids: list[str] | None = None,
-        range: str | None = None,  # noqa: A002 - the model's word for it
+        range: str | None = None,
         section: str | None = None,
-        outputs: bool = True,  # noqa: FBT001, FBT002 - named by the model
+        outputs: bool = True,
     ) -> ToolOutput:
         """Read cells: source and what they show.
 
@@ -115,10 +115,10 @@ def _insert(bench: KnownCells) -> Tool:
         return f"new {kind} cell {place}:\n{arguments['source']}"
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
-    async def insert_cell(  # noqa: D417
+    async def insert_cell(
         source: str,
         after: str | None = None,
-        type: CellType = "code",  # noqa: A002 - nbformat's own word
+        type: CellType = "code",
     ) -> str:
         """Add a cell; it does not run by itself.
 
@@ -146,7 +146,7 @@ def _edit(bench: KnownCells) -> Tool:
         return editing(arguments, bench.named)
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
-    async def edit_cell(id: str, new: str, old: str | None = None) -> str:  # noqa: A002, D417
+    async def edit_cell(id: str, new: str, old: str | None = None) -> str:
         """Replace a passage of a cell, or its whole source.
 
         Args:
@@ -170,7 +170,7 @@ def _delete(bench: KnownCells) -> Tool:
         return bench.gist(str(arguments.get("id", "")))
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
-    async def delete_cell(id: str) -> str:  # noqa: A002
+    async def delete_cell(id: str) -> str:
         """Remove a cell."""
         document, (cell,) = await bench.known([id])
         await document.delete(cell.id, seen=cell.hash)
@@ -192,7 +192,7 @@ def _move(bench: KnownCells) -> Tool:
         return moving(arguments, bench.named)
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
-    async def move_cell(id: str, after: str | None = None) -> str:  # noqa: A002, D417
+    async def move_cell(id: str, after: str | None = None) -> str:
         """Move a cell.
 
         Args:
@@ -272,7 +272,7 @@ def own_tools(
     access: NotebookAccess,
     *,
     sees_images: Callable[[], bool],
-    mark: Callable[[], Mapping[str, Any]],
+    mark: Callable[[], Mapping[str, Json]],
     root: Callable[[], Path],
 ) -> Toolset:
     """Return the kernel's tools, and the notebook's where there is one.

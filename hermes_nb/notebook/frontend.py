@@ -16,9 +16,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.document.document import CellConflict
 from hermes_nb.notebook.page_discovery import Channel, Heard, Info, RollCall, comms_heard
@@ -119,7 +119,7 @@ class FrontEnd:
                 return self._usable(self._page)
             return await self._probe(None)
 
-    async def call(self, op: str, timeout: float = 5.0, **arguments: Any) -> Any:  # noqa: ANN401
+    async def call(self, op: str, timeout: float = 5.0, **arguments: Json) -> Json:
         """Have the page do something and return what it says.
 
         Raises `CellConflict` or `ToolError`; it returns within `timeout` seconds, plus a probe's
@@ -133,7 +133,7 @@ class FrontEnd:
             raise _refusal(error, arguments)
         return reply.get("result")
 
-    async def hold(self, op: str, absent: float, **arguments: Any) -> Any:  # noqa: ANN401
+    async def hold(self, op: str, absent: float, **arguments: Json) -> Json:
         """Have the page do what takes as long as its user does, and return what it says.
 
         It goes by the argument `id`, and is asked anew (with `again`) of a page that was reloaded.
@@ -165,8 +165,8 @@ class FrontEnd:
             self._channel.tell(self._page.name, "drop", {"id": name})
 
     async def _answer(
-        self, asked: asyncio.Future[Mapping[str, Any]], channel: Channel, page: Info
-    ) -> Mapping[str, Any] | None:
+        self, asked: asyncio.Future[Mapping[str, Json]], channel: Channel, page: Info
+    ) -> Mapping[str, Json] | None:
         """Wait for an answer; return None once the page is no more."""
         while True:
             done, _ = await asyncio.wait({asked}, timeout=LOOK)
@@ -176,8 +176,8 @@ class FrontEnd:
                 return None
 
     async def _ask(
-        self, op: str, timeout: float, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+        self, op: str, timeout: float, arguments: Mapping[str, Json]
+    ) -> Mapping[str, Json]:
         page = await self.present()
         if page is None or self._channel is None:
             raise ToolError(self.problem or NO_PAGE)
@@ -293,12 +293,12 @@ async def _echoes(channel: Channel, page: Info) -> bool:
     return False
 
 
-def _is_gone(reply: Mapping[str, Any]) -> bool:
+def _is_gone(reply: Mapping[str, Json]) -> bool:
     """Say whether the page could not be asked, as it closed the notebook or the comm."""
     return (reply.get("error") or {}).get("kind") == "gone"
 
 
-def _refusal(error: Mapping[str, Any], arguments: Mapping[str, Any]) -> ToolError:
+def _refusal(error: Mapping[str, Json], arguments: Mapping[str, Json]) -> ToolError:
     """Return what a page's refusal means for whoever asked."""
     message = str(error.get("message", ""))
     match error.get("kind"):

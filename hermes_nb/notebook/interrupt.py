@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
 
 from hermes_nb.core import threads
 from hermes_nb.core.errors import HermesError
+from hermes_nb.notebook.shell import Foreign
 
 PATIENCE = 1.0
 """Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
@@ -28,6 +28,8 @@ AGAIN = 1.0009765625
 tells our timer from one that user code has set."""
 SOON = 0.01
 """Seconds after which a signal comes again whose exception was lost in a finaliser."""
+CLOSE = 1e-4
+"""Seconds between two intervals of a timer that are the same one."""
 
 
 class TimeLimit(KeyboardInterrupt):
@@ -43,16 +45,16 @@ class Stop:
 
     def __init__(self) -> None:
         self.stopped = False
-        self._active = False
+        self.active = False
         self._cancels = 0
         self._last = 0.0
 
-    def _arm(self, task: asyncio.Task[Any], old: Any) -> None:  # noqa: ANN401
-        self._task = task
+    def arm(self, task: asyncio.Task[object], old: Foreign) -> None:
+        self.task = task
         self._loop = asyncio.get_running_loop()
         self._before = task.cancelling()
         self._old = old
-        self._active = True
+        self.active = True
         signal.signal(signal.SIGINT, self._on_signal)
 
     async def catch_up(self) -> None:
@@ -64,9 +66,9 @@ class Stop:
             for _ in range(4):
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self.stopped or not self._active:
+            if self.stopped or not self.active:
                 raise
-            self._task.uncancel()
+            self.task.uncancel()
             self._on_signal(signal.SIGINT, None)
 
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
@@ -80,19 +82,19 @@ class Stop:
 
     def _cancel(self) -> None:
         # The block may have ended between the signal and now; what follows it is not ours to stop.
-        if self._active and self._task.cancel():
+        if self.active and self.task.cancel():
             self._cancels += 1
 
-    def _disarm(self) -> bool:
+    def disarm(self) -> bool:
         """End the watch and take our cancellations back; return whether others remain."""
-        if self._active:
-            self._active = False
+        if self.active:
+            self.active = False
             threads.release()
             signal.signal(signal.SIGINT, self._old)
         for _ in range(self._cancels):
-            self._task.uncancel()
+            self.task.uncancel()
         self._cancels = 0
-        return self._task.cancelling() > self._before
+        return self.task.cancelling() > self._before
 
 
 @contextmanager
@@ -108,18 +110,18 @@ def stoppable() -> Iterator[Stop]:
     if task is None or old is None:
         yield Stop()
         return
-    if isinstance(outer, Stop) and outer._task is task:  # noqa: SLF001
+    if isinstance(outer, Stop) and outer.task is task:
         yield outer
         return
     stop = Stop()
-    stop._arm(task, old)  # noqa: SLF001
+    stop.arm(task, old)
     try:
         yield stop
     except asyncio.CancelledError:
-        if stop._disarm() or not stop.stopped:  # noqa: SLF001
+        if stop.disarm() or not stop.stopped:
             raise
     finally:
-        stop._disarm()  # noqa: SLF001
+        stop.disarm()
 
 
 def _anywhere(_frame: FrameType | None) -> bool:
@@ -136,7 +138,7 @@ class Signals:
     ) -> None:
         self.interrupted = False
         self.timed_out = False
-        self._active = True
+        self.active = True
         self._inside = inside
         self._elsewhere = elsewhere
         self._before = signal.getsignal(signal.SIGINT)
@@ -154,12 +156,12 @@ class Signals:
             self.interrupted = True
             raise KeyboardInterrupt
 
-    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
-        if self._active and self._inside(frame):
+    def on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        if self.active and self._inside(frame):
             self.interrupted = True
             self._raised = KeyboardInterrupt()
             raise self._raised
-        if self._active and self._elsewhere:
+        if self.active and self._elsewhere:
             self.interrupted = True
             self._elsewhere()
             return
@@ -167,12 +169,12 @@ class Signals:
         if callable(self._before):
             self._before(signum, frame)
 
-    def _on_alarm(self, timeout: float, frame: FrameType | None) -> None:
-        if self._active and self._inside(frame):
+    def on_alarm(self, timeout: float, frame: FrameType | None) -> None:
+        if self.active and self._inside(frame):
             self.timed_out = True
             self._raised = TimeLimit(f"stopped after {timeout:g} s")
             raise self._raised
-        if self._active and self._elsewhere:
+        if self.active and self._elsewhere:
             self.timed_out = True
             self._elsewhere()
 
@@ -183,7 +185,7 @@ class Signals:
         watches the garbage collector: the user would have to press stop twice.
         """
         mine = self._raised is not None and lost.exc_value is self._raised
-        if not mine or not self._active:
+        if not mine or not self.active:
             self._unraisable(lost)
         elif isinstance(lost.exc_value, TimeLimit):
             signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
@@ -194,7 +196,7 @@ class Signals:
 
     def _interrupt_main(self) -> None:
         main = threading.main_thread().ident
-        if not self._active or main is None:
+        if not self.active or main is None:
             return
         if sys.platform == "win32":
             signal.raise_signal(signal.SIGINT)
@@ -202,7 +204,7 @@ class Signals:
             signal.pthread_kill(main, signal.SIGINT)  # `raise_signal` would not end its sleep
 
     @contextmanager
-    def _not_lost(self) -> Iterator[None]:
+    def not_lost(self) -> Iterator[None]:
         self._unraisable = sys.unraisablehook
         hook = sys.unraisablehook = self._on_unraisable
         try:
@@ -237,21 +239,21 @@ def user_code(
     signals = Signals(inside, elsewhere)
     before = signal.getsignal(signal.SIGINT)
     if before is not None:  # None: a handler that Python could not put back
-        signal.signal(signal.SIGINT, signals._on_interrupt)  # noqa: SLF001
-    put_back = _set_alarm(timeout, signals._on_alarm)  # noqa: SLF001
+        signal.signal(signal.SIGINT, signals.on_interrupt)
+    put_back = _set_alarm(timeout, signals.on_alarm)
     try:
-        with signals._not_lost():  # noqa: SLF001
+        with signals.not_lost():
             if inside is _anywhere:
                 signals.raise_pending()
             yield signals
     finally:
-        signals._active = False  # noqa: SLF001
+        signals.active = False
         put_back()
         if before is not None:
             signal.signal(signal.SIGINT, before)
 
 
-def _task_on_main_thread() -> asyncio.Task[Any] | None:
+def _task_on_main_thread() -> asyncio.Task[object] | None:
     if threading.current_thread() is not threading.main_thread():
         return None
     try:
@@ -275,7 +277,7 @@ def _set_alarm(
     started = time.monotonic()
 
     def put_back() -> None:
-        ours = abs(signal.getitimer(signal.ITIMER_REAL)[1] - AGAIN) < 1e-4  # noqa: PLR2004
+        ours = abs(signal.getitimer(signal.ITIMER_REAL)[1] - AGAIN) < CLOSE
         taken_over = signal.getsignal(signal.SIGALRM) is not handler
         if ours or not taken_over:
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_nb.core.errors import HermesError
 
@@ -147,7 +147,7 @@ def _run_first_call(shell: Shell, kind: str) -> None:
     magic = magics[MAGIC]
 
     @functools.wraps(magic)
-    def first(*arguments: str) -> Any:  # noqa: ANN401 - what the magic returns
+    def first(*arguments: str) -> object:
         magics[MAGIC] = magic
         return shell.loop_runner(magic(*arguments))
 

@@ -20,6 +20,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, TraitError, Unicode, observe, validate
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Json
 from hermes_nb.notebook import transformers
 from hermes_nb.notebook.commands.table import Completions
 from hermes_nb.notebook.interrupt import Stopped, stoppable
@@ -66,7 +67,7 @@ class HermesMagics(Magics):
         return proposal["value"]
 
     @observe("model", "base_url")
-    def _another_model(self, _change: Any) -> None:  # noqa: ANN401 - traitlets' own
+    def _another_model(self, _change: object) -> None:
         """Have `%config` work on an agent that is awake: the next turn asks the new model."""
         if self.awake is not None:
             self.awake.change_models()
@@ -233,7 +234,7 @@ class HermesMagics(Magics):
                 raise ConfigError(f"--{name.replace('_', '-')} needs a number above 0")
         return arguments, rest
 
-    def _configured(self) -> dict[str, Any]:
+    def _configured(self) -> dict[str, Json]:
         return {
             "model": self.model or None,
             "base_url": self.base_url or None,

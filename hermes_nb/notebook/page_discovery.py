@@ -15,7 +15,9 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+
+from hermes_nb.core.messages import Json
+from hermes_nb.notebook.shell import Foreign
 
 _PAUSE = 0.02
 """Seconds between looks into the queue."""
@@ -37,7 +39,7 @@ async def comms_heard() -> AsyncIterator[None]:
         task.cancel()
 
 
-def _kernel() -> Any:  # noqa: ANN401 - ipykernel's kernel, or None
+def _kernel() -> Foreign:
     """Return the kernel if it holds comm messages back while a cell runs."""
     from IPython.core.getipython import get_ipython
 
@@ -50,13 +52,13 @@ def holds_back(kernel: object) -> bool:
     return hasattr(kernel, "msg_queue") and hasattr(kernel, "dispatch_queue")
 
 
-async def _listen(kernel: Any) -> None:  # noqa: ANN401 - ipykernel's kernel
+async def _listen(kernel: Foreign) -> None:
     while True:
         _take(kernel)
         await asyncio.sleep(_PAUSE)
 
 
-def _take(kernel: Any) -> None:  # noqa: ANN401 - ipykernel's kernel
+def _take(kernel: Foreign) -> None:
     """Handle the comm messages that wait; the others go on waiting, in their order."""
     queue, session = kernel.msg_queue, kernel.session
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
@@ -81,7 +83,7 @@ def _take(kernel: Any) -> None:  # noqa: ANN401 - ipykernel's kernel
 
 
 TARGET = "hermes_nb"
-GONE: Mapping[str, Any] = {"error": {"kind": "gone", "message": "the page has closed the comm"}}
+GONE: Mapping[str, Json] = {"error": {"kind": "gone", "message": "the page has closed the comm"}}
 """The answer to what was asked on a comm that the page then closed: nothing was done."""
 
 
@@ -107,7 +109,7 @@ class Info:
     widgets: bool = False
 
     @classmethod
-    def parse(cls, hello: Mapping[str, Any]) -> Info:
+    def parse(cls, hello: Mapping[str, Json]) -> Info:
         """Return what a hello says; an older extension may leave things out."""
         known = {name: hello[name] for name in cls.__slots__ if hello.get(name) is not None}
         return cls(**{"path": "", "name": "", **known})
@@ -117,16 +119,16 @@ class Channel:
     """One comm, and the answers that are awaited on it."""
 
     def __init__(
-        self, opening: Mapping[str, Any], on_hello: Callable[[Channel, Info], None]
+        self, opening: Mapping[str, Json], on_hello: Callable[[Channel, Info], None]
     ) -> None:
         from comm import create_comm
 
         self.closed = False
-        self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._pending: dict[str, asyncio.Future[Mapping[str, Json]]] = {}
         self._numbers = itertools.count()
         self._loop = asyncio.get_running_loop()
         self._on_hello = on_hello
-        comm: Any = create_comm(target_name=TARGET, data=dict(opening))
+        comm: Foreign = create_comm(target_name=TARGET, data=dict(opening))
         # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message,
         # which are about cells (matplotlib's would flush figures in the midst of one).
         # ipykernel 7.4 brings answers to the async cell's own loop by itself: 6 ms a call. Sending
@@ -137,11 +139,11 @@ class Channel:
         self._comm = comm
 
     async def ask(
-        self, to: str, op: str, arguments: Mapping[str, Any], timeout: float | None
-    ) -> Mapping[str, Any]:
+        self, to: str, op: str, arguments: Mapping[str, Json], timeout: float | None
+    ) -> Mapping[str, Json]:
         """Send a request and return its answer; raise `TimeoutError`, after None never."""
         number = str(next(self._numbers))
-        future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Mapping[str, Json]] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
         try:
             self._comm.send({"id": number, "to": to, "op": op, "args": dict(arguments)})
@@ -152,7 +154,7 @@ class Channel:
             if self.closed:
                 self.close()
 
-    def tell(self, to: str, op: str, arguments: Mapping[str, Any]) -> None:
+    def tell(self, to: str, op: str, arguments: Mapping[str, Json]) -> None:
         """Send a request whose answer nobody needs."""
         self._comm.send({"id": "", "to": to, "op": op, "args": dict(arguments)})
 
@@ -162,11 +164,11 @@ class Channel:
         if not self._pending:
             self._comm.close()
 
-    def _on_msg(self, message: Mapping[str, Any]) -> None:
+    def _on_msg(self, message: Mapping[str, Json]) -> None:
         """Take in a message, on whatever thread the kernel has it."""
         self._threadsafe(self._receive, message["content"]["data"])
 
-    def _receive(self, data: Mapping[str, Any]) -> None:
+    def _receive(self, data: Mapping[str, Json]) -> None:
         if "hello" in data:
             self._on_hello(self, Info.parse(data["hello"]))
             return

@@ -21,9 +21,9 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript
 from hermes_nb.notebook.display.views import (
     MOST,
@@ -90,9 +90,9 @@ class _Joining:
         self._count = shell.execution_count
         self._more_code = _has_more_code(shell.kernel.get_parent())
         self._client = str((shell.kernel.get_parent().get("header") or {}).get("session", ""))
-        self._pictures: list[Mapping[str, Any]] = []
+        self._pictures: list[Mapping[str, Json]] = []
         self._over = self._came_back = self._others = False
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[object] | None = None
         shell.display_pub.register_hook(self._displayed)
 
     def begin(self) -> None:
@@ -168,7 +168,7 @@ class _Joining:
             "text/plain": self._transcript.plain(room=ANSWER),
         }
 
-    def _displayed(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _displayed(self, message: dict[str, Json]) -> dict[str, Json]:
         """Remember a picture that the turn shows below itself; `message` goes its way."""
         content = message.get("content") or {}
         if message.get("msg_type") == "display_data" and is_drawing(content.get("data") or {}):
@@ -177,26 +177,26 @@ class _Joining:
         return message
 
 
-def _has_more_code(parent: Mapping[str, Any]) -> bool:
+def _has_more_code(parent: Mapping[str, Json]) -> bool:
     """Say whether a cell has code beside the turn, whose output goes nowhere after a reload."""
     code = str((parent.get("content") or {}).get("code", "")).strip()
     return not code.startswith("%%hermes") and "\n" in code
 
 
-def _output(data: Mapping[str, Any], metadata: object = None) -> dict[str, Any]:
+def _output(data: Mapping[str, Json], metadata: object = None) -> dict[str, Json]:
     return {"output_type": "display_data", "data": dict(data), "metadata": metadata or {}}
 
 
-Tell = Callable[[Mapping[str, Any]], None]
+Tell = Callable[[Mapping[str, Json]], None]
 """Answers a message from the page, a whole Jupyter message."""
 
 
-def teller(kernel: Any) -> Tell:  # noqa: ANN401 - ipykernel's kernel, or None
+def teller(kernel: Foreign) -> Tell:
     """Return what answers in the name of a kernel; without one there is nobody to answer."""
     if kernel is None:
         return lambda _: None
 
-    def tell(message: Mapping[str, Any]) -> None:
+    def tell(message: Mapping[str, Json]) -> None:
         # Busy again, as far as anybody else is concerned: an idle of the kernel's own follows, when
         # it is through with this message or with the cell that runs.
         for state in ("idle", "busy"):
@@ -207,11 +207,11 @@ def teller(kernel: Any) -> Tell:  # noqa: ANN401 - ipykernel's kernel, or None
     return tell
 
 
-def answered(widget: Any, tell: Tell) -> None:  # noqa: ANN401 - ipywidgets has no types
+def answered(widget: Foreign, tell: Tell) -> None:
     """Have each message about a widget answered, once it is handled."""
     handle = widget._handle_msg  # noqa: SLF001 - what ipywidgets gives its comm; no other name
 
-    def heard(message: Mapping[str, Any]) -> None:
+    def heard(message: Mapping[str, Json]) -> None:
         try:
             handle(message)
         finally:
@@ -255,11 +255,11 @@ async def widgets_live(shell: Shell) -> AsyncIterator[None]:
             handlers[MESSAGE] = handle
 
 
-def _is_widgets(message: Mapping[str, Any]) -> bool:
+def _is_widgets(message: Mapping[str, Json]) -> bool:
     """Say whether a message is about a widget: what our own comms get is answered in their way."""
     from comm import get_comm_manager
 
-    comms: Any = getattr(get_comm_manager(), "comms", {})
+    comms: Foreign = getattr(get_comm_manager(), "comms", {})
     comm = comms.get(message["content"].get("comm_id"))
     return getattr(comm, "target_name", "") == WIDGETS
 

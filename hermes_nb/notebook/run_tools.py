@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
-from hermes_nb.core.messages import Origin, least_trusted
+from hermes_nb.core.messages import Json, Origin, least_trusted
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
@@ -188,9 +187,9 @@ def _run_cell(bench: KnownCells) -> Tool:
         return bench.gist(str(arguments.get("id", "")))
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
-    async def run_cell(  # noqa: D417
+    async def run_cell(
         context: ToolContext,
-        id: str,  # noqa: A002
+        id: str,
         timeout: int = CELL_TIMEOUT,
     ) -> ToolOutput:
         """Run a cell in the live kernel; what it shows goes into the cell.
@@ -211,7 +210,7 @@ def _run_cells(bench: KnownCells) -> Tool:
         return several(arguments.get("ids", ()), bench.named)
 
     @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
-    async def run_cells(  # noqa: D417
+    async def run_cells(
         context: ToolContext, ids: list[str], timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
         """Run cells in this order, up to the first error.
@@ -266,18 +265,18 @@ _RETRIEVES = re.compile(
 """What makes a notebook's results text from outside, as far as its code shows that it fetches."""
 
 
-def _code(notebook: Mapping[str, Any]) -> str:
+def _code(notebook: Mapping[str, Json]) -> str:
     """Return a notebook's code, each cell under its number."""
     cells = [cell for cell in notebook.get("cells", ()) if cell.get("cell_type") == "code"]
     return "\n\n".join(f"# cell {n}\n{_source(cell)}" for n, cell in enumerate(cells, 1))
 
 
-def _source(cell: Mapping[str, Any]) -> str:
+def _source(cell: Mapping[str, Json]) -> str:
     source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(map(str, source))
 
 
-def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, Any]]:
+def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, Json]]:
     """Return a notebook's path, its name, whether it is the one in hand, and what it holds."""
     space = Workspace(root=root)
     target = space.resolve(path)
@@ -287,7 +286,7 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, A
     return target, name, bool(own) and target == Path(own).resolve(), document
 
 
-async def _as_shown(bench: KnownCells) -> list[dict[str, Any]]:
+async def _as_shown(bench: KnownCells) -> list[dict[str, Json]]:
     """Return the cells of the notebook in hand, as they are now."""
     _, cells = await bench.cells()
     return [
@@ -339,7 +338,7 @@ def _executed(
     cell: Cell,
     timeout: int,
     tell: Callable[[str], None],
-    offline: bool,  # noqa: FBT001
+    offline: bool,
 ) -> Awaitable[Execution]:
     return execute(shell, cell.source, timeout=timeout, on_output=tell, offline=offline)
 

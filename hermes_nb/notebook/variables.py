@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.interrupt import TimeLimit, user_code
@@ -65,8 +66,8 @@ class Changes:
 
 
 def user_variables(
-    namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
+) -> dict[str, Json]:
     """Return the user's own names: not IPython's, private, modules or imported functions.
 
     `hidden` is the shell's `user_ns_hidden`; a name there counts once the user has rebound it.
@@ -83,7 +84,7 @@ def user_variables(
 
 
 def summaries(
-    namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
+    namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> list[Variable]:
     """Return type, shape and columns of the user's variables, in the order they were made."""
     return [
@@ -93,7 +94,7 @@ def summaries(
 
 
 def fingerprints(
-    namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
+    namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> dict[str, Fingerprint]:
     """Return what `changed` compares: identity, type, shape, columns, and small plain values.
 

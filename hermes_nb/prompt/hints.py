@@ -66,7 +66,7 @@ def mention(text: str, *, sure: bool = False) -> Mention | None:
     if not text or text[0] == "-" or _URL.match(text) or "\0" in text or "\n" in text:
         return None
     if text == "~" or text.startswith("~/"):
-        text = os.path.expanduser(text)  # noqa: PTH111 - text that may be no path at all
+        text = os.path.expanduser(text)
     return Mention(text, sure or "/" in text)
 
 
@@ -125,7 +125,7 @@ class _Script:
             yield from self._placed(word, sure=True)
             if not _UNKNOWN.search(word):  # else this goes on from where it was
                 place = found.path.rstrip("/") or "/"
-                self.directory = os.path.join(self.directory, place)  # noqa: PTH118
+                self.directory = os.path.join(self.directory, place)
 
     def _placed(self, word: str, *, sure: bool = False) -> Iterator[Mention]:
         if found := mention(word, sure=sure):
@@ -284,7 +284,7 @@ class HintTracker:
         with self._lock:
             for path in paths:
                 name = str(path)
-                self._told.add(os.path.realpath(name) if os.path.isabs(name) else name)  # noqa: PTH117
+                self._told.add(os.path.realpath(name) if os.path.isabs(name) else name)
 
     @staticmethod
     def seen_in(text: str) -> list[str]:
@@ -349,7 +349,7 @@ class HintTracker:
                 return None  # most words with a slash are no paths at all
         steps = ANCESTORS if sure else 0
         while not (real := self._real(path)) and steps:
-            path, steps = os.path.dirname(path), steps - 1  # noqa: PTH120
+            path, steps = os.path.dirname(path), steps - 1
         return real or None
 
     def _real(self, path: str) -> str:
@@ -357,7 +357,7 @@ class HintTracker:
         if known := self._links.get(path):
             return known
         try:
-            if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - in the fast path
+            if not stat.S_ISDIR(os.stat(path).st_mode):
                 return ""
             real = os.path.realpath(path)
         except (OSError, ValueError):  # not there, or a name that the system does not take
@@ -377,7 +377,7 @@ class HintTracker:
                 return
             if directory not in self._visited:
                 yield directory
-            directory = os.path.dirname(directory)  # noqa: PTH120
+            directory = os.path.dirname(directory)
 
     def _inside(self, path: str) -> bool:
         return path == self._root or path.startswith(self._root.rstrip(os.sep) + os.sep)

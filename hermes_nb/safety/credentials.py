@@ -15,7 +15,8 @@ import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+
+from hermes_nb.core.messages import Json
 
 STUB = "[redacted]"
 _SHORTEST_TOKEN = 8
@@ -54,7 +55,7 @@ _TWELVE = re.compile(r"(?:[a-z]{3,8}+[^a-z]{1,4}+){11}[a-z]{3,8}")
 
 
 @cache
-def families() -> dict[str, Any]:
+def families() -> dict[str, Json]:
     """Return what `secrets.toml` says."""
     import tomllib  # not with the extension
 

@@ -242,7 +242,7 @@ def found(word: str, workspace: Path) -> tuple[str, str]:
     """
     if "/" in word and not word.startswith(("/bin/", "/usr/bin/", "/usr/local/bin/")):
         refuse(f"it runs the program {word!r}")
-    name = os.path.basename(word)  # noqa: PTH119
+    name = os.path.basename(word)
     name = _ALIKE.get(name, name)
     if name in ("pip", "python"):
         return sys.executable, name

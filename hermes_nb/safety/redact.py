@@ -17,9 +17,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-from hermes_nb.core.messages import Message, Part, Text, ToolCall
+from hermes_nb.core.messages import Json, Message, Part, Text, ToolCall
 from hermes_nb.safety.credentials import (
     CODE,
     STUB,
@@ -242,7 +242,7 @@ def without_secrets(message: Message) -> Message:
     parts = tuple(_part(part) for part in message.parts)
     calls = tuple(_call(call) for call in message.calls)
     reasoning = redact(message.reasoning)
-    echo: Mapping[str, Any] = _strings(message.echo)
+    echo: Mapping[str, Json] = _strings(message.echo)
     stored = replace(message, parts=parts, calls=calls, reasoning=reasoning, echo=echo)
     return message if stored == message else stored
 
@@ -261,7 +261,7 @@ def _call(call: ToolCall) -> ToolCall:
     return replace(call, text=written if problem else "", arguments=arguments, problem=problem)
 
 
-def _arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     told = json.dumps(arguments, ensure_ascii=False, default=str)
     hidden = redact(told)
     if hidden == told:
@@ -273,7 +273,7 @@ def _arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else _strings(arguments)
 
 
-def _strings(value: Any) -> Any:  # noqa: ANN401 - JSON
+def _strings(value: Json) -> Json:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):

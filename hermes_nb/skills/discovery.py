@@ -198,7 +198,7 @@ class Shelf:
                 path = f"{folder}{os.sep}{name}"
                 if is_link:
                     path = os.path.realpath(path)
-                    if not (path.startswith(base + os.sep) and os.path.isdir(path)):  # noqa: PTH112
+                    if not (path.startswith(base + os.sep) and os.path.isdir(path)):
                         note = "a link that leads out of its directory"
                         self.notes.append((Path(folder, name), note))
                         continue
@@ -218,7 +218,7 @@ class Shelf:
 
     def _read(self, base: str, path: str, parts: tuple[str, ...], stamp: Stamp) -> Found:
         try:
-            if os.path.islink(path) and not os.path.realpath(path).startswith(base + os.sep):  # noqa: PTH114
+            if os.path.islink(path) and not os.path.realpath(path).startswith(base + os.sep):
                 reason = "its SKILL.md is a link that leads out of its directory"
                 return self._found(path, parts, reason=reason)
             data = read_regular(path)
@@ -366,7 +366,7 @@ def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
 def _stamp(path: str) -> Stamp:
     """Return what a file is told from later ones by; what no file is where there is none."""
     try:
-        status = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)
     except OSError:
         return _YOUNG
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)

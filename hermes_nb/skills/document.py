@@ -17,9 +17,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Json
 
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1_024
@@ -82,7 +82,7 @@ class Split:
 class Frontmatter:
     """The top-level fields, and notes on what had to be repaired or is odd."""
 
-    fields: dict[str, Any]
+    fields: dict[str, Json]
     notes: tuple[str, ...] = ()
 
 
@@ -239,7 +239,7 @@ def words(value: object) -> tuple[str, ...]:
     return tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -257,7 +257,7 @@ def _name(own: str, folder: str, notes: list[str]) -> str:
     return "unnamed"
 
 
-def _gates(platforms: object, hermes: Mapping[str, Any]) -> Gates:
+def _gates(platforms: object, hermes: Mapping[str, Json]) -> Gates:
     if not (hermes or platforms):
         return _OPEN
     return Gates(
@@ -333,7 +333,7 @@ _AROUND = frozenset(
 )
 
 
-def _tree(kind: str, event: Any, events: Iterator[Any], notes: list[str], depth: int = 0) -> Any:  # noqa: ANN401 - PyYAML's events
+def _tree(kind: str, event: Json, events: Iterator[Json], notes: list[str], depth: int = 0) -> Json:
     """Return the value that begins with `event`: a text, a list or a mapping."""
     if kind == "ScalarEvent":
         null = event.implicit[0] and not event.style and event.value in _NULLS
@@ -342,12 +342,12 @@ def _tree(kind: str, event: Any, events: Iterator[Any], notes: list[str], depth:
         return f"*{event.anchor}"
     if depth >= _DEPTH:
         raise SkillError(f"the frontmatter is nested more than {_DEPTH} levels deep")
-    values: list[Any] = []
+    values: list[Json] = []
     while not (inner := type(event := next(events)).__name__).endswith("EndEvent"):
         values.append(_tree(inner, event, events, notes, depth + 1))
     if kind == "SequenceStartEvent":
         return values
-    fields: dict[str, Any] = {}
+    fields: dict[str, Json] = {}
     for key, value in zip(values[::2], values[1::2], strict=True):
         name = key if isinstance(key, str) else json.dumps(key)
         if name in fields:

@@ -20,7 +20,8 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from hermes_nb.core.messages import Json
 
 LONGEST_PIECE = 64
 """Characters of the longest word; a longer run (base64) is cut. A SHA-256 in hex has 64."""
@@ -63,7 +64,7 @@ LONGEST_STEMMED = 40
 
 
 @cache
-def _listed() -> dict[str, Any]:
+def _listed() -> dict[str, Json]:
     return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 

@@ -10,8 +10,8 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
 
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 
 _PROBLEMS_SHOWN = 3
@@ -43,7 +43,7 @@ class Checker:
     """
 
     def __init__(
-        self, name: str, schema: Mapping[str, Any], nullable: frozenset[str] = frozenset()
+        self, name: str, schema: Mapping[str, Json], nullable: frozenset[str] = frozenset()
     ) -> None:
         self._schema = dict(schema)
         self._signature = signature_text(name, schema)
@@ -58,7 +58,7 @@ class Checker:
         except Exception:  # noqa: BLE001 - an odd schema of somebody else's fails in any way
             return None
 
-    def __call__(self, arguments: Mapping[str, Any]) -> str:
+    def __call__(self, arguments: Mapping[str, Json]) -> str:
         """Return one line on the problems and the tool's signature, or ""."""
         from fastjsonschema import JsonSchemaValueException
 
@@ -85,7 +85,7 @@ class Checker:
         return f"{'; '.join(told[:_PROBLEMS_SHOWN])}{more}. Expected {self._signature}"
 
 
-def signature_text(name: str, schema: Mapping[str, Any]) -> str:
+def signature_text(name: str, schema: Mapping[str, Json]) -> str:
     """Return a schema as a call: `read_file(path: string, offset: integer = 1, tags?: list)`."""
     required = schema.get("required", ())
     parts = []
@@ -96,7 +96,7 @@ def signature_text(name: str, schema: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(parts)})"
 
 
-def _type_text(schema: Mapping[str, Any]) -> str:
+def _type_text(schema: Mapping[str, Json]) -> str:
     if "enum" in schema:
         return " | ".join(json.dumps(value) for value in schema["enum"])
     if "anyOf" in schema:
@@ -115,7 +115,7 @@ Problem = tuple[Place, str]
 """Where in the arguments something is wrong, and what."""
 
 
-def _problems(value: object, schema: Mapping[str, Any], place: Place = ()) -> Iterator[Problem]:
+def _problems(value: object, schema: Mapping[str, Json], place: Place = ()) -> Iterator[Problem]:
     """Yield what is plainly wrong with a value; other faults than these the validator names."""
     kinds = schema.get("type", ())
     kinds = [kinds] if isinstance(kinds, str) else kinds
@@ -138,7 +138,7 @@ def _problems(value: object, schema: Mapping[str, Any], place: Place = ()) -> It
 
 
 def _problems_in(
-    value: Mapping[str, Any], schema: Mapping[str, Any], place: Place
+    value: Mapping[str, Json], schema: Mapping[str, Json], place: Place
 ) -> Iterator[Problem]:
     """Yield what is wrong with an object: what is missing, what is too much, what is in it."""
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)

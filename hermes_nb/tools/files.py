@@ -12,10 +12,11 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.core.patching import patched
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.visible import visible
@@ -201,18 +202,18 @@ def files(
     return Toolset(make(space) for make in makers)
 
 
-def _gist(arguments: Mapping[str, Any]) -> str:
+def _gist(arguments: Mapping[str, Json]) -> str:
     return visible(str(arguments.get("path", ".")))
 
 
 def _read_file(space: Workspace) -> Tool:
-    def origin(arguments: Mapping[str, Any]) -> str:
+    def origin(arguments: Mapping[str, Json]) -> str:
         path = Path(os.path.realpath(space.root / str(arguments.get("path", "")).replace("\0", "")))
         inside = path.is_relative_to(os.path.realpath(space.root))
         return "" if inside else "a file outside the working directory"
 
     @tool(toolset="files", paths=("path",), root=space.root, describe=_gist, origin=origin)
-    def read_file(  # noqa: D417 - a schema says nothing that is plain
+    def read_file(
         context: ToolContext, path: str, offset: Positive = 1, limit: Positive = 1000
     ) -> str:
         """Read a text file; lines come numbered. Says how to go on when it is cut.
@@ -263,11 +264,11 @@ def _write_file(space: Workspace) -> Tool:
 
 def _patch(space: Workspace) -> Tool:
     @tool(toolset="files", risk=Risk.WRITE, paths=("path",), root=space.root, describe=_gist)
-    def patch(  # noqa: D417
+    def patch(
         path: str,
         old: str,
         new: str,
-        replace_all: bool = False,  # noqa: FBT001, FBT002 - named by the model
+        replace_all: bool = False,
     ) -> str:
         """Replace an exact passage of a file and show the diff.
 
@@ -292,11 +293,11 @@ def _patch(space: Workspace) -> Tool:
 
 def _list_files(space: Workspace) -> Tool:
     @tool(toolset="files", paths=("path",), root=space.root, describe=_gist)
-    def list_files(  # noqa: D417
+    def list_files(
         path: str = ".",
         depth: Annotated[int, {"minimum": 1, "maximum": 8}] = 1,
-        hidden: bool = False,  # noqa: FBT001, FBT002
-        ignored: bool = False,  # noqa: FBT001, FBT002
+        hidden: bool = False,
+        ignored: bool = False,
     ) -> str:
         """List a directory with file sizes, directories first.
 

@@ -25,6 +25,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    TypeAlias,
     Union,
     get_args,
     get_origin,
@@ -32,14 +33,17 @@ from typing import (
     overload,
 )
 
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Run, Tool, ToolContext
 from hermes_nb.tools.arguments import Checker
 
-Schema = dict[str, Any]
-Annotation = Any
+Schema = dict[str, Json]
+Function: TypeAlias = Callable[..., Any]
+"""One that a tool is made of, with whatever arguments it takes."""
+Annotation: TypeAlias = Any
 """Whatever may stand behind a colon in a signature; typing has no name for it before 3.15."""
-Convert = Callable[[Any], Any]
+Convert = Callable[[Json], Annotation]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Shape:
     convert: Convert = lambda value: value
 
 
-_SCALARS: dict[Any, Shape] = {
+_SCALARS: dict[Annotation, Shape] = {
     str: Shape({"type": "string"}),
     int: Shape({"type": "integer"}, int),  # 5.0 is a valid JSON integer
     float: Shape({"type": "number"}),
@@ -87,11 +91,11 @@ def without_none(annotation: Annotation) -> Annotation:
     return Union[rest] if rest else annotation  # noqa: UP007 - built from a tuple
 
 
-def _origin(annotation: Annotation) -> Any:  # noqa: ANN401 - typeshed would say ParamSpec
+def _origin(annotation: Annotation) -> Annotation:
     return get_origin(annotation)
 
 
-def _annotated(arguments: tuple[Any, ...]) -> Shape:
+def _annotated(arguments: tuple[Annotation, ...]) -> Shape:
     shape = shape_of(arguments[0])
     schema = dict(shape.schema)
     for extra in arguments[1:]:
@@ -102,7 +106,7 @@ def _annotated(arguments: tuple[Any, ...]) -> Shape:
     return Shape(schema, shape.convert)
 
 
-def _literal(values: tuple[Any, ...]) -> Shape:
+def _literal(values: tuple[Annotation, ...]) -> Shape:
     schema: Schema = {"enum": list(values)}
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and (kind := kinds.pop()) in _SCALARS:
@@ -110,14 +114,14 @@ def _literal(values: tuple[Any, ...]) -> Shape:
     return Shape(schema)
 
 
-def _union(options: tuple[Any, ...]) -> Shape:
+def _union(options: tuple[Annotation, ...]) -> Shape:
     schemas = [shape_of(option).schema for option in options]
     if all(schema.keys() == {"type"} for schema in schemas):  # the short form
         return Shape({"type": [schema["type"] for schema in schemas]})
     return Shape({"anyOf": schemas})
 
 
-def _array(arguments: tuple[Any, ...]) -> Shape:
+def _array(arguments: tuple[Annotation, ...]) -> Shape:
     if not arguments:
         return Shape({"type": "array"})
     item = shape_of(arguments[0])
@@ -125,7 +129,7 @@ def _array(arguments: tuple[Any, ...]) -> Shape:
     return Shape(schema, lambda values: [item.convert(value) for value in values])
 
 
-def _mapping(arguments: tuple[Any, ...]) -> Shape:
+def _mapping(arguments: tuple[Annotation, ...]) -> Shape:
     schema: Schema = {"type": "object"}
     if len(arguments) < 2 or arguments[1] is Any:  # noqa: PLR2004 - dict[key, value]
         return Shape(schema)
@@ -136,7 +140,7 @@ def _mapping(arguments: tuple[Any, ...]) -> Shape:
     return Shape(schema, lambda items: {key: value.convert(each) for key, each in items.items()})
 
 
-def _object(kind: Annotation, required: typing.Iterable[str], build: Callable[..., Any]) -> Shape:
+def _object(kind: Annotation, required: typing.Iterable[str], build: Function) -> Shape:
     hints = get_type_hints(kind, include_extras=True)
     fields = {name: shape_of(_unwrapped(hint)) for name, hint in hints.items()}
     schema: Schema = {
@@ -146,7 +150,7 @@ def _object(kind: Annotation, required: typing.Iterable[str], build: Callable[..
         "additionalProperties": False,
     }
 
-    def convert(value: Mapping[str, Any]) -> object:
+    def convert(value: Mapping[str, Json]) -> object:
         return build(**{name: fields[name].convert(each) for name, each in value.items()})
 
     return Shape(schema, convert)
@@ -170,7 +174,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is missing and field.default_factory is missing
 
 
-_GENERICS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
+_GENERICS: dict[Annotation, Callable[[tuple[Annotation, ...]], Shape]] = {
     Annotated: _annotated,
     Literal: _literal,
     Union: _union,
@@ -186,7 +190,7 @@ _SECTION = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Function, /) -> Tool: ...
 @overload
 def tool(
     *,
@@ -198,30 +202,30 @@ def tool(
     exclusive: bool = False,
     cap: int | None = None,
     available: Callable[[], str] = lambda: "",
-    origin: Callable[[Mapping[str, Any]], str] | None = None,
-    risk_of: Callable[[Mapping[str, Any]], Risk] | None = None,
-    describe: Callable[[Mapping[str, Any]], str] | None = None,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+    origin: Callable[[Mapping[str, Json]], str] | None = None,
+    risk_of: Callable[[Mapping[str, Json]], Risk] | None = None,
+    describe: Callable[[Mapping[str, Json]], str] | None = None,
+) -> Callable[[Function], Tool]: ...
 def tool(
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     /,
     *,
     name: str = "",
-    **facts: Any,
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    **facts: Json,
+) -> Tool | Callable[[Function], Tool]:
     """Make a `Tool` of a function; the keywords are those of `Tool`.
 
     Raises TypeError when the signature cannot be told in JSON Schema.
     """
 
-    def make(function: Callable[..., Any]) -> Tool:
+    def make(function: Function) -> Tool:
         facts["paths"] = tuple(facts.get("paths", ()))
         return _make(function, name or function.__name__, facts)
 
     return make if function is None else make(function)
 
 
-def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
+def as_tool(thing: Tool | Function) -> Tool:
     """Return a tool as it is, and make one of a plain function; raise TypeError for the rest."""
     if not (isinstance(thing, Tool) or hasattr(thing, "__name__")):
         raise TypeError(f"{one_line(repr(thing), 60)} is neither a tool nor a function")
@@ -242,10 +246,10 @@ class _Parameter:
         return self.optional and self.default is None
 
 
-def _make(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> Tool:
+def _make(function: Function, name: str, facts: Mapping[str, Json]) -> Tool:
     wants_context, parameters = _parameters(function)
     description, notes = _documentation(function)
-    schema: dict[str, Any] = {
+    schema: dict[str, Json] = {
         "type": "object",
         "properties": {key: _property(p, notes.get(key, "")) for key, p in parameters.items()},
         "required": [key for key, parameter in parameters.items() if not parameter.optional],
@@ -262,7 +266,7 @@ def _make(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> 
     )
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[bool, dict[str, _Parameter]]:
+def _parameters(function: Function) -> tuple[bool, dict[str, _Parameter]]:
     """Return whether the context is wanted, and the parameters that the model fills in."""
     hints = get_type_hints(function, include_extras=True)
     wants_context = False
@@ -281,7 +285,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[bool, dict[str, _Paramete
     return wants_context, parameters
 
 
-def _property(parameter: _Parameter, note: str) -> dict[str, Any]:
+def _property(parameter: _Parameter, note: str) -> dict[str, Json]:
     schema = dict(parameter.shape.schema)
     if note:
         schema["description"] = note
@@ -290,12 +294,10 @@ def _property(parameter: _Parameter, note: str) -> dict[str, Any]:
     return schema
 
 
-def _run(
-    function: Callable[..., Any], parameters: Mapping[str, _Parameter], *, wants_context: bool
-) -> Run:
+def _run(function: Function, parameters: Mapping[str, _Parameter], *, wants_context: bool) -> Run:
     """Return the function as `run(context, arguments)`, async exactly if the function is."""
 
-    def start(context: ToolContext, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    def start(context: ToolContext, arguments: Mapping[str, Json]) -> Json:
         keywords = {
             key: parameters[key].shape.convert(value)
             for key, value in arguments.items()
@@ -303,13 +305,13 @@ def _run(
         }
         return function(context, **keywords) if wants_context else function(**keywords)
 
-    async def start_async(context: ToolContext, arguments: Mapping[str, Any]) -> object:
+    async def start_async(context: ToolContext, arguments: Mapping[str, Json]) -> object:
         return await start(context, arguments)
 
     return start_async if inspect.iscoroutinefunction(function) else start
 
 
-def _documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def _documentation(function: Function) -> tuple[str, dict[str, str]]:
     """Return the docstring's first paragraph on one line, and its notes on the arguments."""
     lines = _docstring(function).splitlines()
     first: list[str] = []
@@ -320,7 +322,7 @@ def _documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return " ".join(first), _argument_notes(lines)
 
 
-def _docstring(function: Callable[..., Any]) -> str:
+def _docstring(function: Function) -> str:
     """Return a docstring; the source still has the one that `-OO` left out."""
     if function.__doc__ is None and sys.flags.optimize > 1:
         with suppress(OSError, TypeError, SyntaxError):

@@ -160,12 +160,12 @@ def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
     """Return the tool; `ripgrep` says whether to use it, by default where it is installed."""
 
     @tool(toolset="files", paths=("path",), root=space.root)
-    async def search_files(  # noqa: D417 - the model names its arguments
+    async def search_files(
         call: ToolContext,
         pattern: str,
         path: str = ".",
         glob: str | None = None,
-        ignore_case: bool = False,  # noqa: FBT001, FBT002
+        ignore_case: bool = False,
         context: Annotated[int, {"minimum": 0, "maximum": 20}] = 0,
         limit: Annotated[int, {"minimum": 1, "maximum": 1000}] = 100,
     ) -> str:

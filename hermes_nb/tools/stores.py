@@ -102,7 +102,7 @@ def _memory(memory: Notes, where: Where, on_written: Callable[[Outcome], None]) 
         exclusive=True,
         describe=_memory_gist,
     )
-    def memory_tool(  # noqa: D417 - a schema says nothing that is plain
+    def memory_tool(
         context: ToolContext,
         action: Action | None = None,
         target: Literal["memory", "user"] = "memory",
@@ -132,14 +132,14 @@ def _session_search(
     recall: Recall, current: Callable[[], str], condenser: Condenser | None
 ) -> Tool:
     @tool(toolset="sessions", describe=_search_gist)
-    async def session_search(  # noqa: D417
+    async def session_search(
         query: str = "",
         limit: Annotated[int, {"minimum": 1, "maximum": 10}] = 3,
         sort: Sort = "relevance",
         session_id: str = "",
         around: int | None = None,
         window: Annotated[int, {"minimum": 1, "maximum": 50}] = 10,
-        summarize: bool = False,  # noqa: FBT001, FBT002 - named by the model
+        summarize: bool = False,
     ) -> ToolOutput:
         """Search past sessions; without a query, list the latest; with session_id, read that one.
 
@@ -296,7 +296,7 @@ def _skill_view(library: Library) -> Tool:
         return visible(" ".join(part for part in parts if part))
 
     @tool(toolset="skills", describe=gist)
-    def skill_view(name: str, file_path: str = "") -> str:  # noqa: D417
+    def skill_view(name: str, file_path: str = "") -> str:
         """Load a skill's instructions, or one of its files; follow them if they fit the task.
 
         Args:
@@ -322,7 +322,7 @@ def _skill_manage(library: Library, changes: Managing, session: Callable[[], str
         return Risk.EXECUTE if weighty else Risk.REMEMBER
 
     @tool(toolset="skills", risk=Risk.WRITE, risk_of=risk, exclusive=True, describe=gist)
-    def skill_manage(  # noqa: D417, PLR0913 - a schema says nothing that is plain
+    def skill_manage(  # noqa: PLR0913 - a schema says nothing that is plain
         context: ToolContext,
         *,
         action: Act,

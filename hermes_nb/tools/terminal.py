@@ -171,7 +171,7 @@ class CommandRun:
 
     def _stage(self, stage: Stage, directory: Path, *, confined: bool) -> Launch:
         """Return how one program of a plan is started: confined where that is possible."""
-        name = os.path.basename(stage.words[0])  # noqa: PTH119 - a program's name is no path of ours
+        name = os.path.basename(stage.words[0])
         if not confined or level().name == "none" or name in _SEES_ITSELF:
             environment = {**child_environment(), "PWD": str(directory), **stage.environment}
             return Launch(list(stage.words), environment)
@@ -321,7 +321,7 @@ class CommandRun:
 def _at_home(named: str) -> Path | None:
     """Return the path of the home that a confined command named, whose home is its own /tmp."""
     path, home = Path(named), Path.home()
-    if path.is_relative_to("/tmp") and os.path.exists(home / path.relative_to("/tmp")):  # noqa: PTH110, S108
+    if path.is_relative_to("/tmp") and os.path.exists(home / path.relative_to("/tmp")):  # noqa: S108
         path = home / path.relative_to("/tmp")  # noqa: S108 - the sandbox's own
     return path if path != home and path.is_relative_to(home) else None
 
@@ -396,7 +396,7 @@ def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -
         available=_available,
         describe=_gist,
     )
-    async def terminal(  # noqa: D417 - a schema says nothing that is plain
+    async def terminal(
         context: ToolContext,
         command: str,
         timeout: Annotated[int, {"minimum": 1, "maximum": 600}] = 30,

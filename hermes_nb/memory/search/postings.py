@@ -12,9 +12,8 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from hermes_nb.core.messages import Role
+from hermes_nb.core.messages import Json, Role
 from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.memory.search.vocabulary import GRAM, grams, word_list
@@ -126,8 +125,8 @@ class Postings:
         first, last = self._bounds
         return int(number * max(1.0, (last - first) / max(1, last - oldest)))
 
-    def _read(self, columns: str, match: str, most: int) -> tuple[Any, ...]:
-        row: tuple[Any, ...] = self._connection.execute(
+    def _read(self, columns: str, match: str, most: int) -> tuple[Json, ...]:
+        row: tuple[Json, ...] = self._connection.execute(
             f"SELECT {columns} FROM (SELECT rowid FROM search_text"  # noqa: S608 - all ours
             f" WHERE search_text MATCH :match{self._where} ORDER BY rowid DESC LIMIT :most)",
             {**self._values, "match": match, "most": most},

@@ -15,12 +15,12 @@ def main() -> int:
     try:
         path = fetch(_bar())
     except HermesError as error:
-        print(f"\n{error}" if sys.stderr.isatty() else error, file=sys.stderr)  # noqa: T201
+        print(f"\n{error}" if sys.stderr.isatty() else error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\n{STOPPED}", file=sys.stderr)  # noqa: T201
+        print(f"\n{STOPPED}", file=sys.stderr)
         return 130
-    print(path)  # noqa: T201
+    print(path)
     return 0
 
 
@@ -37,7 +37,7 @@ def _bar() -> Progress:
         filled = 40 * done // total
         bar = "█" * filled + "░" * (40 - filled)
         numbers = f"{done // MEGABYTE:,} of {total // MEGABYTE:,} MB"
-        print(f"\r{bar} {numbers}", end="\n" if done == total else "", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"\r{bar} {numbers}", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     return draw
 
