@@ -10,20 +10,20 @@ marks of untrusted data, and a failure in it is told, never raised.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 from hermes_nb.agent.config import DelegationSettings
-from hermes_nb.agent.jobs import Job, Jobs
+from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
 from hermes_nb.agent.session import CHILD, Identity, Session, SessionSpec
-from hermes_nb.agent.turn import Turn, turn_of
-from hermes_nb.core.budget import Budget, Pool, pools, portions
-from hermes_nb.core.calls import STOP_GRACE
+from hermes_nb.agent.turn import turn_of
+from hermes_nb.core.budget import Budget, Pool, pools
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -35,7 +35,7 @@ from hermes_nb.core.events import (
     ToolStarted,
     UsageReported,
 )
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.messages import Message, Origin, Usage
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
@@ -49,6 +49,16 @@ from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrappers import in_turn
 
+logger = logging.getLogger(__name__)
+
+IDENTITY = (
+    "You are a child agent of Hermes. You were given one task, and you know nothing of the "
+    "conversation it comes from. Find out with your tools, ask nobody, and change only what the "
+    "task is about. End with a report: what you found or did, with the numbers and paths that "
+    "matter, and what stayed open. It is all that is read of your work."
+)
+STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
+DOING = 120
 SUMMARY = 24_000
 """Characters of one child's report."""
 REPORTS = 45_000
@@ -122,8 +132,8 @@ def delegation_tools(children: Delegation) -> Toolset:
             max_requests=max_requests,
         )
         assignments = _assignments(common, tasks or [])
-        for each in assignments:
-            _check_toolsets(each.toolsets, children.toolsets)
+        if wanted := dict.fromkeys(name for each in assignments for name in each.toolsets):
+            _check_toolsets(wanted, children.toolsets)
         reports = await children.run(running, assignments)
         foreign = any(report.outside for report in reports)
         return ToolOutput(_told(reports), origin="outside" if foreign else "workspace")
@@ -176,7 +186,7 @@ def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assign
     return [replace(each, of=len(asked)) for each in asked]
 
 
-def _check_toolsets(wanted: Sequence[str], there: Sequence[str]) -> None:
+def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
     if missing := [name for name in wanted if name not in there]:
         raise ToolError(
             f"children cannot have {', '.join(map(repr, missing))}; "
@@ -234,24 +244,11 @@ def _gist(arguments: Arguments) -> str:
     return visible(one_line(goals[0], 80) + more if goals else "")
 
 
-logger = logging.getLogger(__name__)
-
-IDENTITY = (
-    "You are a child agent of Hermes. You were given one task, and you know nothing of the "
-    "conversation it comes from. Find out with your tools, ask nobody, and change only what the "
-    "task is about. End with a report: what you found or did, with the numbers and paths that "
-    "matter, and what stayed open. It is all that is read of your work."
-)
-STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
-DOING = 120
-GOAL = 200
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSpec:
-    """What children are made with.
+class Delegation:
+    """Makes and runs the children of one agent's calls.
 
-    `equip(guard, turn)` returns what one is given, its changes saved under that turn of the
+    `equip(guard, turn)` returns what a child is given, its changes saved under that turn of the
     parent's. `parent()` is the session that runs; `told(goal, summary)` hears of each end, and may
     block.
     """
@@ -265,87 +262,30 @@ class ChildSpec:
     told: Callable[[str, str], None] | None = None
     tell: Callable[[str], None] = lambda _: None
 
-
-@dataclass(frozen=True, slots=True)
-class Company:
-    """What the children of one call share: budgets, and the turn to change a file."""
-
-    budgets: Sequence[Pool]
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-class Delegation:
-    """Runs the children of one agent's calls."""
-
-    def __init__(self, spec: ChildSpec) -> None:
-        self._up = spec
-
     @property
     def toolsets(self) -> list[str]:
         """The names of tools and toolsets that a child can be given now."""
-        tools = self._tools(self._up.equip(ChildGuard(), 0), ())
+        tools = self.tools(self.equip(ChildGuard(), 0), ())
         return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
 
     async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
         """Return a report for each assignment, in their order; only a stop is raised."""
-        slots = asyncio.Semaphore(self._up.settings.side_by_side)
-        parent = self._up.parent()
-        company = Company(pools(parent.budgets if parent is not None else ()))
-        tasks = [
-            asyncio.create_task(self._one(context, each, slots, company)) for each in assignments
-        ]
-        try:
-            for number, done in enumerate(asyncio.as_completed(tasks), 1):
-                await done
-                if len(tasks) > 1:
-                    context.progress(f"{number} of {len(tasks)} done")
-        finally:
-            await _end(tasks)
-        return [task.result() for task in tasks]
+        parent = self.parent()
+        shared = pools(parent.budgets if parent is not None else ())
+        writing = asyncio.Lock()
+        over = itertools.count(1)
 
-    async def _one(
-        self,
-        context: ToolContext,
-        assignment: Assignment,
-        slots: asyncio.Semaphore,
-        company: Company,
-    ) -> Report:
-        """Run a child as a task of its own, which a click may stop without stopping the turn."""
-        async with slots:
-            child = Child(self._up, context, assignment)
-            loop = asyncio.get_running_loop()
-            task = asyncio.create_task(self._live(child, company))
-            stop: Callable[[], None] = lambda: _post(loop, task)  # noqa: E731
-            with self._up.jobs.running("child", redact(assignment.goal), stop) as job:
-                child.job = job
-                try:
-                    await asyncio.wait([task])
-                finally:
-                    await _end([task])
-            report = Report(status="stopped") if task.cancelled() else task.result()
-            return child.finish(report)
+        async def one(number: int) -> Report:
+            report = await Child(self, context, assignments[number]).run(shared, writing)
+            if len(assignments) > 1:
+                context.progress(f"{next(over)} of {len(assignments)} done")
+            return report
 
-    async def _live(self, child: Child, company: Company) -> Report:
-        """Return the child's report; every fault of its own is one."""
-        budgets = portions(company.budgets)
-        seconds = self._up.settings.seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await child.live(self._tools, budgets, company.lock)
-        except TimeoutError:
-            return Report(status="failed", error=f"it had not ended after {seconds:g} s")
-        except HermesError as error:
-            return Report(status="failed", error=str(error))
-        except Exception as error:  # a child's fault is its parent's to read, whatever it is
-            logger.exception("a child agent broke")
-            return Report(status="failed", error=f"{type(error).__name__}: {error}")
-        finally:
-            for budget in budgets:
-                budget.release()
+        return await side_by_side(self.settings.side_by_side, len(assignments), one)
 
-    def _tools(self, spec: SessionSpec, wanted: Sequence[str]) -> Toolset:
+    def tools(self, spec: SessionSpec, wanted: Sequence[str]) -> Toolset:
         """Return what a child gets of the tools that the parent itself has just now."""
-        parent = self._up.parent()
+        parent = self.parent()
         tools = spec.tools
         if parent is not None:
             tools = tools.only(*(tool.name for tool in parent.agent.tools))
@@ -355,13 +295,11 @@ class Delegation:
 class Child:
     """One child from its first event to its last: a fold over its own turn."""
 
-    def __init__(self, up: ChildSpec, context: ToolContext, assignment: Assignment) -> None:
-        self.job: Job | None = None
+    def __init__(self, up: Delegation, context: ToolContext, assignment: Assignment) -> None:
         self._up = up
         self._context = context
         self._assignment = assignment
-        self._guard = ChildGuard.under(up.guard)
-        self._foreign = bool(outside(context.messages))
+        self._told_outside = self._foreign = bool(outside(context.messages))
         self._usage = Usage()
         self._doing = ""
         self._files: dict[str, None] = {}
@@ -369,66 +307,18 @@ class Child:
         self._began = time.monotonic()
         self._started = False
 
-    async def live(
-        self,
-        choose: Callable[[SessionSpec, Sequence[str]], Toolset],
-        budgets: Sequence[Budget],
-        lock: asyncio.Lock,
-    ) -> Report:
-        """Take the child's turn and return what came of it."""
-        asked = self._assignment
-        spec = self._up.equip(self._guard, self._context.turn)
-        self._tools = in_turn(choose(spec, asked.toolsets), lock)
-        most = self._up.settings.max_requests
-        if asked.max_requests is not None:
-            most = max(1, min(asked.max_requests, most))
-        parent = self._up.parent()
-        session = Session.start(
-            store=self._up.store,
-            spec=replace(spec, tools=self._tools, max_requests=most),
-            identity=Identity(
-                source=CHILD,
-                title=one_line(asked.goal, 60),
-                parent=parent.id if parent is not None else "",
-            ),
-            warn=self._up.tell,
-        )
-        self._started = True
-        self._context.emit(
-            ChildStarted(self._context.call.id, asked.number, redact(asked.goal), session.id)
-        )
-        events: list[Event] = []
-        try:
-            foreign = bool(outside(self._context.messages))
-            task = Message.user(_message(asked), origin="outside" if foreign else "ours")
-            turn = session.turn(task, sinks=[self], budgets=budgets)
-            async with aclosing(turn) as running:
-                async for event in running:
-                    events.append(event)  # noqa: PERF401 - a stop keeps what came before it
-        finally:
-            session.end()
-        self._foreign = bool(outside(session.messages))
-        report = self._report(turn_of(events))
-        if (told := self._up.told) is not None:
-            await in_thread(told, asked.goal, report.summary or report.error)
-        return report
+    def doing(self) -> str:
+        """Return what it is at."""
+        return self._doing
 
-    def __call__(self, event: Event) -> None:
-        """Take in an event of the child's turn, and pass on what it says of its progress."""
-        match event:
-            case ToolStarted(call):
-                gist = self._tools.describe(call) or next(iter(call.arguments.values()), "")
-                self._says(f"{call.name} {gist}")
-            case ToolFinished(call, "ok", _):
-                self._note_files(call.name, call.arguments)
-            case UsageReported(usage):
-                self._usage += usage
-                self._says(self._doing)
-            case _:
-                pass
+    async def run(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:
+        """Run it as a job, announce its end and return the report with what was used.
 
-    def finish(self, report: Report) -> Report:
-        """Announce the end, and return the report with what was used."""
+        `shared` are budgets of all children of the call, `writing` is held by the one that writes.
+        """
+        goal, work = redact(self._assignment.goal), self._live(shared, writing)
+        ended = await self._up.jobs.run("child", goal, work, doing=self.doing)
+        report = ended or Report(status="stopped")
         report = replace(
             report,
             outside=self._foreign,
@@ -443,24 +333,79 @@ class Child:
             self._context.emit(ChildFinished(call_id, number, report.status, seconds, self._usage))
         return report
 
+    async def _live(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:
+        """Return the child's report; every fault of its own is one."""
+        seconds = self._up.settings.seconds
+        try:
+            with sharing(shared) as budgets:
+                async with asyncio.timeout(seconds):
+                    return await self._turn(budgets, writing)
+        except TimeoutError:
+            return Report(status="failed", error=f"it had not ended after {seconds:g} s")
+        except HermesError as error:
+            return Report(status="failed", error=str(error))
+        except Exception as error:  # a child's fault is its parent's to read, whatever it is
+            logger.exception("a child agent broke")
+            return Report(status="failed", error=f"{type(error).__name__}: {error}")
+
+    async def _turn(self, budgets: Sequence[Budget], writing: asyncio.Lock) -> Report:
+        """Take the child's turn and return what came of it."""
+        up, asked, call = self._up, self._assignment, self._context.call
+        spec = up.equip(ChildGuard.under(up.guard), self._context.turn)
+        self._tools = in_turn(up.tools(spec, asked.toolsets), writing)
+        most = up.settings.max_requests
+        if asked.max_requests is not None:
+            most = max(1, min(asked.max_requests, most))
+        parent = up.parent()
+        session = Session.start(
+            store=up.store,
+            spec=replace(spec, tools=self._tools, max_requests=most),
+            identity=Identity(
+                source=CHILD,
+                title=one_line(asked.goal, 60),
+                parent=parent.id if parent is not None else "",
+            ),
+            warn=up.tell,
+        )
+        self._started = True
+        self._context.emit(ChildStarted(call.id, asked.number, redact(asked.goal), session.id))
+        events: list[Event] = []
+        try:
+            origin: Origin = "outside" if self._told_outside else "ours"
+            task = Message.user(_message(asked), origin=origin)
+            async with aclosing(session.turn(task, sinks=[self], budgets=budgets)) as running:
+                async for event in running:
+                    events.append(event)  # noqa: PERF401 - a stop keeps what came before it
+        finally:
+            session.end()
+        self._foreign = bool(outside(session.messages))
+        turn = turn_of(events)
+        if up.told is not None:
+            await in_thread(up.told, asked.goal, turn.text or turn.error or turn.note)
+        status = STATUS.get(turn.reason, "failed")
+        return Report(status=status, summary=turn.text, error=turn.error or turn.note)
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event of the child's turn, and pass on what it says of its progress."""
+        match event:
+            case ToolStarted(call):
+                gist = self._tools.describe(call) or next(iter(call.arguments.values()), "")
+                self._says(f"{call.name} {gist}")
+            case ToolFinished(call, "ok", _):
+                tool = self._tools.get(call.name)
+                paths = tool.paths if tool is not None and tool.risk is Risk.WRITE else ()
+                named = map(call.arguments.get, paths)
+                self._files |= {path: None for path in named if isinstance(path, str)}
+            case UsageReported(usage):
+                self._usage += usage
+                self._says(self._doing)
+            case _:
+                pass
+
     def _says(self, doing: str) -> None:
         self._doing = one_line(redact(doing), DOING)
         call_id, number = self._context.call.id, self._assignment.number
         self._context.emit(ChildProgress(call_id, number, self._doing, self._usage))
-        if self.job is not None:
-            self._up.jobs.says(self.job, self._doing)
-
-    def _note_files(self, name: str, arguments: object) -> None:
-        tool = self._tools.get(name)
-        if tool is None or tool.risk is not Risk.WRITE or not isinstance(arguments, dict):
-            return
-        for key in tool.paths:
-            if isinstance(path := arguments.get(key), str):
-                self._files[path] = None
-
-    def _report(self, turn: Turn) -> Report:
-        status = STATUS.get(turn.reason, "failed")
-        return Report(status=status, summary=turn.text, error=turn.error or turn.note)
 
 
 def _message(asked: Assignment) -> str:
@@ -468,18 +413,3 @@ def _message(asked: Assignment) -> str:
     head = f"Task {asked.number} of {asked.of}: " if asked.of > 1 else ""
     tail = f"\n\nContext:\n{asked.context}" if asked.context else ""
     return f"{head}{asked.goal}{tail}"
-
-
-def _post(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Report]) -> None:
-    """Cancel a task from whichever thread this is."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(task.cancel)
-
-
-async def _end(tasks: Sequence[asyncio.Task[Report]]) -> None:
-    """Cancel what still runs, and wait for it to have cleaned up."""
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running, timeout=2 * STOP_GRACE)

@@ -15,11 +15,12 @@ import asyncio
 import importlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from importlib.metadata import EntryPoint
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.turn import turn_of
@@ -151,36 +152,23 @@ CLUSTER = "ipyparallel"
 PROCESSES = 4
 ABORTED = 2.0
 """Seconds that engines have to say that a task was aborted before it began."""
-
-
-class Crew(Protocol):
-    """Does tasks elsewhere. `size` is how many it does at a time."""
-
-    size: int
-
-    def submit(self, payload: str) -> Future[str]:
-        """Hand a task over."""
-        ...
-
-    async def abandon(self, futures: Sequence[Future[str]]) -> list[Future[str]]:
-        """Call tasks back; return those that surely had not begun."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what was opened here; the workers stay."""
-        ...
+START = "start one with `ipcluster start -n 4`"
 
 
 async def open_crew(name: str) -> Crew | None:
     """Return who does the tasks, None for this process; raise `ConfigError`."""
     if name == HERE:
         return None
-    kind, _, profile = name.partition(":")
-    if kind == CLUSTER:
-        return await in_thread(Cluster, profile)
-    factory = _factory(name)
+    module, _, attribute = name.partition(":")
+    if module == CLUSTER:
+        return await in_thread(Cluster, attribute)
+    installed = plugins(GROUP, name)
+    if not installed and not attribute:
+        known = ", ".join((HERE, CLUSTER, *(each.name for each in plugins(GROUP))))
+        raise ConfigError(f"there is no executor {name!r}; use {known} or package:factory")
+    point = installed[0] if installed else EntryPoint(name, name, GROUP)
     try:
-        executor = await in_thread(factory)
+        executor = await in_thread(point.load())
     except Exception as error:  # somebody else's code
         raise ConfigError(_why(name, error)) from error
     if not isinstance(executor, Executor):
@@ -195,7 +183,7 @@ def processes() -> Executor:
 
 
 class Pool:
-    """Any executor; it was made for this map, and ends with it."""
+    """Any executor, `size` tasks at a time; it was made for this map, and ends with it."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -258,25 +246,8 @@ class Cluster:
         self._client.close()
 
 
-START = "start one with `ipcluster start -n 4`"
-
-
-def _factory(name: str) -> Callable[[], Any]:
-    for point in plugins(GROUP, name):
-        try:
-            return point.load()  # type: ignore[no-any-return]
-        except Exception as error:  # somebody else's code, run at their import
-            raise ConfigError(_why(name, error)) from error
-    module, _, attribute = name.partition(":")
-    known = [HERE, CLUSTER, *(point.name for point in plugins(GROUP))]
-    if not attribute:
-        message = f"there is no executor {name!r}; use {', '.join(known)} or package:factory"
-        raise ConfigError(message)
-    try:
-        factory: Callable[[], Any] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(_why(name, error)) from error
-    return factory
+Crew = Pool | Cluster
+"""Does tasks elsewhere."""
 
 
 def _why(name: str, error: BaseException, hint: str = "") -> str:

@@ -1,40 +1,57 @@
 """What runs in this kernel or script just now, besides the turn itself: children and maps.
 
-Whoever starts something long enters it here and takes it out when it is over; commands and panels
-list what is there and stop it. Safe between threads.
+A job is a task of its own: it is listed while it runs, and whoever stops it, from any thread, does
+not stop those who wait for it. What it has several of runs side by side, so many at a time, and
+shares budgets. `Jobs` is safe between threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeVar
 
+from hermes_nb.core.budget import Pool, Portion, portions
+from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.text import one_line
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 JobKind = Literal["child", "map"]
-Stopping = Callable[[], None]
-"""Asks for the end and returns at once, on any thread."""
 TITLE = 120
+NEWS = 0.25
+"""Seconds after which listeners hear of what a job is at."""
 
 
 class Job:
-    """One thing that runs; `doing` is what it is at, in a few words."""
+    """One thing that runs; `stop` asks for its end and returns at once, on any thread."""
 
-    def __init__(self, number: int, kind: JobKind, title: str, stop: Stopping) -> None:
+    def __init__(
+        self,
+        number: int,
+        kind: JobKind,
+        title: str,
+        stop: Callable[[], object],
+        doing: Callable[[], str],
+    ) -> None:
         self.id = str(number)
         self.kind = kind
         self.title = one_line(title, TITLE)
-        self.doing = ""
         self.stopping = False
         self.started = time.monotonic()
         self._stop = stop
+        self._doing = doing
+
+    @property
+    def doing(self) -> str:
+        """What it is at, in a few words."""
+        return self._doing()
 
     @property
     def seconds(self) -> float:
@@ -68,11 +85,45 @@ class Jobs:
         """Return the job of that id, None if it is over or never was."""
         return self._jobs.get(job_id)
 
+    async def run(
+        self,
+        kind: JobKind,
+        title: str,
+        work: Coroutine[Any, Any, Result],
+        *,
+        doing: Callable[[], str],
+    ) -> Result | None:
+        """Return what `work` returns, None where its job was stopped; its faults are raised."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+
+        def stop() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
+                loop.call_soon_threadsafe(task.cancel)
+
+        with self.running(kind, title, stop, doing) as job:
+            told = ""
+            try:
+                while not task.done():
+                    if job.doing != told:
+                        told = job.doing
+                        self._tell()
+                    await asyncio.wait([task], timeout=NEWS)
+            finally:
+                await _end([task])
+        return None if task.cancelled() else task.result()
+
     @contextmanager
-    def running(self, kind: JobKind, title: str, stop: Stopping) -> Iterator[Job]:
+    def running(
+        self,
+        kind: JobKind,
+        title: str,
+        stop: Callable[[], object],
+        doing: Callable[[], str] = str,
+    ) -> Iterator[Job]:
         """Have something listed for as long as this block runs."""
         with self._lock:
-            job = Job(next(self._numbers), kind, title, stop)
+            job = Job(next(self._numbers), kind, title, stop, doing)
             self._jobs[job.id] = job
         self._tell()
         try:
@@ -82,21 +133,14 @@ class Jobs:
                 del self._jobs[job.id]
             self._tell()
 
-    def says(self, job: Job, doing: str) -> None:
-        """Note what a job is at."""
-        if doing != job.doing:
-            job.doing = doing
-            self._tell()
-
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` at each change, on whatever thread it happens; return how to end that."""
         with self._lock:
             self._listeners.append(listener)
 
         def end() -> None:
-            with self._lock:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
+            with self._lock, suppress(ValueError):
+                self._listeners.remove(listener)
 
         return end
 
@@ -108,3 +152,46 @@ class Jobs:
                 listener()
             except Exception:  # one that cannot show it is no reason for the job to fail
                 logger.exception("a listener to jobs failed")
+
+
+async def side_by_side(
+    slots: int, count: int, work: Callable[[int], Awaitable[Result]]
+) -> list[Result]:
+    """Return the results of `work(0)`, `work(1)`, …, of which at most `slots` run at a time.
+
+    A fault, or a stop, of one is raised when all others have been stopped and have cleaned up.
+    """
+    numbers = iter(range(count))
+    results: dict[int, Result] = {}
+
+    async def slot() -> None:
+        for number in numbers:  # which all slots share
+            results[number] = await work(number)
+
+    tasks = [asyncio.create_task(slot()) for _ in range(min(slots, count))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await _end(tasks)
+    return [results[number] for number in range(count)]
+
+
+@contextmanager
+def sharing(shared: Iterable[Pool]) -> Iterator[list[Portion]]:
+    """Yield a portion of each budget; what it holds back comes free at the end."""
+    mine = portions(list(shared))
+    try:
+        yield mine
+    finally:
+        for budget in mine:
+            budget.release()
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel what still runs, and wait for it to have cleaned up."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        if not task.cancelling():  # a second time would end its cleaning up
+            task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=2 * STOP_GRACE)

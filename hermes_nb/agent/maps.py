@@ -15,7 +15,7 @@ import platform
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 from hermes_nb.agent.executors import Crew, MapResult, MapTask, open_crew, perform
 from hermes_nb.agent.inputs import Input
-from hermes_nb.agent.jobs import Job, Jobs
+from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
 from hermes_nb.agent.recorder import together
-from hermes_nb.core.budget import Budget, Portion, pools, portions, refusal
+from hermes_nb.core.budget import Budget, pools, refusal
 from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import ConfigError, StoreError, ToolError
@@ -92,13 +92,17 @@ def known(name: str, claim: Claim) -> Item:
         result = MapResult.from_json(claim.result)
     except ValueError as error:
         return Item(name=name, status="failed", error=str(error), kept=True)
+    return replace(of_result(name, result), kept=True)
+
+
+def of_result(name: str, result: MapResult) -> Item:
+    """Return the item of a task that has ended."""
     return Item(
         name=name,
         status=result.status,
         answer=result.text,
         error=one_line(result.error, ERROR),
         usage=result.usage,
-        kept=True,
     )
 
 
@@ -118,7 +122,7 @@ class Fanout:
     used, `moved` that something changed. `budgets` hold for all of it together.
     """
 
-    def __init__(  # noqa: PLR0913 - everything a map touches comes together here
+    def __init__(
         self,
         plan: Plan,
         inputs: Sequence[Input],
@@ -129,71 +133,37 @@ class Fanout:
         budgets: Sequence[Budget] = (),
         jobs: Jobs | None = None,
         spent: Callable[[Usage], None] = lambda _: None,
-        moved: Callable[[], None] = lambda: None,
     ) -> None:
         self.plan = plan
         self.items = [Item(name=each.name) for each in inputs]
         self.usage = Usage()
+        self.moved: Callable[[], object] = lambda: None
         self._inputs = inputs
         self._model = model
         self._crew = crew
         self._ledger = ledger
         self._shared = pools(budgets)
-        self._jobs = Jobs() if jobs is None else jobs
+        self._jobs = Jobs() if jobs is None else jobs  # none may run in it now
         self._spent = spent
-        self._moved = moved
         self._run = plan.run
-        self._again: tuple[ClaimState, ...] = (
-            ("stopped", "failed", "running") if plan.retry else ("stopped",)
-        )
-        self._place = f"{platform.node()}:{os.getpid()}"
 
     async def run(self) -> list[Item]:
         """Do all that is to be done and return the items; a stop keeps what there is by then."""
-        loop = asyncio.get_running_loop()
-        queue = iter(range(len(self.items)))
-        task = asyncio.create_task(self._all(queue))
-
-        def stop() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
-                loop.call_soon_threadsafe(task.cancel)
-
-        with self._jobs.running("map", redact(self.plan.prompt), stop) as job:
-            self._note(job)
-            try:
-                while not task.done():
-                    await asyncio.wait([task], timeout=0.5)
-                    self._note(job)
-            finally:
-                if not task.done():
-                    task.cancel()
-                    await asyncio.wait([task], timeout=2 * STOP_GRACE)
-                self._stop_waiting()
-        if not task.cancelled():
-            task.result()
+        size = self._crew.size if self._crew is not None else SIDE_BY_SIDE
+        work = side_by_side(self.plan.parallel or size, len(self.items), self._one)
+        try:
+            await self._jobs.run("map", redact(self.plan.prompt), work, doing=self.progress)
+        finally:
+            for number, item in enumerate(self.items):
+                if item.status in ("waiting", "running"):
+                    self._set(number, status="stopped")
         return self.items
 
-    async def _all(self, queue: Iterator[int]) -> None:
-        size = self._crew.size if self._crew is not None else SIDE_BY_SIDE
-        count = min(self.plan.parallel or size, len(self.items))
-        workers = [asyncio.create_task(self._work(queue)) for _ in range(count)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.wait(workers, timeout=2 * STOP_GRACE)
+    def progress(self) -> str:
+        """Return how far it is, in a few words."""
+        return progress_of(self.items)
 
-    async def _work(self, queue: Iterator[int]) -> None:
-        mine = portions(self._shared)
-        try:
-            for number in queue:  # which all workers share
-                await self._one(number, mine)
-        finally:
-            for budget in mine:
-                budget.release()
-
-    async def _one(self, number: int, mine: Sequence[Portion]) -> None:
+    async def _one(self, number: int) -> None:
         """Bring one input to an end: read it, claim it, do it, settle it."""
         self._set(number, status="running")
         try:
@@ -201,22 +171,20 @@ class Fanout:
         except (ToolError, OSError, UnicodeError) as error:
             self._set(number, status="failed", error=f"it cannot be read: {error}")
             return
-        name = self.items[number].name
-        key = digest_of([name, text])
-        owner = f"{self._place}:{secrets.token_hex(8)}"
-        claim = await self._claimed(key, owner)
-        if claim.owner != owner:
+        name, plan = self.items[number].name, self.plan
+        attempt = Attempt(self._ledger, self._run, digest_of([name, text]))
+        claim = await attempt.claim(retry=plan.retry)
+        if claim.owner != attempt.owner:
             self.items[number] = known(name, claim)
-            self._moved()
+            self.moved()
             return
-        plan = self.plan
         task = MapTask(
             prompt=plan.prompt, name=name, text=text, model=plan.model, base_url=plan.base_url
         )
-        attempt = Attempt(self._ledger, self._run, key, owner)
         started = time.monotonic()
         try:
-            result = await self._done(task, mine, attempt)
+            with sharing(self._shared) as budgets:
+                result = await self._done(task, budgets, attempt)
         except asyncio.CancelledError:
             self._set(number, status=attempt.left())
             raise
@@ -228,39 +196,20 @@ class Fanout:
             result = MapResult(status="failed", error=told)  # nobody else has had it
         self.usage += result.usage
         self._spent(result.usage)
-        self._set(
-            number,
-            status=result.status,
-            answer=result.text,
-            error=one_line(result.error, ERROR),
-            usage=result.usage,
-            seconds=time.monotonic() - started,
-        )
+        item = replace(of_result(name, result), seconds=time.monotonic() - started)
+        self.items[number] = item
+        self.moved()
         try:
             await in_thread(attempt.settle, result)
         except StoreError as error:  # the answer is there; another run will not know of it
             self._set(number, error=one_line(f"not kept for later: {error}", ERROR))
 
-    async def _claimed(self, key: str, owner: str) -> Claim:
-        """Claim a task; a stop meanwhile leaves no claim behind."""
-        claiming = asyncio.ensure_future(
-            in_thread(self._ledger.claim, self._run, key, owner=owner, again=self._again)
-        )
-        try:
-            claim: Claim = await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            await asyncio.wait([claiming], timeout=STOP_GRACE)
-            with suppress(StoreError):
-                self._ledger.settle(self._run, key, owner=owner, state="stopped")
-            raise
-        return claim
-
-    async def _done(self, task: MapTask, mine: Sequence[Portion], attempt: Attempt) -> MapResult:
+    async def _done(self, task: MapTask, budgets: Sequence[Budget], attempt: Attempt) -> MapResult:
         """Do a task, here or elsewhere."""
         if self._crew is None:
             assert self._model is not None  # noqa: S101 - whoever has no crew gives a model
-            return await perform(task, self._model, mine)
-        refused = refusal(mine, estimate_tokens([Message.user(task.message)]))
+            return await perform(task, self._model, budgets)
+        refused = refusal(budgets, estimate_tokens([Message.user(task.message)]))
         if refused is not None:
             return MapResult(status="budget", error=str(refused))
         future = attempt.future = self._crew.submit(task.to_json())
@@ -269,41 +218,49 @@ class Fanout:
         except asyncio.CancelledError:
             attempt.unbegun = bool(await self._crew.abandon([future]))
             raise
-        for budget in mine:
+        for budget in budgets:
             budget.spend(result.usage)
         return result
 
-    def _stop_waiting(self) -> None:
-        for number, item in enumerate(self.items):
-            if item.status in ("waiting", "running"):
-                self._set(number, status="stopped")
-
-    def _set(self, number: int, **changes: object) -> None:
-        self.items[number] = replace(self.items[number], **changes)  # type: ignore[arg-type]
-        self._moved()
-
-    def _note(self, job: Job) -> None:
-        self._jobs.says(job, progress_of(self.items))
+    def _set(self, number: int, *, status: ItemStatus | None = None, error: str = "") -> None:
+        item = self.items[number]
+        self.items[number] = replace(item, status=status or item.status, error=error)
+        self.moved()
 
 
-@dataclass(slots=True)
 class Attempt:
-    """One try at a task, from its claim to its end."""
+    """One try at a task, from its claim to its end.
 
-    ledger: ClaimLedger
-    run: str
-    key: str
-    owner: str
-    future: Future[str] | None = None
-    unbegun: bool = False
+    `future` is where it was handed over to others; `unbegun`, that they surely did not begin it.
+    """
+
+    def __init__(self, ledger: ClaimLedger, run: str, key: str) -> None:
+        self.owner = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(8)}"
+        self.future: Future[str] | None = None
+        self.unbegun = False
+        self._ledger = ledger
+        self._task = run, key
+
+    async def claim(self, *, retry: bool) -> Claim:
+        """Claim the task; a stop meanwhile leaves no claim behind."""
+        again: tuple[ClaimState, ...] = ("stopped", "failed", "running") if retry else ("stopped",)
+        claiming = asyncio.ensure_future(
+            in_thread(self._ledger.claim, *self._task, owner=self.owner, again=again)
+        )
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming], timeout=STOP_GRACE)
+            self.left()
+            raise
 
     def settle(self, result: MapResult) -> None:
         """Note the result; what the budget did not bear may be tried again by anybody."""
         if result.status == "budget":
-            self.ledger.release(self.run, self.key, owner=self.owner)
+            self._ledger.release(*self._task, owner=self.owner)
             return
-        self.ledger.settle(
-            self.run, self.key, owner=self.owner, state=result.status, result=result.to_json()
+        self._ledger.settle(
+            *self._task, owner=self.owner, state=result.status, result=result.to_json()
         )
 
     def left(self) -> ItemStatus:
@@ -315,9 +272,9 @@ class Attempt:
             return "unknown"
         with suppress(StoreError):  # then the claim stands, and the task will be unknown
             if self.unbegun:
-                self.ledger.release(self.run, self.key, owner=self.owner)
+                self._ledger.release(*self._task, owner=self.owner)
             else:
-                self.ledger.settle(self.run, self.key, owner=self.owner, state="stopped")
+                self._ledger.settle(*self._task, owner=self.owner, state="stopped")
         return "stopped"
 
 
@@ -422,7 +379,7 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     budgets: Sequence[Budget],
     jobs: Jobs,
     spent: Callable[[Usage], None],
-    begun: Callable[[Fanout], Callable[[], None]] = lambda _: lambda: None,
+    begun: Callable[[Fanout], Callable[[], None]] | None = None,
 ) -> Mapped:
     """Run a map and return its results; raise `ConfigError` for what cannot begin.
 
@@ -431,12 +388,6 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     if not isinstance(store, ClaimLedger):
         raise ConfigError("this session store keeps no ledger, so that tasks might run twice")
     crew = await open_crew(executor)
-    watching: list[Callable[[], None]] = []
-
-    def moved() -> None:
-        for watch in watching:
-            watch()
-
     try:
         fanout = Fanout(
             plan,
@@ -447,9 +398,9 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
             budgets=budgets,
             jobs=jobs,
             spent=spent,
-            moved=moved,
         )
-        watching.append(begun(fanout))
+        if begun is not None:
+            fanout.moved = begun(fanout)
         return Mapped(tuple(await fanout.run()))
     finally:
         if crew is not None:

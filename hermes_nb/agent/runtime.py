@@ -15,7 +15,7 @@ from typing import Any
 
 from hermes_nb.agent.approvals import Approvals, proposing
 from hermes_nb.agent.build import Place, build_engine, build_tools, known_tools, open_store
-from hermes_nb.agent.children import IDENTITY, ChildSpec, Delegation, delegation_tools
+from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_auxiliary, build_deck, build_model, is_embedded
@@ -149,16 +149,14 @@ class Runtime:
             return Toolset()
         provider = bool(settings.memory.provider)
         children = Delegation(
-            ChildSpec(
-                settings=settings.delegation,
-                store=self._store,
-                guard=self._guard,
-                jobs=self.jobs,
-                equip=lambda guard, turn: self._child(model, auxiliary, known, guard, turn),
-                parent=self._session,
-                told=self._delegated if provider else None,
-                tell=self.tell,
-            )
+            settings=settings.delegation,
+            store=self._store,
+            guard=self._guard,
+            jobs=self.jobs,
+            equip=lambda guard, turn: self._child(model, auxiliary, known, guard, turn),
+            parent=self._session,
+            told=self._delegated if provider else None,
+            tell=self.tell,
         )
         return delegation_tools(children)
 

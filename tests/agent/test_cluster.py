@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from hermes_nb import Hermes
@@ -72,62 +72,47 @@ def test_engines_do_the_tasks_and_each_once(cluster, tmp_path):
         assert len(server.exchanges) == 8
 
 
+async def on_cluster(server, tmp_path, inputs, story):
+    """Tell a story with a map that runs; return what became of its items and its claims."""
+    crew = await open_crew(f"ipyparallel:{PROFILE}")
+    plan = Plan(prompt="Say", model="loopback", base_url=server.url, parallel=len(inputs))
+    with closing(SqliteStore(tmp_path / "n.db")) as store, closing(crew):
+        found = inputs_of(inputs, root=tmp_path)
+        fanout = Fanout(plan, found, model=None, ledger=store, crew=crew)
+        task = asyncio.create_task(fanout.run())
+        while len(server.exchanges) < 2:
+            await asyncio.sleep(0.05)
+        await story(fanout)
+        begun = time.monotonic()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - begun < 8  # all of the pauses below would take 9
+        return states(fanout), [claim.state for claim in store.claims(plan.run)]
+
+
 def test_an_engine_that_is_killed_leaves_its_task_unknown(cluster, tmp_path):
     slow = Reply([b": begun\n\n", stall])
     with Loopback(slow, slow, stream(text_chunks("yes"))) as server:
         pids = cluster[:].apply_sync(os.getpid)
 
-        async def killed():
-            crew = await open_crew(f"ipyparallel:{PROFILE}")
-            plan = Plan(prompt="Say", model="loopback", base_url=server.url, parallel=2)
-            store = SqliteStore(tmp_path / "n.db")
-            inputs = inputs_of({"a": "1", "b": "2"}, root=tmp_path)
-            fanout = Fanout(plan, inputs, model=None, ledger=store, crew=crew)
-            task = asyncio.create_task(fanout.run())
-            while len(server.exchanges) < 2:
-                await asyncio.sleep(0.05)
+        async def kill(fanout):
             os.kill(pids[0], signal.SIGKILL)
             async with asyncio.timeout(60):
                 while "unknown" not in states(fanout):
                     await asyncio.sleep(0.1)
-            task.cancel()  # the other one goes on in its engine, and nobody knows how far
-            with suppress(asyncio.CancelledError):
-                await task
-            crew.close()
-            found = states(fanout), [claim.state for claim in store.claims(plan.run)]
-            store.close()
-            return found
 
-        assert asyncio.run(killed()) == (["unknown", "unknown"], ["running", "running"])
+        # The other one goes on in its engine when the map is stopped, and nobody knows how far.
+        found = asyncio.run(on_cluster(server, tmp_path, {"a": "1", "b": "2"}, kill))
+        assert found == (["unknown", "unknown"], ["running", "running"])
         assert len(server.exchanges) == 2
 
 
 def test_a_stop_aborts_what_no_engine_had_begun(cluster, tmp_path):
     with Loopback(Reply([b": begun\n\n", pause(3), b"data: [DONE]\n\n"])) as server:
-
-        async def stopped():
-            crew = await open_crew(f"ipyparallel:{PROFILE}")
-            plan = Plan(prompt="Say", model="loopback", base_url=server.url, parallel=6)
-            store = SqliteStore(tmp_path / "n.db")
-            texts = {f"n{n}": str(n) for n in range(6)}
-            inputs = inputs_of(texts, root=tmp_path)
-            fanout = Fanout(plan, inputs, model=None, ledger=store, crew=crew)
-            task = asyncio.create_task(fanout.run())
-            while len(server.exchanges) < 2:
-                await asyncio.sleep(0.05)
-            begun = time.monotonic()
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            seconds = time.monotonic() - begun
-            left = [claim.state for claim in store.claims(plan.run)]
-            crew.close()
-            store.close()
-            return states(fanout), left, seconds
-
-        found, left, seconds = asyncio.run(stopped())
+        texts = {f"n{n}": str(n) for n in range(6)}
+        found, left = asyncio.run(on_cluster(server, tmp_path, texts, lambda _: asyncio.sleep(0)))
         time.sleep(3)
-        assert seconds < 8  # all of them would take 9
         # What was aborted is begun by no engine; a claim is left for what may have been.
         assert len(server.exchanges) + found.count("stopped") <= 6
         assert left == ["running"] * found.count("unknown")

@@ -8,7 +8,6 @@ import threading
 import time
 from contextlib import aclosing, suppress
 
-import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent import children
 from hermes_nb.core.errors import FailureKind, ModelError
@@ -21,6 +20,7 @@ from hermes_nb.core.events import (
     TurnEnded,
 )
 from hermes_nb.core.tools import Risk, Tool
+from hermes_nb.memory import providers
 from hermes_nb.memory.recall import Recall
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.cassette import Cassette
@@ -28,7 +28,7 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.tools.schema import tool
 
 from tests.core.grammar import check_grammar
-from tests.patience import SOON
+from tests.patience import SOON, until
 
 CHILD = "You are a child agent"
 
@@ -73,6 +73,26 @@ def of_kind(turn, kind):
     return [event for event in turn.events if isinstance(event, kind)]
 
 
+def first(do, then=lambda said: said):
+    """Return a child that makes one call and reports on what came of it."""
+
+    def child(goal, request):
+        last = request.messages[-1]
+        if last.role != "user":
+            return then(last.text)
+        return do(goal) if callable(do) else do
+
+    return child
+
+
+def one(tmp_path, child=None, *, goal="a", given=None, **options):
+    """Return a turn with one child, its report and the family."""
+    answers = {} if child is None else {"child": child}
+    family = Family(call("delegate_task", goal=goal, **(given or {})), "done", **answers)
+    turn = ask(family, tmp_path, **options)
+    return turn, reports(turn)[0] if family.children else None, family
+
+
 def test_children_start_afresh_and_report(tmp_path, home):
     home.mkdir()
     (home / "SOUL.md").write_text("I am a pirate called Bones.", encoding="utf-8")
@@ -93,91 +113,57 @@ def test_children_start_afresh_and_report(tmp_path, home):
     )
 
 
-def test_a_child_has_no_tool_that_delegates_remembers_or_asks(tmp_path):
-    alone = Tool(
-        name="plot", description="d", parameters={"type": "object"}, run=print, exclusive=True
-    )
-    family = Family(call("delegate_task", goal="a"), "done")
-    ask(family, tmp_path, tools=[alone, "files", "memory", "skills", "delegation", "sessions"])
-    names = {tool.name for tool in family.children[0].tools}
-    # Nor has it what the parent itself was not given.
-    assert names == {
-        *("read_file", "write_file", "patch", "search_files", "list_files"),
+def test_a_child_has_what_the_parent_has_but_nothing_that_delegates_remembers_or_asks(tmp_path):
+    schema = {"type": "object"}
+    alone = Tool(name="plot", description="d", parameters=schema, run=print, exclusive=True)
+    mine = Tool(name="weigh", description="d", parameters=schema, run=lambda *_: "3 kg")
+    tools = [alone, mine, "files", "memory", "skills", "delegation", "sessions"]
+    _, report, family = one(tmp_path, first(call("weigh")), tools=tools)
+    assert "3 kg" in report["summary"]
+    assert {tool.name for tool in family.children[0].tools} == {
+        *("read_file", "write_file", "patch", "search_files", "list_files", "weigh"),
         *("session_search", "skills_list", "skill_view"),
     }
-
-
-def test_a_child_has_the_users_own_tools(tmp_path):
-    mine = Tool(name="weigh", description="d", parameters={"type": "object"}, run=lambda *_: "3 kg")
-
-    def child(_goal, request):
-        last = request.messages[-1]
-        return call("weigh") if last.role == "user" else f"it weighs {last.text}"
-
-    family = Family(call("delegate_task", goal="a"), "done", child=child)
-    turn = ask(family, tmp_path, tools=[mine, "delegation"])
-    assert reports(turn)[0]["summary"] == "it weighs 3 kg"
-
-
-def test_a_child_may_be_given_less(tmp_path):
-    family = Family(call("delegate_task", goal="a", toolsets=["files"], max_requests=1), "done")
-    ask(family, tmp_path)
+    writing = family.children[0].tools.get("write_file")
+    assert writing.risk is Risk.WRITE and not writing.exclusive
+    _, _, family = one(tmp_path, given={"toolsets": ["files"], "max_requests": 1})
     assert {tool.toolset for tool in family.children[0].tools} == {"files"}
-    family = Family(call("delegate_task", goal="a", toolsets=["memory"]), "done")
-    turn = ask(family, tmp_path)
-    assert "children cannot have 'memory'" in turn.messages[2].text
-    assert not family.children
+    turn, none, _ = one(tmp_path, given={"toolsets": ["memory"]})
+    assert none is None and "children cannot have 'memory'" in turn.messages[2].text
 
 
-def test_what_would_ask_is_denied_and_says_so(tmp_path):
-    def child(_goal, request):
-        last = request.messages[-1]
-        return call("write_file", path="a.txt", content="x") if last.role == "user" else last.text
-
-    family = Family(call("delegate_task", goal="a"), "done", child=child)
+def test_what_would_ask_is_denied_and_what_may_run_is_named(tmp_path):
     asked = []
 
     class Approver:
         async def ask(self, request):
             asked.append(request)
 
-    turn = ask(family, tmp_path, approve=Approver())
-    assert "a child agent cannot ask" in reports(turn)[0]["summary"]
-    assert not (tmp_path / "a.txt").exists()
-    assert not asked
-
-
-def test_what_may_run_runs_and_its_files_are_named(tmp_path):
-    def child(_goal, request):
-        if request.messages[-1].role == "user":
-            return [
-                call("write_file", path="sub/a.txt", content="x"),
-                call("read_file", path="sub/a.txt"),
-            ]
-        return "written"
-
-    family = Family(call("delegate_task", goal="a"), "done", child=child)
-    turn = ask(family, tmp_path, approve="edits")
-    assert reports(turn)[0]["files"] == ["sub/a.txt"]
-    assert (tmp_path / "sub/a.txt").read_text() == "x"
+    write = call("write_file", path="sub/a.txt", content="x")
+    _, report, _ = one(tmp_path, first(write), approve=Approver())
+    assert "a child agent cannot ask" in report["summary"] and report["files"] == []
+    assert not asked and not (tmp_path / "sub").exists()
+    both = [write, call("read_file", path="sub/a.txt")]
+    _, report, _ = one(tmp_path, first(both), approve="edits")
+    assert report["files"] == ["sub/a.txt"] and (tmp_path / "sub/a.txt").read_text() == "x"
+    for mode in ("ask", "never"):
+        _, report, _ = one(tmp_path, first(call("terminal", command="ls")), approve=mode)
+        assert ("was not run" in report["summary"]) is (mode == "never")
 
 
 def test_patches_of_one_file_by_several_children_all_arrive(tmp_path):
-    (tmp_path / "list.txt").write_text("".join(f"line {n}: no\n" for n in range(8)))
+    path = tmp_path / "list.txt"
+    path.write_text("".join(f"line {n}: no\n" for n in range(8)))
 
-    def child(goal, request):
-        number = goal.rsplit(maxsplit=1)[-1]
-        if request.messages[-1].role == "user":
-            return call(
-                "patch", path="list.txt", old=f"line {number}: no", new=f"line {number}: yes"
-            )
-        return "patched"
+    def patch(goal):
+        line = f"line {goal.rsplit(maxsplit=1)[-1]}: "
+        return call("patch", path="list.txt", old=f"{line}no", new=f"{line}yes")
 
     tasks = [f"patch line {n}" for n in range(8)]
-    family = Family(call("delegate_task", tasks=tasks), "done", child=child)
+    family = Family(call("delegate_task", tasks=tasks), "done", child=first(patch))
     turn = ask(family, tmp_path, approve="edits")
     assert all(r["files"] == ["list.txt"] for r in reports(turn))
-    assert (tmp_path / "list.txt").read_text() == "".join(f"line {n}: yes\n" for n in range(8))
+    assert path.read_text() == "".join(f"line {n}: yes\n" for n in range(8))
 
 
 def test_at_most_three_at_a_time(tmp_path):
@@ -194,12 +180,11 @@ def test_at_most_three_at_a_time(tmp_path):
     assert [r["task"] for r in reports(turn)] == list(range(1, 8))
 
 
-def test_a_failure_is_a_result(tmp_path):
+def test_a_failure_is_a_result(tmp_path, monkeypatch):
     def child(goal, request):
         if "bad" in goal:
-            raise ModelError(
-                "the key sk-proj-" + "a1B2" * 8 + " was revoked", kind=FailureKind.AUTH
-            )
+            told = "the key sk-proj-" + "a1B2" * 8 + " was revoked"
+            raise ModelError(told, kind=FailureKind.AUTH)
         return "fine"
 
     family = Family(call("delegate_task", tasks=["bad one", "good one"]), "done", child=child)
@@ -209,13 +194,11 @@ def test_a_failure_is_a_result(tmp_path):
     assert "was revoked" in bad["error"] and "a1B2" not in bad["error"]
     assert turn.reason == "answered"
 
-
-def test_a_fault_of_ours_is_a_result_too(tmp_path, monkeypatch):
     def broken(_asked):
         raise RuntimeError("no luck")
 
     monkeypatch.setattr(children, "_message", broken)
-    turn = ask(Family(call("delegate_task", goal="a"), "done"), tmp_path)
+    turn, *_ = one(tmp_path)
     assert reports(turn)[0]["error"] == "RuntimeError: no luck"
 
 
@@ -223,18 +206,12 @@ def test_requests_and_time_have_an_end(tmp_path, monkeypatch):
     def child(_goal, request):
         return call("list_files") if request.tool_choice == "auto" else "so far"
 
-    family = Family(call("delegate_task", goal="a", max_requests=2), "done", child=child)
-    report = reports(ask(family, tmp_path))[0]
+    _, report, _ = one(tmp_path, child, given={"max_requests": 2})
     assert (report["status"], report["summary"], report["requests"]) == ("budget", "so far", 3)
 
     monkeypatch.setenv("HERMES_NB_DELEGATION_CHILD_TIMEOUT_SECONDS", "1")
-    family = Family(
-        call("delegate_task", goal="a"),
-        "done",
-        child=lambda *_: call("terminal", command="sleep 60"),
-    )
     started = time.monotonic()
-    report = reports(ask(family, tmp_path, approve="all"))[0]
+    _, report, _ = one(tmp_path, first(call("terminal", command="sleep 60")), approve="all")
     assert report["error"] == "it had not ended after 1 s"
     assert time.monotonic() - started < SOON
 
@@ -246,11 +223,8 @@ def test_children_keep_to_the_parents_budget(tmp_path, monkeypatch):
     family = Family(call("delegate_task", tasks=[str(n) for n in range(12)]), "done")
     with Hermes(family.model, cwd=tmp_path) as hermes:
         turn = hermes.ask("go")
-    found = reports(turn)
-    assert any(r["status"] == "done" for r in found)
-    assert any(r["status"] == "budget" for r in found)
-    used = turn.usage.input + turn.usage.output
-    assert 2_000 < used <= 3_500
+    assert {"done", "budget"} == {r["status"] for r in reports(turn)}
+    assert 2_000 < turn.usage.input + turn.usage.output <= 3_500
 
 
 def test_a_stop_of_the_turn_stops_children_and_their_processes(tmp_path):
@@ -299,13 +273,12 @@ def test_one_child_can_be_stopped_alone(tmp_path):
     family = Family(call("delegate_task", tasks=["slow", "quick"]), "done", child=child)
     with Hermes(family.model, cwd=tmp_path, approve="all") as hermes:
 
+        def slow():
+            return [j for j in hermes.jobs if "slow" in j.title and "sleep" in j.doing]
+
         def stop():
-            while True:
-                for job in hermes.jobs:
-                    if "slow" in job.title and "sleep" in job.doing:
-                        job.stop()
-                        return
-                time.sleep(0.01)
+            until(slow, 60)
+            slow()[0].stop()
 
         threading.Thread(target=stop, daemon=True).start()
         turn = hermes.ask("go")
@@ -321,18 +294,13 @@ def test_what_a_child_reads_from_outside_its_report_is_from_outside(tmp_path):
         """Fetch a page."""
         return "a page of somebody's"
 
-    def child(_goal, request):
-        return call("fetch") if request.messages[-1].role == "user" else "nothing of note"
-
     family = Family(
         call("delegate_task", goal="read the page"),
         call("memory", action="add", content="the user likes tea"),
         "done",
-        child=child,
+        child=first(call("fetch"), lambda _: "nothing of note"),
     )
-    tools = ["delegation", "memory", fetch]
-    with Hermes(family.model, cwd=tmp_path, home=tmp_path / "home", tools=tools) as hermes:
-        turn = hermes.ask("go")
+    turn = ask(family, tmp_path, home=tmp_path / "home", tools=["delegation", "memory", fetch])
     assert reports(turn)[0]["summary"] == "nothing of note"
     (asked,) = of_kind(turn, ApprovalAsked)
     assert asked.call.name == "memory"
@@ -361,7 +329,7 @@ def test_a_child_is_stored_found_and_never_offered(tmp_path, home):
     store.close()
 
 
-def test_the_external_memory_hears_of_it(tmp_path, home, monkeypatch):
+def test_the_external_memory_hears_of_it(tmp_path, monkeypatch):
     heard = []
 
     class Provider:
@@ -374,11 +342,9 @@ def test_the_external_memory_hears_of_it(tmp_path, home, monkeypatch):
 
             return called
 
-    from hermes_nb.memory import providers
-
     monkeypatch.setattr(providers, "_factory", lambda _: lambda *_: Provider())
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "notes")
-    ask(Family(call("delegate_task", goal="a"), "done"), tmp_path)
+    one(tmp_path)
     assert ("on_delegation", "a", "report on a") in heard
 
 
@@ -431,30 +397,7 @@ def test_a_recording_replays_whatever_order_the_children_come_in(tmp_path, monke
 
 
 def test_progress_names_the_tool_and_counts(tmp_path):
-    def child(_goal, request):
-        return call("list_files") if request.messages[-1].role == "user" else "report"
-
-    turn = ask(Family(call("delegate_task", goal="a"), "done", child=child), tmp_path)
+    turn, *_ = one(tmp_path, first(call("list_files"), lambda _: "report"))
     told = [(e.doing, e.usage.requests) for e in of_kind(turn, ChildProgress)]
     assert told == [("", 1), ("list_files .", 1), ("list_files .", 2)]
     assert of_kind(turn, ToolFinished)[0].status == "ok"
-
-
-def test_the_childrens_tools_do_not_run_in_a_thread_of_the_parents_turn(tmp_path):
-    """A write tool of a child is one of the parent's: same risk, same paths."""
-    family = Family(call("delegate_task", goal="a"), "done")
-    ask(family, tmp_path)
-    tools = family.children[0].tools
-    assert tools.get("write_file").risk is Risk.WRITE
-    assert not tools.get("write_file").exclusive
-
-
-@pytest.mark.parametrize("mode", ["ask", "never"])
-def test_read_only_commands_follow_the_mode(tmp_path, mode):
-    def child(_goal, request):
-        last = request.messages[-1]
-        return call("terminal", command="ls") if last.role == "user" else last.text
-
-    family = Family(call("delegate_task", goal="a"), "done", child=child)
-    summary = reports(ask(family, tmp_path, approve=mode))[0]["summary"]
-    assert ("was not run" in summary) is (mode == "never")

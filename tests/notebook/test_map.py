@@ -151,7 +151,8 @@ def test_the_bar_and_what_is_said_at_the_end():
     shown = running(fanout, 12.0)
     assert shown.startswith("▰" * 16 + "▱" * 8 + " 7 of 10")
     assert "&lt;b&gt;7" in shown and "5 done, 1 failed, 1 unknown" in shown and "12 s" in shown
-    fanout._stop_waiting()
+    for number in (7, 8, 9):
+        fanout._set(number, status="stopped")
     shown = finished(fanout, 12.0)
     assert "The same command goes on" in shown and "`--retry`" in shown
     assert "| failed | why |" in shown and "◔ 5 done, 1 failed, 1 unknown, 3 stopped" in shown
