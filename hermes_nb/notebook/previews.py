@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import re
 import sys
+import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -170,12 +171,19 @@ _HARMLESS = frozenset(
     "builtins datetime decimal fractions pathlib uuid enum re zoneinfo ipaddress collections types"
     " functools numpy pandas".split()
 )
+_PASSWORDS = (
+    "password|passwd|pass_?phrase|pwd|pass_?code|passwort|kennwort|mot_de_passe|motdepasse|mdp"
+    "|contraseña|contrasena|senha|palavra_passe|wachtwoord|lösenord|adgangskode|salasana|hasło"
+    "|haslo|heslo|jelszó|şifre|sifre|пароль|κωδικός|密码|密碼|パスワード|비밀번호|암호"
+)
 _STRONG = re.compile(
-    r"(?:^|_)(?:password|passwd|passphrase|pwd|secret|credentials?|api_?key|access_?key|private_?key"
-    r"|(?:auth|access|bearer|refresh|api)_?token)s?(?:$|_)"
+    rf"(?:^|_)(?:{_PASSWORDS}|secret|credentials?|api_?key|access_?key|private_?key"
+    r"|(?:auth|access|bearer|refresh|api)_?token|pin_?(?:code|number|hash))s?(?:$|_)"
+    r"|^(?:(?:user|card|sim|bank|account|customer)_?)?pins?$"
 )
 _WEAK = re.compile(r"(?:^|_)(?:key|token|auth)s?$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_APART = re.compile(r"[\W_]+")
 _SECRET_LENGTH = 12
 _SPACE = re.compile(r"\s")
 
@@ -185,7 +193,7 @@ def names_a_secret(name: str, value: object) -> bool:
     text = value if issubclass(type(value), str | bytes) else None
     if not isinstance(text, str | bytes):
         return False
-    name = _HUMP.sub("_", name[:200]).lower()
+    name = _plain(name)
     if _STRONG.search(name):
         return True
     if _WEAK.search(name) is None or len(text) < _SECRET_LENGTH:
@@ -193,10 +201,16 @@ def names_a_secret(name: str, value: object) -> bool:
     return not (isinstance(text, str) and _SPACE.search(text))
 
 
+def _plain(name: str) -> str:
+    """Return a name in lower case, its words joined by `_`."""
+    words = _HUMP.sub("_", unicodedata.normalize("NFC", name[:200]))
+    return _APART.sub("_", words).strip("_").lower()
+
+
 def hides_column(name: object, values: Iterable[object]) -> bool:
     """Say whether a column must not be shown: by its name, or by that and what it holds."""
     parts = name if isinstance(name, tuple) else (name,)
-    text = _HUMP.sub("_", "_".join(str(part) for part in parts)[:200]).lower()
+    text = _plain("_".join(str(part) for part in parts))
     return _STRONG.search(text) is not None or any(names_a_secret(text, item) for item in values)
 
 

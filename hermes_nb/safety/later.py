@@ -25,7 +25,10 @@ MOST_KEPT = 1 << 22
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENTS = frozenset({".venv", "venv"})
 _IN_GIT = frozenset({"config", "config.worktree", "attributes", "commondir"})
-_GIT_FOLDERS = frozenset({"hooks", "info", "modules", "worktrees"})
+_SEQUENCES = frozenset({"rebase-merge", "rebase-apply", "sequencer"})
+_GIT_FOLDERS = _SEQUENCES | {"hooks", "info", "modules", "worktrees"}
+_TODO = frozenset({"git-rebase-todo", "todo"})
+_EXECUTES = re.compile(rb"(?m)^[ \t]*(?:exec|x)(?![^\s]).*")
 _MODULE = re.compile(r"\.(?:py|pyc|so|pyd)$")
 _HARMLESS_CONFIG = re.compile(
     r"\s*(?:[#;].*|\[(?:core|user|init|(?:remote|branch|submodule) \"[\w./-]+\")\]"
@@ -152,6 +155,7 @@ def _in_git(git: str) -> Iterator[str]:
         own, hooks = os.path.basename(place), "hooks" in below
         for name in (*names, *_links(place, folders)):
             listed = name in _IN_GIT and (name != "attributes" or own == "info")
+            listed |= name in _TODO and own in _SEQUENCES
             if listed or name in _GIT_FOLDERS or (hooks and not name.endswith(".sample")):
                 yield os.path.join(place, name)
         if not hooks:
@@ -223,12 +227,14 @@ def _is_fixed(name: str, snapshot: Snapshot) -> bool:
 
 
 def _may_stay(path: Path, before: Kept | None, now: Kept | None) -> bool:
-    """Say whether a change is what `git init`, `git clone` and `git checkout` make.
+    """Say whether a change is what `git init`, `git clone`, `git checkout` and a rebase make.
 
     Attributes choose among filters that are set elsewhere: they may where a repository sets none.
     """
     if now is not None and now.link:
         return False
+    if is_todo(path):  # what git has done since, it has struck out
+        return _executed(now) <= _executed(before)
     if path.name == ".gitattributes":
         git = next((each / ".git" for each in path.parents if (each / ".git").exists()), path)
         return now is None or _harmless(_keep(str(git / "config")))
@@ -236,6 +242,18 @@ def _may_stay(path: Path, before: Kept | None, now: Kept | None) -> bool:
         return now is None or _harmless(now)
     made = before is None and path.name in ("config", "HEAD")
     return made and (path.parent / "objects").is_dir() and _harmless(now)
+
+
+def is_todo(path: Path) -> bool:
+    """Say whether git itself writes there what is left to do of a rebase or a sequence."""
+    return path.name in _TODO and path.parent.name in _SEQUENCES and "hooks" not in path.parts
+
+
+def _executed(todo: Kept | None) -> set[bytes]:
+    """Return what git would execute of what is left to do."""
+    if todo is None:
+        return set()
+    return {b"all of it"} if todo.content is None else {*_EXECUTES.findall(todo.content)}
 
 
 def _harmless(settings: Kept | None) -> bool:

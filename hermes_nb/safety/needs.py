@@ -64,6 +64,7 @@ _LONGEST = 40
 @dataclass(frozen=True, slots=True)
 class _Row:
     verbs: frozenset[str]
+    unless: str
     needs: frozenset[Need]
     deed: str
 
@@ -73,7 +74,8 @@ def _rows() -> dict[str, list[_Row]]:
     out: dict[str, list[_Row]] = {}
     for told in known_commands()["wants"]:
         needs = frozenset(map(Need, told["needs"].split()))
-        row = _Row(frozenset(told.get("verbs", "").split()), needs, told.get("deed", ""))
+        verbs = frozenset(told.get("verbs", "").split())
+        row = _Row(verbs, told.get("unless", "(?!)"), needs, told.get("deed", ""))
         for name in told["programs"].split():
             out.setdefault(name, []).append(row)
     return out
@@ -114,7 +116,8 @@ def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
             verb = next((word for word in rest if word in row.verbs), "")
             if verb or not row.verbs:
                 deed = row.deed.format(_listed(rest), name=program, verb=verb)
-                yield deed, row.needs
+                reads = re.search(row.unless, " ".join(rest))
+                yield deed, frozenset() if reads else row.needs
                 break
 
 

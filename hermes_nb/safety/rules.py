@@ -148,8 +148,9 @@ class _Where(dict[int, set[int]]):
         self._by_tag = by_tag
 
     def __missing__(self, wanted: int) -> set[int]:
-        tags = self._by_tag.keys() & having(wanted)
-        found = self[wanted] = set[int]().union(*map(self._by_tag.__getitem__, tags))
+        masks = lexicon().masks
+        places = (some for tag, some in self._by_tag.items() if masks.get(tag, 0) & wanted)
+        found = self[wanted] = set[int]().union(*places)
         return found
 
     def all_of(self, needs: Iterable[int]) -> set[int]:
@@ -261,13 +262,8 @@ def _element(element: str) -> str:
 @cache
 def charset(names: str) -> str:
     """Return the regular expression for the tags of any of the classes in `A|B|C`."""
-    return f"[{''.join(sorted(having(mask(names))))}]"
-
-
-@cache
-def having(wanted: int) -> frozenset[str]:
-    """Return the tags that have one of the classes of a mask."""
-    return frozenset(tag for tag, known in lexicon().masks.items() if known & wanted)
+    wanted = mask(names)
+    return f"[{''.join(sorted(tag for tag, known in lexicon().masks.items() if known & wanted))}]"
 
 
 @cache

@@ -28,6 +28,7 @@ from hermes_nb.safety.later import (
     Taken,
     find_later,
     give_back,
+    is_todo,
     runs_later,
     take_back,
 )
@@ -198,8 +199,9 @@ def _planned(
 
 def _by_git(path: Path, profile: Profile) -> bool:
     """Say that git may change a file, as a checkout does; it is looked at afterwards."""
-    own = ".git" in path.parts
-    return not own and (Profile.GIT in profile or path.name in (".gitattributes", ".gitmodules"))
+    if ".git" in path.parts:
+        return Profile.GIT in profile and is_todo(path)
+    return Profile.GIT in profile or path.name in (".gitattributes", ".gitmodules")
 
 
 def _hidden(root: Path, home: Path) -> Survey:

@@ -79,13 +79,15 @@ def listed() -> Iterator[tuple[str, str, list[str]]]:
     text = Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
     for section in text.split("\n[")[1:]:
         language, _, body = section.partition("]")
-        respelt = body.translate(_RESPELT.get(language, {}))
-        for (name, words), (_, others) in zip(
-            _LISTS.findall(fold(body)), _LISTS.findall(fold(respelt)), strict=True
-        ):
-            more = () if respelt == body else others.lower().split()
-            long = (word for word in more if len(word) >= _SHORTEST_RESPELT)
-            yield language, name, [*dict.fromkeys((*words.lower().split(), *long))]
+        respelt = _RESPELT.get(language)
+        for name, words in _LISTS.findall(body):
+            if words.isascii():
+                found = words.lower().split()
+            else:
+                found = fold(words).lower().split()
+                more = fold(words.translate(respelt)).lower().split() if respelt else ()
+                found += (word for word in more if len(word) >= _SHORTEST_RESPELT)
+            yield language, name, [*dict.fromkeys(found)]
 
 
 class Lexicon:
@@ -94,7 +96,7 @@ class Lexicon:
     def __init__(self) -> None:
         """Read the lists and give every set of classes a tag."""
         self.bits: dict[str, int] = {}
-        words, stems, phrases, self.unspaced = (defaultdict[str, int](int) for _ in range(4))
+        words, stems, phrases, unspaced = (defaultdict[str, int](int) for _ in range(4))
         plain: list[str] = []
         for language, name, found in listed():
             bit = self._bit(name)
@@ -102,27 +104,26 @@ class Lexicon:
                 plain += filter(str.isalpha, found)
             for word in found:
                 if language in _UNSPACED_LANGUAGES:
-                    self.unspaced[word] |= bit
+                    unspaced[word] |= bit
                 elif word[-1] == "*":
                     stems[word[:-1]] |= bit
                 else:
                     (phrases if "_" in word else words)[word] |= bit
-        # What a word begins with says something of it, so that one look is enough.
-        self._stems = {stem: _beginnings(stem, stems) for stem in stems}
-        self._words = {word: _beginnings(word, stems) | mask for word, mask in words.items()}
-        self._inside = _longest_first({w: _beginnings(w, self.unspaced) for w in self.unspaced})
+        # What a word begins with says something of it.
+        self._stems = _longest_first(stems, _SHORTEST_STEM)
+        self._words = {word: self._begun(word) | mask for word, mask in words.items()}
+        self._inside = _longest_first({w: _beginnings(w, unspaced) for w in unspaced})
         self._first = re.compile(f"[{''.join(self._inside)}]")
-        self._sizes = {h: sizes for h, (sizes, _) in _longest_first(stems, _SHORTEST_STEM).items()}
         self._similar: defaultdict[tuple[str, str, int], list[str]] = defaultdict(list)
         for word in sorted({word for word in plain if len(word) >= _SHORTEST_MISSPELT}):
             for size in range(len(word) - 1, len(word) + 2):
                 self._similar[word[0], word[-1], size].append(word)
-        self._tag_all(phrases)
+        self._tag_all({*self._words.values(), *map(self._begun, stems)}, phrases)
 
     def _bit(self, name: str) -> int:
         return self.bits.setdefault(name, 1 << len(self.bits))
 
-    def _tag_all(self, phrases: dict[str, int]) -> None:
+    def _tag_all(self, every: set[int], phrases: dict[str, int]) -> None:
         """Give every set of classes that a word, a thing or a phrase can have a tag of its own."""
         kinds = [self._bit(name) for name, _ in _things()]
         places = (0, self._bit("URL"), self._bit("EMAIL"))
@@ -133,7 +134,7 @@ class Lexicon:
             for place in places
         }
         inside = (mask for _, found in self._inside.values() for mask in found.values())
-        every = {*self._words.values(), *self._stems.values(), *inside, *things, *phrases.values()}
+        every |= {*inside, *things, *phrases.values()}
         tags = (chr(code) for code in range(_FIRST_TAG, 0xA000))
         self._tags = {0: _OTHER, **{mask: next(tags) for mask in sorted(every - {0})}}
         self.masks = {tag: mask for mask, tag in self._tags.items()}
@@ -157,12 +158,15 @@ class Lexicon:
         return found
 
     def _listed(self, word: str) -> int:
-        if (mask := self._words.get(word)) is not None:
-            return mask
-        for size in self._sizes.get(word[:_SHORTEST_STEM], ()):
-            if (mask := self._stems.get(word[:size])) is not None:
-                return mask
-        return 0
+        return self._words.get(word) or self._begun(word)
+
+    def _begun(self, word: str) -> int:
+        """Return the classes of all that a word begins with."""
+        sizes, stems = self._stems.get(word[:_SHORTEST_STEM], ((), {}))
+        found = 0
+        for size in sizes:
+            found |= stems.get(word[:size], 0)
+        return found
 
     def meant(self, word: str) -> int:
         """Return the classes of a word written with lookalikes, "leet" signs or a misspelling."""
@@ -203,10 +207,6 @@ class Lexicon:
                     done = start + len(word)
                     yield start, done, self._tags[words[word]]
                     break
-
-    def having(self, wanted: int) -> frozenset[str]:
-        """Return the tags that have one of the classes of a mask."""
-        return frozenset(tag for tag, known in self.masks.items() if known & wanted)
 
 
 def _beginnings(word: str, masks: dict[str, int]) -> int:

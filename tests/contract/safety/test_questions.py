@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import subprocess
 import sys
@@ -56,6 +57,42 @@ def test_what_is_not_known_runs_where_it_can_only_read(work, command):
     assert not questions
     assert "1\n2\n[exit 0" in shown[0]
     assert "in a sandbox: read-only" in shown[0]
+
+
+READS = {
+    "gzip -dc a.gz | head -1": "packed",
+    "gzip -cd a.gz": "packed",
+    "gunzip -c a.gz": "packed",
+    "zcat a.gz": "packed",
+    "gzip -l a.gz": "compressed",
+    "make -n": "echo built",
+    "make --dry-run -C .": "echo built",
+    "diff <(sort a) <(sort b)": "< one",
+    "conda list": "",
+    "unzip -p a.zip": "",
+}
+
+
+@confined
+@pytest.mark.parametrize("command", READS)
+def test_what_reads_what_is_packed_or_built_or_joined_runs_unasked(work, command):
+    (work / "a.gz").write_bytes(gzip.compress(b"packed\n"))
+    (work / "a").write_text("one\n", encoding="utf-8")
+    (work / "b").write_text("two\n", encoding="utf-8")
+    (work / "Makefile").write_text("V := $(shell touch PWNED)\nall:\n\techo built > c\n", "utf-8")
+    before = {*work.iterdir()}
+    shown, questions = run(work, command, answer="deny")
+    assert not questions
+    assert READS[command] in shown[0]
+    assert "in a sandbox: read-only" in shown[0]
+    assert {*work.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["gzip a", "gunzip a.gz", "make", "conda install x"])
+def test_what_packs_builds_or_installs_asks(work, command):
+    (work / "a").write_text("one\n", encoding="utf-8")
+    assert len(run(work, command, answer="deny")[1]) == 1
+    assert (work / "a").exists()
 
 
 @confined
@@ -181,6 +218,49 @@ def test_outside_of_the_sandbox_is_a_choice_of_its_own(work, tmp_path):
     assert not target.exists()
     run(work, command, answer="outside")
     assert target.exists()
+
+
+TODO = ".git/rebase-merge/git-rebase-todo"
+PLANTED = {
+    "behind a rebase that has stopped": (
+        f"GIT_SEQUENCE_EDITOR=true git rebase -i -x false --root; echo x touch PWNED >> {TODO}"
+    ),
+    "by hand": "git tag t; mkdir .git/rebase-apply; printf 'pick HEAD\\n\\texec touch PWNED' > {}",
+    "in a sequence": "git tag t; mkdir .git/sequencer; echo exec touch PWNED > .git/sequencer/todo",
+}
+
+
+@confined
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_git_would_execute_later_is_asked_about_and_taken_away(work, name):
+    repository(work)
+    command = PLANTED[name].format(".git/rebase-apply/git-rebase-todo")
+    _, questions = run(work, command, answer=["once", "deny"])
+    assert "PWNED" in questions[1].shown
+    found = [*work.rglob(".git/re*/git-rebase-todo"), *work.rglob(".git/sequencer/todo")]
+    assert not any("PWNED" in path.read_text("utf-8") for path in found)
+    run(work, command)
+    assert any("PWNED" in path.read_text("utf-8") for path in work.rglob(".git/*/*todo"))
+
+
+@confined
+def test_a_rebase_that_stops_and_goes_on_asks_for_each_command_only(work):
+    repository(work)
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@b.c"]
+    for branch, texts in (("side", "bcd"), ("main", "e")):
+        subprocess.run(["git", "checkout", "-qB", branch, "main"], cwd=work, check=True)
+        for text in texts:
+            (work / "a.py").write_text(f"print('{text}')\n", encoding="utf-8")
+            subprocess.run([*git, "commit", "-qam", text], cwd=work, check=True)
+    stopped = "git checkout -q side; git rebase -x 'true mine' main"
+    _, questions = run(work, stopped)
+    assert len(questions) == 2 and "exec true mine" in questions[1].shown
+    for command in ("git rebase --skip", "git checkout --theirs a.py; git add -A"):
+        assert (work / TODO).exists()
+        assert len(run(work, command)[1]) == 1
+    shown, questions = run(work, "GIT_EDITOR=true git rebase --continue; git rebase --abort")
+    assert len(questions) == 1, shown
+    assert not (work / ".git/rebase-merge").exists()
 
 
 @confined

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.magics import load, use_model, use_tools
 from hermes_nb.safety.redact import STUB, families, redact
 from hypothesis import example, given
 from hypothesis import strategies as st
 from IPython.utils.capture import capture_output
 
+from tests.contract.safety.seat import seated
 from tests.notebook.conftest import shell  # noqa: F401
 
 ROOT = Path(__file__).parents[3]
@@ -201,3 +202,23 @@ def test_a_cell_neither_stores_nor_shows_it(shell, home, tmp_path):  # noqa: F81
     told = [output.data for output in captured.outputs]
     assert STUB in json.dumps(told) + captured.stdout
     _is_clean(json.dumps(told) + captured.stdout + captured.stderr, home)
+
+
+HIDDEN_NAMES = [
+    *"password Passwort passwort mot_de_passe motDePasse contraseña contrasen\u0303a senha".split(),
+    *("mot de passe", "user-password", "pin", "PIN", "user_pin", "pin_code"),
+]
+SHOWN_NAMES = "pinned spin pinot opinion pin_a gpio_pin compass token_count passenger".split()
+
+
+@pytest.mark.parametrize("columns", [HIDDEN_NAMES[:6], HIDDEN_NAMES[6:], SHOWN_NAMES])
+def test_columns_whose_names_say_that_they_are_secret_are_not_shown(shell, tmp_path, columns):  # noqa: F811
+    pandas = pytest.importorskip("pandas")
+    with seated(shell, tmp_path) as seat:
+        shell.user_ns["frame"] = pandas.DataFrame({name: ["hunter2"] for name in columns})
+        shell.user_ns["Passwort"] = "hunter2"
+        shell.user_ns["names"] = {"contraseña": "hunter2"}
+        seat.turn("look", [call("list_variables"), call("inspect_variable", name="frame")])
+        listed, inspected = (result.text for result in seat.results)
+    assert "hunter2" not in listed
+    assert inspected.count("hunter2") == (len(columns) if columns is SHOWN_NAMES else 0)
