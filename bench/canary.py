@@ -25,8 +25,8 @@ from pathlib import Path
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
-from hermes_nb.safety.grammar import Place, judge
 from hermes_nb.safety.guard import Way
+from hermes_nb.safety.policy import Place, judge
 from hermes_nb.safety.programs import known_commands, readers, versioned
 from hermes_nb.safety.sandbox import Profile
 from hermes_nb.tools.terminal import CommandRun

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hermes_nb.safety.grammar import Place, judge
+from hermes_nb.safety.policy import Place, judge
 from hermes_nb.safety.sandbox import level
 
 from canary import commands, effects

@@ -43,8 +43,7 @@ from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Tools
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.scan import ScanResult, neutralised, scan
-from hermes_nb.safety.untrusted import without_marks, wrap
+from hermes_nb.safety.scan import ScanResult, neutralised, scan, without_marks, wrap
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrappers import in_turn

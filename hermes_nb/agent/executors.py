@@ -34,7 +34,7 @@ from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.untrusted import wrap
+from hermes_nb.safety.scan import wrap
 
 SYSTEM = (
     "You work through many inputs, one at a time; this is one of them. Do what the task says with "

@@ -31,7 +31,7 @@ from hermes_nb.prompt.context_files import (
     read_identity,
 )
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.safety.trust import Trust
+from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.visible import visible
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library

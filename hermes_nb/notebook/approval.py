@@ -38,7 +38,7 @@ from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.guard import Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
-from hermes_nb.safety.trust import Trust
+from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:

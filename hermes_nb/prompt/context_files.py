@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_nb.core.files import Refused, make_private, open_inside, real_inside, repository
+from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
-from hermes_nb.safety.trust import Trust
 from hermes_nb.safety.visible import visible
 
 LIMIT = 20_000

@@ -21,9 +21,9 @@ from typing import ClassVar, Literal
 
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Arguments, Risk, Tool
-from hermes_nb.safety.content import contents, scripts
-from hermes_nb.safety.grammar import Need, Place, Plan, judge
-from hermes_nb.safety.grammar import Verdict as Judgement
+from hermes_nb.safety.needs import Need, contents, scripts
+from hermes_nb.safety.policy import Place, Plan, judge
+from hermes_nb.safety.policy import Verdict as Judgement
 from hermes_nb.safety.protected import why_later
 from hermes_nb.safety.provenance import outside, taken
 from hermes_nb.safety.sandbox import Profile, level

@@ -1,13 +1,19 @@
-"""Markdown that is safe to show as our own output.
+r"""Markdown that is safe to show as our own output, and HTML of ours.
 
-A notebook renders what a kernel sends as trusted: raw HTML in a model's answer would run. So tags
-are shown instead of obeyed, but for a few that cannot carry anything; a picture from elsewhere
-becomes a link (loading it would tell its server who reads), a link keeps only schemes that cannot
-execute, and a formula only what typesets. Code is left alone where every Markdown parser agrees
-that it is code; where they might not, safety wins over looks.
+A notebook renders what a kernel sends as trusted: raw HTML in a model's answer would run. Of tags
+stay a few bare ones, which can carry nothing, in pairs that close. A link keeps any address of the
+web, but no scheme that executes. A picture is loaded as soon as it is shown, which tells its server
+who reads: only the notebook's own folder and its attachments will do. Code is left alone where
+every parser agrees that it is code; where they might not, safety wins over looks.
 
-No HTML cleaner could do this: it would take Markdown for HTML, and what comes out becomes HTML
-later, by a parser that we do not choose. HTML that we write ourselves goes through `clean_html`.
+JupyterLab cuts formulas out before it reads Markdown and puts them back into the finished HTML,
+even into an attribute; its MathJax knows `\href{javascript:…}`, styles that load pictures, and
+definitions that outlive the cell. So what is no plain formula stays text, and a dollar that opens
+none is parted from its neighbours.
+
+One expression finds whatever a parser could obey; each finding is judged on its own, so that no
+text is read twice and none of the replacements can be read again. No HTML cleaner could do this: it
+would take Markdown for HTML, and what comes out becomes HTML later, by a parser we do not choose.
 """
 
 from __future__ import annotations
@@ -16,17 +22,293 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlsplit
 
-from hermes_nb.safety.markdown import (
-    BACKSLASH,
-    DOLLAR,
-    ORDERS,
-    begins_html,
-    clean,
-    folds_close,
-    kept_tags,
-)
 from hermes_nb.safety.visible import readable, visible
+
+DOLLAR = "<span>&#36;</span>"
+"""A dollar in an element of its own begins no formula: GitHub's own advice, and MathJax agrees."""
+BACKSLASH = "<span>&#92;</span>"
+ORDERS = re.compile(
+    r"\\(?:href|url|style|class|cssId|data|html\w*|require|autoload|includegraphics|unicode|bbox"
+    r"|mmlToken|enclose|texttip|mathtip|toggle|tooltip|f?colorbox|[gex]?def|let|futurelet|csname"
+    r"|(?:re|provide)?newcommand|providecommand|(?:re)?newenvironment|DeclareMathOperator"
+    r"|DeclarePaired\w+|special|input|write|openin|catcode)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+"""Commands that link, style, load or define: of MathJax 3 with all its packages, and KaTeX."""
+LONGEST = 4_000
+"""Characters that a formula may have."""
+_FOREIGN = re.compile(r"//|script\s*:|url\s*\(|data\s*:|&#|[\"`$]", re.IGNORECASE)
+"""What stands in no formula: addresses, and signs that end an attribute, code or the formula."""
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+_OPENING_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+
+FORMULA = (
+    r"\$\$(?P<display>[^$`]+)\$\$"
+    r"|\$(?!\s)(?P<inline>[^$`]*[^$`\s])\$(?!\d)"
+    r"|\\\((?P<round>(?:[^$`\\]|\\(?![()\[\]]))+)\\\)"
+    r"|\\\[(?P<square>(?:[^$`\\]|\\(?![()\[\]]))+)\\\]"
+    r"|(?P<begin>\\begin\{(?P<env>[a-zA-Z]{1,20}\*?)\})"
+)
+"""What opens and closes a formula, as part of a larger expression; `begin` has its end to be found.
+
+No alternative can run past the next sign that opens another one, so that time stays linear.
+"""
+
+
+def typeset(content: str, mark: str) -> str | None:
+    """Return a formula between its marks as front ends may typeset it, None for what is no formula.
+
+    `mark` is `$` or `$$`, or "" for an environment, which is its own mark.
+    """
+    formula = f"{mark}{content}{mark}"
+    if len(content) > LONGEST or not content.strip() or not _balanced(content):
+        return None
+    if ORDERS.search(content) or _FOREIGN.search(content):
+        return None
+    # For readers that know no formulas: no tag, no picture and no link in it either.
+    formula = _OPENING_TAG.sub(r"\\lt ", formula)
+    return re.sub(r"([!\]])(?=[\[(:])", r"\1 ", formula)
+
+
+def environment(text: str, start: int, name: str) -> int:
+    """Return the index behind the environment that begins at `start`, -1 where it has no end."""
+    closing = f"\\end{{{name}}}"
+    end = text.find(closing, start, start + LONGEST)
+    return end + len(closing) if end >= 0 else -1
+
+
+def inert(text: str) -> str:
+    """Return TeX as plain text for Markdown: nothing of it is typeset or taken for markup."""
+    shown = "".join(f"&#{ord(c)};" if c in "*_[]!~|`" else c for c in html.escape(text))
+    return shown.replace("\\", BACKSLASH).replace("$", DOLLAR)
+
+
+def _balanced(content: str) -> bool:
+    """Say whether the braces pair up; JupyterLab looks for the end behind an open one."""
+    depth = 0
+    for brace in _BRACES.findall(content):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+VOID = frozenset({"br", "hr"})
+INLINE = frozenset("b em i strong u s del ins mark small sub sup kbd".split())
+FOLDS = frozenset({"details", "summary"})
+_TAG = re.compile(r"<(/?)([a-z]+)[ \t]*(/?)>", re.IGNORECASE)
+_FOLD = re.compile(r"</?(?:details|summary)\b[^>]*>", re.IGNORECASE)
+_FOLD_LINE = re.compile(
+    r"^(?:(<details(?: open)?>)[ \t]*(?:<summary>[^<\n]*</summary>)?|<summary>[^<\n]*</summary>"
+    r"|(</details>))[ \t]*$",
+    re.MULTILINE,
+)
+_FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
+
+
+def folds_close(text: str) -> bool:
+    """Say whether a text's `<details>` stand on lines of their own and all of them close."""
+    depth = tags = 0
+    for line in _FOLD_LINE.finditer(text):
+        tags += len(_FOLD.findall(line[0]))
+        depth += bool(line[1]) - bool(line[2])
+        if depth < 0:
+            return False
+    return depth == 0 and tags == len(_FOLD.findall(text))
+
+
+def kept_tags(block: str, *, folds: bool) -> frozenset[str]:
+    """Return the names of the tags that a block may keep; `folds` allows `<details>`."""
+    kept = VOID | FOLDS if folds else VOID
+    unclosed: list[str] = []
+    for closing, name, void in _TAG.findall(block.lower()):
+        if name not in INLINE:
+            continue
+        if void or (closing and (not unclosed or unclosed.pop() != name)):
+            return kept
+        if not closing:
+            unclosed.append(name)
+    return kept if unclosed else kept | INLINE
+
+
+def is_bare(tag: str, kept: frozenset[str]) -> bool:
+    """Say whether what begins like a tag is one of those kept."""
+    found = _TAG.fullmatch(tag) or re.fullmatch(r"<()(details) open()>", tag)
+    return found is not None and found[2].lower() in kept
+
+
+def begins_html(block: str) -> bool:
+    """Say whether a line of a block begins with a tag: parsers may then read it all as HTML."""
+    return _FIRST.search(block) is not None
+
+
+SAFE_SCHEMES = frozenset({"http", "https", "mailto", "attachment"})
+_INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_PLAIN = "/:?#@&'*+,;=%-._~"
+"""What an address may hold as it stands; other ASCII signs could end it or begin markup."""
+
+
+def link_target(written: str) -> str:
+    """Return the address of a link for use in Markdown, `#` where following it would execute.
+
+    `written` is what stands there in Markdown, entities and backslashes included.
+    """
+    address = _decoded(written)
+    scheme, colon, _ = address.partition(":")
+    leads_on = not colon or any(sign in scheme for sign in "/#?")
+    if not leads_on and scheme.lower() not in SAFE_SCHEMES:
+        return "#"
+    ordinary = not re.search(r"[<>\"'\\$&\s]", written) and address.isascii()
+    return written if ordinary else _quoted(address)
+
+
+def is_local(written: str) -> bool:
+    """Say whether a picture lies beside the notebook or in it, so that loading it tells nobody."""
+    address = _decoded(written).replace("\\", "/")
+    if address.lower().startswith("attachment:"):
+        return True
+    return bool(address) and ":" not in address and address[0] not in "/#?"
+
+
+def _decoded(written: str) -> str:
+    """Return an address as a browser would take it, however it is disguised."""
+    plain = html.unescape(html.unescape(written))
+    bare = re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", plain)
+    return _INVISIBLE.sub("", bare)
+
+
+def _quoted(address: str) -> str:
+    """Return an address in ASCII: a host that looks like another one shows what it is."""
+    try:
+        host = urlsplit(address).hostname or ""
+        if not host.isascii():
+            address = address.replace(host, host.encode("idna").decode(), 1)
+    except (ValueError, UnicodeError):  # no host that anything could connect to
+        return "#"
+    return quote(address, safe=_PLAIN)
+
+
+_TOKEN = re.compile(
+    rf"(?P<pair>\\\\|\\\$)|{FORMULA}|(?P<dollar>\$)"
+    rf"|(?P<order>\\(?:begin|end)\b|{ORDERS.pattern})"
+    r"|(?P<entity>&(?:\#[0-9]+;?|\#x[0-9a-f]+;?|[a-z][a-z0-9]*;))"
+    r"|<(?P<address>(?:https?://|mailto:)[^\s<>]+)>"
+    r"|(?P<tag><[a-z/!?](?:[a-z]{0,9}(?: open)?[ \t]*/?>)?)"
+    r"|(?<!!)!++(?P<image>(?=\[)(?:\[[^\[\]\n`\\]*\]\((?P<source>[^\s()<>\[\]`$]+)"
+    r"(?=\)|[ ]\"[^\"\n\\]*\"\)))?)"
+    r"|(?P<opening>\]\(|\]:)(?P<gap>[\s>]*)"
+    r"(?:<(?:(?P<angle>[^<>\n]*)>(?=\)))?|(?P<target>[^\s()<>\[\]!`$]*))",
+    re.IGNORECASE,
+)
+_TELLING = re.compile(r"[\w$\\(){}\[\]:/]", re.ASCII)
+"""What a text must not say by an entity, as we look for it in plain."""
+_FORMULAS = {"display": "$$", "inline": "$", "round": "$", "square": "$$"}
+
+
+def clean(text: str, *, tags: frozenset[str] = frozenset(), lone: bool = False) -> str:
+    """Return running text with nothing in it that is obeyed.
+
+    `tags` are the names of bare tags that stay. `lone` says that a dollar is the only one around,
+    so that it cannot open a formula.
+    """
+    out: list[str] = []
+    at = 0
+    while token := _TOKEN.search(text, at):
+        out.append(text[at : token.start()])
+        at = token.end()
+        kind = token.lastgroup or ""
+        if token["begin"]:
+            end = environment(text, at, token["env"])
+            formula = typeset(text[token.start() : end], "") if end >= 0 else None
+            out.append(formula or BACKSLASH + token["begin"][1:])
+            at = end if formula else at
+        elif mark := _FORMULAS.get(kind):
+            formula = typeset(token[kind], mark) or inert(token[0])
+            touching = any(out) and next(filter(None, reversed(out))).endswith("$")
+            out.append(f" {formula}" if touching else formula)
+        elif token["opening"]:
+            out.append(_link(token))
+        elif token["image"] is not None:
+            out.append(_picture(token))
+            at = token.start("image")
+        elif token["tag"]:
+            stays = is_bare(token["tag"], tags)
+            out.append(token["tag"] if stays else "&lt;")
+            at = at if stays else token.start() + 1
+        else:
+            out.append(_sign(token, lone=lone))
+    return "".join([*out, text[at:]])
+
+
+def _link(token: re.Match[str]) -> str:
+    """Return the beginning of a link's target, or of a definition of one."""
+    before = token["opening"] + token["gap"]
+    if token["target"] is not None:
+        return before + link_target(token["target"])
+    if token["angle"] and token["opening"] == "](":
+        return before + link_target(token["angle"].replace(" ", "%20"))
+    return f"{before}&lt;{html.escape(token['angle'] or '')}"
+
+
+def _picture(token: re.Match[str]) -> str:
+    """Return the sign that makes a link a picture, or nothing."""
+    return "!" if token["source"] and is_local(token["source"]) else ""
+
+
+def _sign(token: re.Match[str], *, lone: bool) -> str:
+    """Return a sign that means something by itself as what it is."""
+    if token["dollar"]:
+        return "$" if lone else DOLLAR
+    if token["address"]:
+        return link_target(token["address"])
+    if token["entity"]:
+        telling = _TELLING.search(html.unescape(token[0]))
+        return f"&amp;{token[0][1:]}" if telling else token[0]
+    if token["pair"]:
+        return _pair(token[0], lone=lone)
+    return BACKSLASH + token[0][1:]
+
+
+def _pair(escaped: str, *, lone: bool) -> str:
+    r"""Return a backslash or a dollar that was escaped: `\\` and `\$` begin formulas too."""
+    if escaped == r"\$":
+        return escaped if lone else DOLLAR
+    return BACKSLASH
+
+
+_HTML = "div span b i small br ul ol li code pre p em strong details summary sub".split()
+_SVG = "svg g rect line polyline title".split()
+_SHAPE = frozenset("x y x1 y1 x2 y2 width height rx fill points".split())
+_ATTRIBUTES = {
+    **{tag: frozenset({"class", "role", "aria-label", "tabindex"}) for tag in (*_HTML, "svg")},
+    **{tag: _SHAPE | {"class"} for tag in ("rect", "line", "polyline", "g")},
+}
+_ATTRIBUTES["svg"] |= {"width", "height", "viewBox", "preserveAspectRatio"}
+_ATTRIBUTES["i"] |= {"style"}
+
+
+@cache
+def _cleaner() -> Any:  # noqa: ANN401 - the library has no types for it
+    import nh3
+
+    return nh3.Cleaner(
+        tags={*_HTML, *_SVG},
+        attributes={tag: set(names) for tag, names in _ATTRIBUTES.items()},
+        clean_content_tags={"script", "style"},
+        filter_style_properties={"background"},
+        url_schemes=set(),
+        link_rel=None,
+    )
+
+
+def clean_html(fragment: str) -> str:
+    """Return a fragment of ours without anything but text, plain elements and small drawings."""
+    return str(_cleaner().clean(fragment))
+
 
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 TICKS = re.compile(r"`+")

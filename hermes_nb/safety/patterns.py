@@ -1,7 +1,13 @@
-"""Regular expressions that are looked for where they can be, and only as long as there is time.
+"""What an attack looks like in code, commands and markup, and how patterns are looked for in time.
 
-A text that is slow to read is not read for ever: `Late` is raised once `LIMIT` seconds of CPU are
-spent on each `SIZE` characters of it. Compiling, which happens once in a process, does not count.
+Patterns are data, `code_patterns.toml`: `traces` reads all of them for the scan, `threats` for the
+guard of skills those on what harms whoever runs it. `piped` finds downloads that are run unread.
+`flows` reads assignments, line by line: a name is tainted by what its value mentions. A secret in
+the headers of a request is how every API is used and counts for nothing; one in its body does.
+
+A pattern is looked for where it can be, and a text that is slow to read is not read for ever:
+`Late` is raised once `LIMIT` seconds of CPU are spent on each `SIZE` characters of it. Compiling,
+which happens once in a process, does not count.
 """
 
 from __future__ import annotations
@@ -9,13 +15,16 @@ from __future__ import annotations
 import gc
 import math
 import re
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from time import thread_time
+from typing import Any
 
 LIMIT, SIZE = 0.25, 65_536
 _CELL = 256
@@ -147,3 +156,251 @@ def lowered(text: str) -> str:
     if len(lower) != len(text):  # a few capitals become two letters
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
     return lower
+
+
+STRONG, SHOWN = 2.0, 0.0
+"""The score of what needs no other sign to be dangerous, and of what honest guides show."""
+_FLOWS = 3.0
+_FORGED = 3
+"""The score of a forged turn that counts even where it is quoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    category: str
+    name: str
+    score: float
+    needs: tuple[str, ...]
+    pattern: str
+    harms: bool
+    shown: bool
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("code_patterns.toml").read_text("utf-8"))
+
+
+@cache
+def _patterns() -> tuple[_Pattern, ...]:
+    """Return the patterns; each is compiled when a text first has what it needs."""
+    return tuple(_ready(item) for item in _data()["pattern"])
+
+
+def _ready(item: dict[str, Any]) -> _Pattern:
+    steps = item.get("steps") or [item["pattern"]]
+    pattern = steps[0] if len(steps) == 1 else _alone(steps[0])
+    barring = item.get("barring") or [""] * (len(steps) - 1)
+    for step, most, signs in zip(steps[1:], item.get("within", ()), barring, strict=True):
+        between = f"[^{re.escape(signs)}]" if signs else "(?s:.)"
+        pattern += f"{between}{{0,{most}}}?{_alone(step)}"
+    return _Pattern(
+        *(item["category"], item.get("name", steps[-1]), item["score"], tuple(item["needs"])),
+        pattern=pattern.replace("{secret_file}", _data()["secret_file"]),
+        harms=item.get("harms", False),
+        shown=item.get("shown", False),
+    )
+
+
+def _alone(step: str) -> str:
+    """Return a step as a group of its own, with its flag for case."""
+    return f"(?i:{step[4:]})" if step.startswith("(?i)") else f"(?:{step})"
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern of `[excuses]` or `[flows]`."""
+    return compiled({**_data()["excuses"], **_data()["flows"]}[name])
+
+
+@cache
+def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what a page does not show, each with what it says first, and which of that orders."""
+    hidden = _data()["hidden"]
+    return re.compile(hidden["element"]), re.compile(hidden["order"])
+
+
+def traces(text: str) -> Iterator[Sign]:
+    """Yield what looks like part of an attack in a normalised text."""
+    lower = lowered(text)
+    for each in _patterns():
+        if each.harms:
+            continue
+        quotable = each.category == "role_hijack" and each.score < _FORGED
+        for start, end in some(spans(each.pattern, lower, each.needs)):
+            yield Sign(each.category, each.name, each.score, start, end, quotable=quotable)
+    yield from chain(threats(text), flows(text, code=True))
+
+
+_LINE, _PARAGRAPH = 120, 300
+"""Characters before a passage in which it may be forbidden; what is quoted in prose is wrapped."""
+_SENTENCE_END = re.compile(r"[.!?][ \t]")
+
+
+def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[Sign]:
+    """Yield what is harmful in a text; `code` says that all of it is code, `guide` that it teaches.
+
+    In prose a line that forbids or describes what follows on it is none.
+    """
+    for each in _patterns():
+        for place in spans(each.pattern, text, each.needs) if each.harms else ():
+            in_time()
+            score = _graded(each, text, place, guide=guide)
+            if score is not None and (code or not _forbidden(text, place[0], _pattern("forbids"))):
+                yield Sign(each.category, each.name, score, *place)
+
+
+def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | None:
+    """Return a passage's score, None for what everybody documents: a vendor's installer."""
+    passage = text[slice(*place)]
+    downloads = each.name in ("download-and-run", "powershell-download")
+    if downloads and _pattern("plain_http").search(passage):
+        return STRONG
+    if guide and each.shown:
+        ordered = _pattern("orders").search(text, max(0, place[0] - _PARAGRAPH), place[0])
+        return each.score if ordered else SHOWN
+    excused = each.name == "download-and-run" and _pattern("installer").search(passage)
+    return None if excused else each.score
+
+
+def _forbidden(text: str, position: int, words: re.Pattern[str]) -> bool:
+    """Say whether the sentence up to `position`, on its line, forbids or describes what follows."""
+    quoted = text[max(0, position - 2) : position]
+    inline = quoted.endswith("`") and quoted != "``"
+    line = text.rfind("\n\n" if inline else "\n", 0, position) + 1
+    start = max(line, position - (_PARAGRAPH if inline else _LINE))
+    ends = [end.end() for end in _SENTENCE_END.finditer(text, start, position)]
+    return words.search(text[max([start, *ends]) : position]) is not None
+
+
+_SPLICES = re.compile(r"\\\n|''|\"\"|\\(?=[a-z])")
+"""What a shell reads as nothing: a line that goes on, empty quotes, a needless backslash."""
+
+
+def piped(text: str, *, code: bool = False) -> Iterator[str]:
+    """Yield the downloads that a text has run unread: by a shell, or by what evaluates code."""
+    plain = _SPLICES.sub(lambda match: " " * len(match[0]) if "\n" in match[0] else "", text)
+    parts = _data()["pipe"]
+    for pattern in parts["patterns"]:
+        whole = pattern.replace("{fetch}", parts["fetch"]).replace("{shell}", parts["shell"])
+        for start, end in spans(whole, plain):
+            if code or not _forbidden(plain, start, _pattern("prohibits")):
+                yield plain[start:end]
+
+
+# Where secrets go.
+
+_FENCE = re.compile(r"\n[ \t]*(```+|~~~+)[^\n]*")
+_ASSIGNS = re.compile(
+    r"\s*(?:const |let |var |export )?([A-Za-z_]\w{0,60})\s*(?::[^=\n]{0,40})?=(?!=)"
+)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SEVERAL = 2
+_ARGUMENTS = 500
+"""Characters behind the opening bracket of a call that are taken for its arguments."""
+_WHOLE = "the whole environment"
+
+
+@dataclass(slots=True)
+class _Tainted:
+    """What the names of a block may hold: which secrets, and whether they are encoded."""
+
+    secrets: dict[str, frozenset[str]] = field(default_factory=dict)
+    encoded: set[str] = field(default_factory=set)
+
+    def secrets_in(self, expression: str) -> frozenset[str]:
+        """Return the secrets that an expression mentions."""
+        found: set[str] = set()
+        if _may_read(expression):
+            reads = _pattern("reads").finditer(expression)
+            found |= {match[match.lastgroup or 0] for match in reads}
+            found |= {_WHOLE} if _pattern("dumps").search(expression) else set()
+        if self.secrets:
+            names = self.secrets.keys() & _NAME.findall(expression)
+            found = found.union(*map(self.secrets.__getitem__, names))
+        return frozenset(found)
+
+    def encodes(self, expression: str, secrets: Iterable[str]) -> bool:
+        """Say whether an expression with some secrets holds an encoded one."""
+        if secrets and _pattern("encodes").search(expression):
+            return True
+        return bool(self.encoded) and not self.encoded.isdisjoint(_NAME.findall(expression))
+
+    def assign(self, name: str, expression: str) -> None:
+        """Note what a name holds from here on."""
+        found = self.secrets_in(expression)
+        if found:
+            self.secrets[name] = found
+        if self.encodes(expression, found):
+            self.encoded.add(name)
+
+    def leaving(self, statement: str) -> tuple[str, str] | None:
+        """Return category and name of what leaves with a statement."""
+        for match in _pattern("sends").finditer(statement) if "(" in statement else ():
+            sent = statement[match.end() : match.end() + _ARGUMENTS]
+            sent = _pattern("usual").sub("", _pattern("headers").sub("", sent))
+            if self.secrets_in(sent):
+                return "exfiltration", "secret-sent"
+        found = self.secrets_in(statement)
+        if _pattern("resolves").search(statement) and self.encodes(statement, found):
+            return "exfiltration", "encoded-lookup"
+        if _pattern("serialises").search(statement) and len(found - {_WHOLE}) >= _SEVERAL:
+            return "secret-access", "collected-secrets"
+        return None
+
+
+def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
+    """Yield how secrets leave, in the fenced blocks of a document or, with `code`, in all of it."""
+    blocks = [(0, text)] if code else _blocks(text)
+    for start, block in blocks if _may_read(text) else ():
+        if _pattern("reads").search(block) or _pattern("dumps").search(block):
+            yield from _in_block(block, start)
+
+
+def _may_read(text: str) -> bool:
+    return any(map(text.__contains__, _data()["flows"]["sources"]))
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the fenced blocks of a document with their places; the last one may be open."""
+    opened, start = "", 0
+    for fence in _FENCE.finditer(f"\n{text}"):  # in the text itself its block begins at its end
+        if not opened:
+            opened, start = fence[1], fence.end()
+        elif fence[1].startswith(opened):
+            yield start, text[start : fence.start()]
+            opened = ""
+    if opened:
+        yield start, text[start:]
+
+
+def _in_block(block: str, start: int) -> Iterator[Sign]:
+    tainted, at = _Tainted(), 0
+    for statement in _statements(block):
+        in_time()
+        if "grant_type" in statement:
+            continue  # a client's secret on its way to the one who gave it out, for a token
+        if match := _ASSIGNS.match(statement):
+            tainted.assign(match[1], statement[match.end() :])
+        known = tainted.secrets or _may_read(statement)
+        if known and (sent := tainted.leaving(statement)):
+            at = max(at, block.find(statement.partition("\n")[0], at))
+            end = min(at + len(statement), len(block))
+            yield Sign(*sent, _FLOWS, start + at, start + end)
+
+
+def _statements(block: str) -> Iterator[str]:
+    """Yield logical lines: a line goes on while its brackets are open, up to a bound."""
+    kept: list[str] = []
+    depth = size = 0
+    for line in block.split("\n"):
+        if not line or line.isspace():
+            continue
+        kept.append(line[:2_000])
+        size += len(kept[-1])
+        depth += sum(line.count(c) for c in "([{") - sum(line.count(c) for c in ")]}")
+        if depth <= 0 or size > 2 * _ARGUMENTS:
+            yield "\n".join(kept)
+            kept, depth, size = [], 0, 0
+    if kept:
+        yield "\n".join(kept)

@@ -1,17 +1,378 @@
-"""The command policy: a shell command runs unasked, asks first, or is refused for good.
+"""Which commands run unasked: literal words, pipes and `&&` of known readers, and nothing else.
 
-This is the verdict of the grammar where there is no sandbox.
+What is judged is what runs: the plan that `judge` returns holds final words, expanded globs and
+absolute programs, and is run without a shell. So nobody has to know what a shell would make of it.
+Whatever is not of the grammar (an assignment, an expansion, a loop, a file written) is not known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import os
+import re
+import shutil
+import subprocess
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Literal
 
-from hermes_nb.safety.grammar import LENGTH_LIMIT, Place, judge
+from hermes_nb.safety import programs
+from hermes_nb.safety.needs import Need, Wanted, wanted
+from hermes_nb.safety.places import SYSTEM, python
+from hermes_nb.safety.programs import (
+    GIT_ENVIRONMENT,
+    SYSTEM_PATH,
+    MayDoMoreError,
+    NamesSecretError,
+    git_plan,
+    readers,
+    refuse,
+)
+from hermes_nb.safety.protected import Deadline, Survey, survey, why_secret
+from hermes_nb.safety.shell import (
+    Draft,
+    Line,
+    NeedsShellError,
+    Stream,
+    destroys,
+    expand,
+    needs_shell,
+    parse,
+)
 
-__all__ = ["LENGTH_LIMIT", "Assessment", "assess"]
+logger = logging.getLogger(__name__)
+
+LENGTH_LIMIT = 10_000
+SECONDS = 0.1
+"""Of work for everything that looks at the disk; a few thousandths are usual."""
+_WAITING = 0.4
+"""Seconds after which a slow disk or a busy machine is waited for no longer."""
+_MOST_TRIALS = 8
+"""Programs of a command about which git or sed itself is asked."""
+_HIDDEN = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Terminal sequences, control, zero-width, direction and tag characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One program of a pipeline: final words, the program absolute, and where its streams go.
+
+    `paths` are the files outside of the workspace that it names, for a sandbox to show them;
+    `elsewhere` says that it shows what is in one that no installed software brought.
+    """
+
+    words: tuple[str, ...]
+    stdin: Path | None = None
+    out: Stream = "out"
+    err: Stream = "err"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages joined by pipes; `after` is how they follow the pipeline before."""
+
+    after: str
+    stages: tuple[Stage, ...]
+    directory: Path
+
+
+Plan = tuple[Pipeline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command would run. `hidden`: in a sandbox that hides the workspace's secrets.
+
+    A plan that starts outside of the workspace is judged as if nothing were hidden: no sandbox has
+    such a place, so that it runs without one.
+    """
+
+    workspace: Path
+    directory: Path
+    home: Path
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`allow` runs the plan; `confine` may run in a read-only sandbox; `ask` says what it needs."""
+
+    decision: Literal["allow", "confine", "ask", "deny"]
+    reason: str = ""
+    plan: Plan = ()
+    needs: frozenset[Need] = frozenset()
+
+
+def judge(command: str, place: Place) -> Verdict:
+    """Judge a command; never raises, and takes a few tenths of a second at worst."""
+    if len(command) > LENGTH_LIMIT:
+        return _ask(f"it is longer than {LENGTH_LIMIT:,} characters", Wanted())
+    place = Place(_real(place.workspace), _real(place.directory), place.home, place.hidden)
+    try:
+        return _judged(command, place)
+    except Exception:  # what cannot be judged is not allowed, whatever the cause
+        logger.exception("a command could not be judged")
+        return _ask("it could not be checked beforehand", Wanted())
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _ask(reason: str, seen: Wanted) -> Verdict:
+    return Verdict("ask", reason, needs=seen.needs or frozenset({Need.WRITE}))
+
+
+def _judged(command: str, place: Place) -> Verdict:
+    plain = unicodedata.normalize("NFKC", _HIDDEN.sub("", command))
+    for text in dict.fromkeys((command, plain)):
+        if lost := destroys(text, place.home):
+            return Verdict("deny", lost)
+    if _HIDDEN.search(command):
+        return _ask("it has invisible characters, which can hide what it does", Wanted())
+    try:
+        return Verdict("allow", plan=_Judge(place).plan(parse(command, place.home)))
+    except (NeedsShellError, MayDoMoreError, OSError, ValueError, SubprocessError) as why:
+        reason, secret = str(why), isinstance(why, NamesSecretError)
+    seen = wanted(command, workspace=place.workspace, home=place.home)
+    if secret:
+        return Verdict("ask", reason, needs=seen.needs | {Need.CREDENTIALS})
+    if place.hidden and not seen.needs:
+        return Verdict("confine", reason)
+    return _ask(seen.deed or reason, seen)
+
+
+class _Judge:
+    """Judges what was written in its place: expands globs, finds programs, looks at files."""
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.directory = place, place.directory
+        self.hidden = place.hidden and place.directory.is_relative_to(place.workspace)
+        self.deadline, self.trials = Deadline(SECONDS, waiting=_WAITING), 0
+        self.environment: dict[str, str] = {}
+        self.paths: list[str] = []
+        self.elsewhere = False
+        self._linked: frozenset[tuple[int, int]] | None = None
+
+    def plan(self, lines: list[Line]) -> Plan:
+        """Return what runs; raise for what may do more than read."""
+        out: list[Pipeline] = []
+        for number, (after, drafts) in enumerate(lines):
+            if drafts[0].words[0] == "cd":
+                following = lines[1][0] if len(lines) > 1 else ""
+                if number or len(drafts) > 1 or following not in ("&&", ";"):
+                    needs_shell("a change of directory comes first, and something follows")
+                self._change(drafts[0])
+            else:
+                stages = tuple(map(self._stage, drafts))
+                out.append(Pipeline(after if out else "", stages, self.directory))
+        return tuple(out)
+
+    def _change(self, draft: Draft) -> None:
+        if len(draft.words) != 2 or any(draft.patterns):  # noqa: PLR2004 - `cd` and where to
+            needs_shell("it changes the directory in an unusual way")
+        self.directory = _real(self.directory / draft.words[1])
+        if not self.directory.is_dir():
+            refuse(f"there is no directory {draft.words[1]!r}")
+        self.hidden = self.hidden and self._inside(self.directory)
+        self._reads([str(self.directory)])
+
+    def _stage(self, draft: Draft) -> Stage:
+        self._hurry()
+        self.environment, self.paths, self.elsewhere = dict(_ENVIRONMENT), [], False
+        name = draft.words[0]
+        if draft.patterns[0]:
+            needs_shell("the name of the program is a pattern")
+        words: list[str] = []
+        for word, glob in zip(draft.words[1:], draft.patterns[1:], strict=True):
+            words += (expand(glob, self.directory, self._hurry) if glob else []) or [word]
+        if draft.stdin is not None:
+            self._reads([draft.stdin])
+        if name == "command":
+            if words[:1] not in (["-v"], ["-V"]):
+                needs_shell("it runs a program in another way")
+            words = words[1:]
+        program, name = programs.found(name, self.place.workspace)
+        return Stage(
+            words=(program, *self._judged(name, words)),
+            stdin=None if draft.stdin is None else self.directory / draft.stdin,
+            out=draft.out,
+            err=draft.err,
+            environment=self.environment,
+            paths=tuple(dict.fromkeys(self.paths)),
+            elsewhere=self.elsewhere,
+        )
+
+    def _judged(self, name: str, words: list[str]) -> list[str]:
+        """Return what the program is told; raise for what may do more than read."""
+        known = (name in programs.versioned() and name != "pip") or name in readers()
+        if known and (words == ["--version"] or (words == ["--help"] and name not in _LONG_HELP)):
+            return words
+        match name:
+            case "find":
+                self._names(programs.find(words))
+            case "ps":
+                programs.ps(words)
+            case "git":
+                return self._git(words)
+            case "sed":
+                return self._sed(words)
+            case "which":
+                del self.environment["PATH"]  # the user's, which is what is asked about
+                return programs.which(words)
+            case "pip" | "python":
+                return programs.pip(words) if name == "pip" else programs.python(words)
+            case _ if name in programs.SHOWS:
+                self._reads(programs.SHOWS[name](words))
+            case _ if name in readers():
+                self._ordinary(name, words)
+            case _:
+                programs.unknown(name)
+        return words
+
+    def _ordinary(self, name: str, words: list[str]) -> None:
+        rule = readers()[name]
+        read = rule.read(name, words)
+        operands = read.operands
+        if rule.operands == "pattern" and not read.options & {"e", "regexp"}:
+            operands = operands[1:]
+        if name in ("test", "[", "printf") and any(word.startswith(("-v", "-R")) for word in words):
+            refuse(f"{name} looks up a variable")
+        if rule.operands != "text":
+            self._reads([value for value in read.values if "/" in value or "." in value])
+        match rule.operands:
+            case "names":
+                self._names(operands or ["."])
+            case "none" if operands:
+                refuse(f"{name} with {operands[0]!r} may change something")
+            case "plus" if not all(word.startswith("+") for word in operands):
+                refuse(f"{name} with {operands[0]!r} may change something")
+            case "one" if len(operands) > 1:
+                refuse(f"{name} writes to {operands[1]!r}")
+            case "files" | "pattern" | "one":
+                deep = name in ("rg", "diff") or bool(read.options & {"r", "recursive"})
+                self._reads(operands or (["."] if deep else []), deep=deep)
+                if name == "diff":
+                    self._leads_out(operands)
+            case _:
+                pass
+
+    def _reads(self, words: list[str], *, deep: bool = False) -> None:
+        """Check files that are read; `deep` also all that is below them."""
+        for word in words:
+            self._hurry()
+            path = self.directory / word
+            masked = self.hidden and self._inside(path)
+            linked = frozenset[tuple[int, int]]() if masked else self._links(path)
+            if word != "-" and (why := why_secret(path, linked)):
+                refuse(f"{word} may show {why}", NamesSecretError)
+            if masked:
+                continue
+            if not self._inside(path) and (deep or path.is_file()):
+                self.paths.append(os.path.normpath(path))
+                self.elsewhere |= not any(map(_real(path).is_relative_to, (*_OURS, *python())))
+            if deep and path.is_dir():
+                self._below(word, _real(path))
+
+    def _below(self, word: str, path: Path) -> None:
+        """Refuse a folder below which a secret is, or another name of one of the workspace's."""
+        found = [self._survey(path)]
+        if path.is_relative_to(self.place.workspace) and not found[0].secrets:
+            found.append(self._survey(self.place.workspace))
+        secrets = (secret for each in found for secret in each.secrets)
+        if not all(each.complete for each in found) or any(
+            Path(secret).is_relative_to(path) for secret in secrets
+        ):
+            refuse(f"there may be secrets below {word!r}")
+
+    def _leads_out(self, words: list[str]) -> None:
+        """Refuse a folder with a link out of it, which `diff` follows."""
+        for root in (self.directory / word for word in words):
+            if self.hidden and self._inside(root):
+                continue
+            for place, folders, names in os.walk(root):
+                self._hurry()
+                for path in (Path(place, name) for name in (*folders, *names)):
+                    if path.is_symlink() and not _real(path).is_relative_to(_real(root)):
+                        refuse(f"{path.name!r} leads out of {root.name!r}")
+
+    def _names(self, words: list[str]) -> None:
+        """Let a program that shows no content look outside of the workspace too."""
+        for word in words:
+            self._hurry()
+            if not self._inside(self.directory / word):
+                self.paths.append(os.path.normpath(self.directory / word))
+
+    def _inside(self, path: Path) -> bool:
+        return _real(path).is_relative_to(self.place.workspace)
+
+    def _links(self, path: Path) -> frozenset[tuple[int, int]]:
+        """Return the inodes of secrets with a second name, if this file may be one."""
+        try:
+            if path.stat().st_nlink < 2 or path.is_dir():  # noqa: PLR2004 - itself and another
+                return frozenset()
+        except (OSError, ValueError):
+            return frozenset()
+        if self._linked is None:
+            found = self._survey(self.place.workspace)
+            if not found.complete:
+                refuse(f"{path.name!r} has a second name that could not be looked up")
+            self._linked = found.linked
+        return self._linked
+
+    def _survey(self, root: Path) -> Survey:
+        seconds = max(0.01, min(0.15, self.deadline.left()))
+        return survey(root, home=self.place.home, seconds=seconds)
+
+    def _git(self, words: list[str]) -> list[str]:
+        self._tries()
+        hidden_in = self.place.workspace if self.hidden else None
+        plan = git_plan(words, self.directory, hidden_in=hidden_in)
+        files = [str(plan.place / word) for word in plan.operands]
+        self._reads([word for word in files if Path(word).exists()])
+        self._names([str(plan.root or plan.place)])
+        self.elsewhere |= not self._inside(plan.place)
+        self.environment |= GIT_ENVIRONMENT
+        return plan.words
+
+    def _sed(self, words: list[str]) -> list[str]:
+        files, prints, told = programs.sed(words)
+        self._reads(files)
+        if prints:
+            return words
+        self._tries()
+        program = shutil.which("sed", path=SYSTEM_PATH) or "/usr/bin/sed"
+        tried = [program, "--sandbox", *told, os.devnull]
+        done = subprocess.run(tried, capture_output=True, timeout=0.1, env={}, check=False)  # noqa: S603
+        if done.returncode:
+            refuse("this sed script may write or run something")
+        return ["--sandbox", *words]
+
+    def _tries(self) -> None:
+        """Count that a program is started to judge another."""
+        self.trials += 1
+        if self.trials > _MOST_TRIALS:
+            refuse("it would take long to check")
+
+    def _hurry(self) -> None:
+        if self.deadline.over():
+            refuse("it could not be checked in time")
+
+
+_ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}
+"""No folder of the user's, from which a program would load what a workspace may hold."""
+_OURS = (*SYSTEM, "/etc", "/proc")
+_LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
+"""Their help imports half of what is installed, which may write caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +386,9 @@ class Assessment:
 def assess(command: str, *, directory: Path | None = None) -> Assessment:
     """Judge a shell command that would run in `directory` (default: the process's); never raises.
 
-    `deny` is for what names the destruction of a system, a home or a disk; `allow` for what is
-    known to only read, and reads no secret; everything else is `ask`.
+    It is judged as where there is no sandbox. `deny` is for what names the destruction of a system,
+    a home or a disk; `allow` for what is known to only read, and reads no secret; everything else
+    is `ask`.
     """
     try:
         place = directory or Path.cwd()

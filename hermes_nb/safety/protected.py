@@ -268,12 +268,17 @@ class Survey:
         return (*self.files, *self.directories, *self.specials)
 
 
-class _Deadline:
-    """So many seconds of work, or three times as many on the clock: a machine may be busy."""
+class Deadline:
+    """So many seconds of work, or on the clock `waiting`, else three times as many."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, waiting: float = 0.0) -> None:
+        """Begin now."""
         self._work = time.thread_time() + seconds
-        self._clock = time.monotonic() + 3 * seconds
+        self._clock = time.monotonic() + (waiting or 3 * seconds)
+
+    def left(self) -> float:
+        """Return the seconds that are left on the clock."""
+        return self._clock - time.monotonic()
 
     def over(self) -> bool:
         """Say whether it has passed."""
@@ -303,7 +308,7 @@ def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
     what is in them. Directories whose time has not changed are not read again, so that a walk that
     was too long goes on where it stopped.
     """
-    deadline = _Deadline(seconds)
+    deadline = Deadline(seconds)
     table = known_names("secret")
     folders = [home / name for name in table.folders]
     folders += [home.joinpath(*pair) for pair in table.pairs]
@@ -333,7 +338,7 @@ def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
     )
 
 
-def _walk(root: str, home: str, deadline: _Deadline) -> tuple[list[_Listing], bool]:
+def _walk(root: str, home: str, deadline: Deadline) -> tuple[list[_Listing], bool]:
     waiting: list[str] = [root]
     out: list[_Listing] = []
     while waiting:
@@ -402,7 +407,7 @@ def _entries(place: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _files_below(folder: str, deadline: _Deadline) -> list[str]:
+def _files_below(folder: str, deadline: Deadline) -> list[str]:
     out: list[str] = []
     if not os.path.isdir(folder):
         return [folder] if os.path.isfile(folder) else []

@@ -1,8 +1,11 @@
 """Take secrets out of text before it is stored, shown, exported or summarised.
 
 Invariants: linear time on any input, idempotent, and quiet: a secret becomes `[redacted]`, all else
-stays byte for byte. Known key formats (`secrets.toml`) go wherever they stand; what is known by its
-name or its file only is found by `credentials`.
+stays byte for byte. Known key formats (`secrets.toml`) go wherever they stand. A named secret
+(`PASSWORD=…`, `"api_key": "…"`) goes when its value can be one: code that merely names a secret
+(`token = tokenizer.next()`, `api_key=os.environ["KEY"]`), placeholders and prose are left alone.
+Files are known by how they are built (.netrc, .pgpass, shadow, PuTTY's keys); white space may be
+that of an address.
 
 Terminal codes hide nothing: what a terminal would show is looked at, and a line that holds a secret
 loses its codes.
@@ -14,27 +17,259 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+import string
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Literal
 
-from hermes_nb.core.messages import Json, Message, Part, Text, ToolCall
-from hermes_nb.safety.credentials import (
-    CODE,
-    STUB,
-    families,
-    folded,
-    is_placeholder,
-    is_random,
-    pattern,
-    second,
-    without_files,
-    without_named,
-    without_phrases,
-)
+from hermes_nb.core.messages import Json, Message, Text, ToolCall
 
-__all__ = ["STUB", "families", "redact", "without_secrets"]
+STUB = "[redacted]"
+_SHORTEST_TOKEN = 8
+_LONGEST_PHRASE = 64
+_LONGEST_NAME = 60
+_DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
+"""How long digests are in hexadecimal: they are keys of caches more often than of doors."""
+
+_IN_NAMES = f"{string.ascii_letters}{string.digits}_.-"
+_BEFORE = re.compile(r"(?i)(?:;|%3B)\s{0,2}$")
+_AFTER = re.compile(r"(?i)(?:;|%3B)\s{0,2}[a-z ]{2,24}(?:=|%3D)")
+"""What stands before and after a part of a connection string."""
+
+_CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|@?[A-Za-z_]+\d{0,3}")
+_TYPE = re.compile(r"(?:[A-Z][a-z]{2,}\d{0,2}[A-Z]?)+")
+_NAMES_A_SECRET = re.compile(r"(?i)pass|token|key|secret|cred|pwd")
+_LOGIN_NAME = re.compile(r"(?i)user|login|e-?mail|host|account")
+_FIELD = re.compile(r"\{[A-Za-z_]?[\w.]*(?:![rsa])?\}")
+_PORT = re.compile(r":(?:\*|[1-9]\d{3,4}):")
+_AGING = re.compile(r":\d{1,6}(?::\d{0,6}){5}:")
+
+_PHRASE = 12
+_LENGTHS = frozenset({12, 15, 18, 21, 24})
+"""Words of the shortest seed phrase, and of each; the list is BIP-39's English one."""
+_SHORTEST = 47
+_SEPARATED = r"[a-z ,\n\"'+]"
+_RUNS = re.compile(rf"(?:{_SEPARATED}{{0,46}}+[^a-z ,\n\"'+]++)*+({_SEPARATED}*+)")
+"""Passes over all runs that are too short for twelve words of three letters."""
+_WORD = re.compile(r"[a-z]+")
+_TWELVE = re.compile(r"(?:[a-z]{3,8}+[^a-z]{1,4}+){11}[a-z]{3,8}")
+
+
+@cache
+def families() -> dict[str, Json]:
+    """Return what `secrets.toml` says."""
+    import tomllib  # not with the extension
+
+    return tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern of `secrets.toml`."""
+    return re.compile(families()["patterns"][name].replace("\n", ""))
+
+
+def _is_placeholder(value: str) -> bool:
+    """Say whether `value` only stands for a secret, such as `<your key>` or `$TOKEN`."""
+    return _pattern("placeholder").fullmatch(value) is not None
+
+
+def _folded(text: str) -> str:
+    """Return the text in lower case and of the same length, as patterns without case see it."""
+    if not text.isascii():
+        for letter, plain in (("\u017f", "s"), ("\u212a", "k"), ("\u0130", "i"), ("\u0131", "i")):
+            text = text.replace(letter, plain)
+    return text.lower()
+
+
+def _second(match: re.Match[str]) -> str:
+    """Return the match with its second group redacted, unless that is a placeholder."""
+    return match[0] if _is_placeholder(match[2]) else match[1] + STUB
+
+
+def _if_random(run: int, match: re.Match[str]) -> str:
+    """Return the match with its second group redacted if that looks generated."""
+    return match[1] + STUB if _is_random(match[2], run) else match[0]
+
+
+def _without_files(text: str) -> str:
+    """Return `text` without the secrets of netrc, pgpass, shadow and PuTTY files."""
+    if "password" in text and ("machine" in text or "default" in text):
+        text = _pattern("machine").sub(lambda m: _pattern("password").sub(_second, m[0]), text)
+    if ":" not in text:
+        return text
+    if _PORT.search(text):
+        text = _pattern("pgpass").sub(_second, text)
+    if _AGING.search(text):
+        text = _pattern("shadow").sub(_second, text)
+    if "Private-Lines:" in text:
+        text = _pattern("putty").sub(rf"\1{STUB}", text)
+    return text
+
+
+def _is_login(value: str) -> bool:
+    """Say whether `value` is a name and a password in base64, as Docker and npm keep them."""
+    try:
+        told = base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return b":" in told[1:-1] and told.isascii() and told.decode("ascii").isprintable()
+
+
+def _without_phrases(text: str) -> str:
+    """Return `text` without seed phrases: twelve or more words of the list one after another."""
+    if len(text) < _SHORTEST:
+        return text
+    pieces: list[str] = []
+    done = 0
+    for run in _RUNS.finditer(text):
+        for start, end in _phrases(text, *run.span(1)):
+            pieces += [text[done:start], STUB]
+            done = end
+    return "".join([*pieces, text[done:]]) if pieces else text
+
+
+def _phrases(text: str, at: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield where phrases begin and end between `at` and `end`."""
+    if not _TWELVE.search(text, at, end):
+        return
+    words = _seed_words()
+    row: list[re.Match[str]] = []
+    for word in (*_WORD.finditer(text, at, end), None):
+        if word is not None and word[0] in words:
+            row.append(word)
+            continue
+        # A phrase has a length of the standard's, or is one among others drawn at random.
+        drawn = len({each[0] for each in row}) * 3 >= len(row) * 2
+        if len(row) in _LENGTHS or (len(row) > _PHRASE and drawn):
+            yield row[0].start(), row[-1].end()
+        row.clear()
+
+
+@cache
+def _seed_words() -> frozenset[str]:
+    return frozenset(Path(__file__).with_name("seed_words.txt").read_text("utf-8").split())
+
+
+def _without_named(text: str) -> str:
+    """Return `text` without the values of names such as `password`, where they can be secrets."""
+    low = _folded(text)
+    pieces: list[str] = []
+    done = at = 0
+    while hit := _pattern("names").search(low, at):
+        at = hit.end()
+        found = _pattern("named").match(text, at)
+        if found is None:
+            continue
+        kind = found.lastgroup or ""
+        secret = _named_secret(_name(text, hit.start(), at), found, kind)
+        if secret:
+            pieces += [text[done : found.start(kind)], STUB]
+            done = found.end(kind)
+        if secret or kind != "quoted":
+            at = found.end()
+    return "".join([*pieces, text[done:]]) if pieces else text
+
+
+def _name(text: str, start: int, end: int) -> str:
+    """Return the whole name whose telling part is `text[start:end]`; none if it is no name."""
+    before = text[max(0, start - _LONGEST_NAME - 1) : start]
+    length = len(before) - len(before.rstrip(_IN_NAMES))
+    return "" if length > _LONGEST_NAME else text[start - length : end]
+
+
+def _named_secret(name: str, found: re.Match[str], kind: str) -> bool:
+    """Say whether the value that `found` holds, as the named group `kind`, is a secret."""
+    value = found[kind]
+    low = name.lower()
+    if not name or kind == "braced":
+        return bool(low.endswith("pwd") and _connects(found) and not _FIELD.fullmatch(value))
+    if _is_placeholder(value) or name == "OLDPWD":
+        return False
+    if name == "PWD":
+        return _connects(found) and not value.startswith(("/", "~"))
+    if low.endswith("auth"):
+        return _is_login(value)
+    if low.endswith("pass") and not name.endswith("_PASS"):
+        return _is_pass(low, found, kind)
+    strong = _pattern("strong").search(re.sub(r"[_.-]", "", low)) is not None
+    if kind == "bare" and found.string[found.end() : found.end() + 1] in ("'", '"'):
+        between = found["between"]  # `arn:aws:…:secret:name"` is an address
+        if not ("=" in between or "%" in between or between[-1:].isspace()):
+            return False
+    if kind == "quoted":
+        return _quoted_secret(name, value, strong=strong)
+    return _bare_secret(name, value, strong=strong)
+
+
+def _connects(found: re.Match[str]) -> bool:
+    """Say whether a setting stands in a connection string, before or behind another one."""
+    text, end = found.string, found.end()
+    start = found.start() - len("pwd")
+    return bool(_AFTER.match(text, end) or _BEFORE.search(text, max(0, start - 6), start))
+
+
+def _is_pass(name: str, found: re.Match[str], kind: str) -> bool:
+    """Say whether the value of `pass` is a password; mostly it is how a test ended."""
+    if name != "pass" and not name.endswith(("_pass", "-pass")):
+        return False
+    between, value = found["between"], found[kind]
+    if kind == "quoted" and between.lstrip("\\")[:1] in ('"', "'"):
+        around = found.string[max(0, found.start() - 200) : found.end() + 200]
+        return " " not in value and (not value.isalpha() or _LOGIN_NAME.search(around) is not None)
+    return (
+        "=" in between or found.string[found.start() - 4 : found.start()] == "pass"
+    ) and _is_random(value, 6)
+
+
+def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
+    """Say whether a quoted value is a secret: a strong name needs no more than one word."""
+    digits = any(c.isdigit() for c in value)
+    if " " in value or "\t" in value:
+        return strong and name.isupper() and digits and len(value) <= _LONGEST_PHRASE
+    if strong:
+        return True
+    if name.isupper() and name.endswith("TOKEN") and digits:
+        return len(value) >= _SHORTEST_TOKEN
+    if name.lower().endswith("key"):  # "key": "…" is every mapping's word
+        return name.isupper() and _is_random(value, 12)
+    return _is_random(value, 12)
+
+
+def _bare_secret(name: str, value: str, *, strong: bool) -> bool:
+    """Say whether an unquoted value is a secret: in .env style nearly always, else if random."""
+    if name.isupper():
+        if strong:
+            return not (value.startswith("/") and name.endswith("PWD"))
+        if name.endswith("TOKEN"):
+            return len(value) >= _SHORTEST_TOKEN and not value.isdigit()
+        return _is_random(value, 12)
+    if _CODE.fullmatch(value) and ("." in value or "@" in value or _NAMES_A_SECRET.search(value)):
+        return False
+    digest = len(value) in _DIGESTS and not value.strip("0123456789abcdef")
+    if not strong and (digest or _TYPE.fullmatch(value)):
+        return False
+    return _is_random(value, 6 if strong else 12)
+
+
+def _is_random(value: str, run: int) -> bool:
+    """Say whether `value` looks generated: letters and digits mixed, and at least `run` long.
+
+    Words joined by hyphens (`sk-container-id-1` in scikit-learn's HTML) are not: without capitals
+    a generated value has a long unbroken stretch.
+    """
+    if len(value) < run or not any(c.isdigit() for c in value):
+        return False
+    lower = any(c.islower() for c in value)
+    if lower and any(c.isupper() for c in value):
+        return True
+    letters = lower or any(c.isupper() for c in value)
+    stretch = max(map(len, re.split(r"[-_./]", value)))
+    return letters and stretch >= min(run, 12)
+
 
 _ROUNDS = 4
 _WRITTEN = ("\\u001b[", "\\u001B[", "\\x1b[", "\\x1B[", "\\033[", "\\e[")
@@ -66,18 +301,19 @@ A secret has a telling word beside it or in it, is such a run, or stands in a fi
 
 def redact(text: str) -> str:
     """Return `text` with `[redacted]` in place of every secret in it."""
-    low = folded(text)
+    low = _folded(text)
     for sign in _SIGNS:  # this is called for every output: a generator would take twice as long
         if sign in low:
             return _redacted(text)
-    if _long_run(text):
+    if not _SHORT_RUNS.fullmatch(text):
         return _redacted(text)
-    return without_phrases(without_files(text) if ":" in text else text)
+    return _without_phrases(_without_files(text) if ":" in text else text)
 
 
 def _redacted(text: str) -> str:
     """Redact what a terminal would show; lines without a secret keep their codes."""
-    if not _coded(text):
+    coded = "\x1b" in text or "\x9b" in text
+    if not coded and not ("\\" in text and any(sign in text for sign in _WRITTEN)):
         return _searched(text)
     if _STRINGS.search(text):
         text = _searched(text)
@@ -90,17 +326,6 @@ def _redacted(text: str) -> str:
         return hidden
     kept = zip(lines, plains, hiddens, strict=True)
     return "\n".join(line if was == now else now for line, was, now in kept)
-
-
-def _coded(text: str) -> bool:
-    if "\x1b" in text or "\x9b" in text:
-        return True
-    return "\\" in text and any(sign in text for sign in _WRITTEN)
-
-
-def _long_run(text: str) -> bool:
-    found = _SHORT_RUNS.match(text)
-    return found is None or found.end() < len(text)
 
 
 def _searched(text: str) -> str:
@@ -127,22 +352,23 @@ def _settled(text: str) -> str:
 
 def _known(text: str) -> str:
     if "PRIVATE KEY" in text:
-        text = pattern("pem").sub(STUB, text)
-    text = without_files(text)
-    low = folded(text)
-    if _long_run(text):
+        text = _pattern("pem").sub(STUB, text)
+    text = _without_files(text)
+    low = _folded(text)
+    if not _SHORT_RUNS.fullmatch(text):
         text = _without_tokens(text)
     for prefix, rest in _forms("hashes"):
         if prefix in text:
             text = _token(prefix, rest + "[./A-Za-z0-9$]*+").sub(STUB, text)
     if "curl" in low or "mysql" in low or "mariadb" in low:
-        text = pattern("login").sub(_login, text)
+        text = _pattern("login").sub(_login, text)
     text = _without_headers(text, low)
     if "://" in text:
-        text = pattern("url_token").sub(_address_token, pattern("url").sub(_address, text))
+        text = _pattern("url").sub(_address, text)
+        text = _pattern("url_token").sub(partial(_if_random, 16), text)
     if "--" in text:
-        text = pattern("flag").sub(second, text)
-    return without_phrases(without_named(text))
+        text = _pattern("flag").sub(_second, text)
+    return _without_phrases(_without_named(text))
 
 
 def _without_tokens(text: str) -> str:
@@ -150,14 +376,14 @@ def _without_tokens(text: str) -> str:
     for prefix, rest in _forms("tokens"):
         if prefix in text:
             text = _token(prefix, rest).sub(STUB, text)
-    text = pattern("generic_sk").sub(lambda m: STUB if is_random(m[1], 12) else m[0], text)
+    text = _pattern("generic_sk").sub(lambda m: STUB if _is_random(m[1], 12) else m[0], text)
     if ".atlasv1." in text:
-        text = pattern("terraform").sub(STUB, text)
-    if pattern("discord_time").search(text):
-        text = pattern("discord").sub(_discord, text)
-    text = pattern("telegram").sub(f":{STUB}", text)
+        text = _pattern("terraform").sub(STUB, text)
+    if _pattern("discord_time").search(text):
+        text = _pattern("discord").sub(_discord, text)
+    text = _pattern("telegram").sub(f":{STUB}", text)
     if "http" in text or "hooks." in text or "discord" in text:
-        text = pattern("signature").sub(second, pattern("hook").sub(second, text))
+        text = _pattern("signature").sub(_second, _pattern("hook").sub(_second, text))
     return text
 
 
@@ -181,57 +407,50 @@ def _token(prefix: str, rest: str) -> re.Pattern[str]:
 def _discord(match: re.Match[str]) -> str:
     """Redact a Discord token: its first part is the number of an account, in base64."""
     first = match[0].partition(".")[0]
-    if first == "mfa":
-        return STUB
-    try:
-        number = base64.urlsafe_b64decode(first + "=" * (-len(first) % 4))
-    except (binascii.Error, ValueError):
-        return match[0]
-    return STUB if number.isdigit() else match[0]
+    with suppress(binascii.Error, ValueError):
+        if first == "mfa" or base64.urlsafe_b64decode(first + "=" * (-len(first) % 4)).isdigit():
+            return STUB
+    return match[0]
 
 
 def _without_headers(text: str, low: str) -> str:
     """Return `text` without what HTTP headers and clients send to say who asks."""
     if "auth" in low:
-        text = pattern("pair").sub(second, text)
+        text = _pattern("pair").sub(_second, text)
     if "cookie" in low:
-        text = pattern("cookie").sub(lambda m: m[1] + STUB if is_random(m[2], 16) else m[0], text)
+        text = _pattern("cookie").sub(partial(_if_random, 16), text)
     if "authorization" in low:
-        text = pattern("authorization").sub(_header, text)
+        text = _pattern("authorization").sub(_header, text)
     if "bearer" in low or "basic" in low:
-        text = pattern("scheme").sub(_scheme, text)
+        text = _pattern("scheme").sub(_scheme, text)
     if any(header in low for header in _HEADERS):
-        text = pattern("header").sub(second, text)
+        text = _pattern("header").sub(_second, text)
     return text
 
 
 def _header(match: re.Match[str]) -> str:
     """Redact an authorization header; `authorization = request.headers.get(…)` is code."""
-    code = "." in match[2] and match[1][-1:] in " =" and CODE.fullmatch(match[2])
-    return match[0] if code else second(match)
+    code = "." in match[2] and match[1][-1:] in " =" and _CODE.fullmatch(match[2])
+    return match[0] if code else _second(match)
 
 
 def _login(match: re.Match[str]) -> str:
     """Redact the password behind `curl -u name:` and `mysql -p`."""
     before, value = (match[1], match[2]) if match[1] else (match[3], match[4])
-    return match[0] if is_placeholder(value) else before + STUB
+    return match[0] if _is_placeholder(value) else before + STUB
 
 
 def _scheme(match: re.Match[str]) -> str:
     """Redact `Bearer …` outside a header, where "basic functionality" may be meant."""
     shortest = 12 if match[1].lower() == "bearer" else 16
-    if len(match[3]) < shortest or not is_random(match[3], shortest):
+    if len(match[3]) < shortest or not _is_random(match[3], shortest):
         return match[0]
     return f"{match[1]}{match[2]}{STUB}"
 
 
 def _address(match: re.Match[str]) -> str:
     """Redact the password of an address; it may hold slashes that should have been escaped."""
-    return match[0] if is_placeholder(match[2] or match[3]) else f"{match[1]}{STUB}@"
-
-
-def _address_token(match: re.Match[str]) -> str:
-    return match[1] + STUB if is_random(match[2], 16) else match[0]
+    return match[0] if _is_placeholder(match[2] or match[3]) else f"{match[1]}{STUB}@"
 
 
 def without_secrets(message: Message) -> Message:
@@ -239,16 +458,15 @@ def without_secrets(message: Message) -> Message:
 
     Text, reasoning, arguments and a provider's readable fields are looked at, pictures are not.
     """
-    parts = tuple(_part(part) for part in message.parts)
+    parts = tuple(
+        replace(part, text=redact(part.text)) if isinstance(part, Text) else part
+        for part in message.parts
+    )
     calls = tuple(_call(call) for call in message.calls)
     reasoning = redact(message.reasoning)
     echo: Mapping[str, Json] = _strings(message.echo)
     stored = replace(message, parts=parts, calls=calls, reasoning=reasoning, echo=echo)
     return message if stored == message else stored
-
-
-def _part(part: Part) -> Part:
-    return replace(part, text=redact(part.text)) if isinstance(part, Text) else part
 
 
 def _call(call: ToolCall) -> ToolCall:
@@ -266,11 +484,10 @@ def _arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     hidden = redact(told)
     if hidden == told:
         return arguments
-    try:
-        found = json.loads(hidden)
-    except ValueError:  # a secret that spans an escape or a quote
-        found = None
-    return found if isinstance(found, dict) else _strings(arguments)
+    with suppress(ValueError):  # a secret that spans an escape or a quote
+        if isinstance(found := json.loads(hidden), dict):
+            return found
+    return dict[str, Json](_strings(arguments))
 
 
 def _strings(value: Json) -> Json:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_nb.safety import bubblewrap, confine
-from hermes_nb.safety.environment import child_environment
 from hermes_nb.safety.later import (
     Snapshot,
     Taken,
@@ -39,6 +38,7 @@ from hermes_nb.safety.places import (
     Plan,
     Profile,
     caches,
+    child_environment,
     editable,
     identity,
     landlock_rules,

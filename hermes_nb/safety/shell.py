@@ -1,7 +1,10 @@
-"""Reads the tiny part of the shell's language that needs no shell.
+"""Reads commands of the shell: exactly, as far as they need none, and roughly, for what they name.
 
-Words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output that is thrown
-away or joined. Every other character that a shell would act on refuses the whole command.
+`parse` takes words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output
+that is thrown away or joined; every other character that a shell would act on refuses the whole
+command. `rough_commands` takes anything in linear time, and evaluates nothing. `destroys` says what
+is refused in every mode: commands that name the destruction of a system, a home or a disk. What
+they only compute is not known and asks like everything else; deleting a project is the user's.
 """
 
 from __future__ import annotations
@@ -9,10 +12,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
+from posixpath import basename, join, normpath
 from typing import Literal, NoReturn
 
 _TOKEN = re.compile(
@@ -32,7 +36,7 @@ _MOST_FILES = 5_000
 _MOST_STARS = 30
 _MOST_WORDS = 500
 _MOST_PROGRAMS = 50
-_Stream = Literal["out", "err", "null"]
+Stream = Literal["out", "err", "null"]
 
 
 class NeedsShellError(Exception):
@@ -51,8 +55,8 @@ class Draft:
     words: list[str] = field(default_factory=list)
     patterns: list[str] = field(default_factory=list)
     stdin: str | None = None
-    out: _Stream = "out"
-    err: _Stream = "err"
+    out: Stream = "out"
+    err: Stream = "err"
 
     def redirect(self, token: str) -> None:
         """Throw a stream away or join it to the other."""
@@ -206,3 +210,280 @@ class _Reader:
         if text != "~" and not text.startswith("~/"):
             needs_shell("it names another user's home")
         return str(self.home) + text[1:]
+
+
+_DEEPEST = 3
+"""How many quoted scripts inside of each other are read."""
+_ROUGH = re.compile(
+    r"""\$?'[^']*'|"(?:[^"\\]|\\[\s\S])*+"|\\[\s\S]|(?P<cut>\$\(|[<>]\(|&&|[;|\n(){}`]++|&(?!>))
+    |(?P<to>\d*(?:>>?[|&]?|&>>?))|(?P<blank>[ \t]+)|[^\s'"\\;&|(){}`<>$]++|[\s\S]""",
+    re.VERBOSE,
+)
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]?(['\"]?)(\w{1,99})\1")
+_WRAPPERS = frozenset(
+    """sudo doas env nohup nice ionice time timeout command exec xargs setsid stdbuf builtin busybox
+    then do else elif if while until !""".split()
+)
+_SHELLS = frozenset("sh bash zsh dash ksh eval su script watch trap".split())
+_INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|php)[\d.]*|awk")
+_RUNS_TEXT = re.compile(
+    r"\b(?:system|popen|execSync|run|call|check_call|check_output|Popen)\s?\(\s{0,9}"
+    r"(?:'([^'\n]{1,500})'|\"([^\"\n]{1,500})\")"
+)
+_REMOVES_TREE = re.compile(r"\brmtree\(\s{0,9}(?:['\"]([^'\"\n]{1,200})['\"]|((?:\w+\.)?home\(\)))")
+_BOMB = re.compile(
+    r"(?<!\S)(\S{1,40})\s{0,9}\(\)\s{0,9}\{\s{0,9}\1\s{0,9}[|&]\s{0,9}\1(?=[\s;&|}])"
+)
+_HOME_VARIABLE = re.compile(r"\$(?:HOME\b|\{HOME(?::\?)?\})")
+_HOME = re.compile(r"~root|/(?:home|Users)/(?:[\w.-]+|\*|\$\{?USER\}?)")
+_SYSTEM = re.compile(
+    r"/(bin|boot|dev|etc|home|lib\w*|opt|proc|root|run|sbin|srv|sys|usr|var|nix|System|Library"
+    r"|Applications|Users|Volumes)?|/(usr|etc|lib|lib64|sys)/[\w.-]+|/var/(lib|db)"
+)
+_DISK = re.compile(r"/dev/(r?disk\d|[shv]d[a-z]|xvd|nvme\d|mmcblk|mapper/|dm-|md\d|k?mem$)\w*")
+_FILES = re.compile(
+    r"/etc/(passwd|shadow|group|gshadow|sudoers|fstab|crypttab|ld\.so\.preload)|/boot/.+"
+    r"|/proc/sysrq-trigger"
+)
+_RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--recursive|--no-preserve-root")
+_SOME_OF_IT = re.compile(r"-(i?name|i?path|i?regex|[acm](time|min)|newer\w*|size|empty|user|perm)")
+
+
+@dataclass(slots=True)
+class Rough:
+    """About one simple command: its words, the files it writes to, the texts that it quotes."""
+
+    words: list[str] = field(default_factory=list)
+    writes: list[tuple[str, str]] = field(default_factory=list)
+    """Operator and path."""
+    quoted: list[str] = field(default_factory=list)
+
+
+def destroys(command: str, home: Path) -> str:
+    """Return what a command names to be destroyed, "" if it is nothing vital."""
+    if _BOMB.search(command):
+        return "it forks without end"
+    command = _HOME_VARIABLE.sub("~", command)
+    directory = "."
+    for rough in rough_commands(command):
+        name, *rest = bare(rough.words, _NAMES) or [""]
+        if name == "cd":
+            directory = join(directory, rest[0] if rest else "~")
+        if lost := _written(rough, directory) or _destroyed(basename(name), rest, directory, home):
+            return lost
+    return ""
+
+
+def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
+    """Yield about what a shell would run, in linear time; scripts given to a shell as well."""
+    source, bodies = _without_heredocs(source)
+    for body in bodies if depth < _DEEPEST else ():
+        yield from rough_commands(body, depth + 1)
+    rough, text, to_file = Rough(), None, ""
+    for token in (*_ROUGH.finditer(source), None):
+        value = token.group() if token else "\n"
+        if token and not (token["cut"] or token["to"] or token["blank"]):
+            text = (text or "") + _unquoted(value, rough)
+            continue
+        if text is not None:
+            if to_file:
+                rough.writes.append((to_file, text))
+            else:
+                rough.words.append(text)
+            text, to_file = None, ""
+        if token and token["to"]:
+            to_file = value.lstrip("0123456789")
+        elif not token or token["cut"]:
+            if rough.words or rough.writes:
+                yield rough
+            for script in _inner(rough) if depth < _DEEPEST else ():
+                yield from rough_commands(script, depth + 1)
+            rough, to_file = Rough(), ""
+
+
+def bare(words: list[str], names: Collection[str]) -> list[str]:
+    """Take wrappers (`sudo -u me`), their options and assignments off the front.
+
+    A word of `names` behind an option is taken for the program, not for the option's value.
+    """
+    wrapped = False
+    for at, word in enumerate(words):
+        if basename(word) in _WRAPPERS or re.match(r"\w+=", word):
+            wrapped = True
+        elif not wrapped or not (
+            word.startswith("-")
+            or re.fullmatch(r"[\d.]+[smhd]?", word)
+            or (words[at - 1].startswith("-") and basename(word) not in names)
+        ):
+            return words[at:]
+    return []
+
+
+def _unquoted(value: str, rough: Rough) -> str:
+    if value[:1] == "\\":
+        return value[1:]
+    if value[-1:] in "'\"" and len(value) > 1:
+        value = value.removeprefix("$")[1:-1]
+        rough.quoted.append(value)
+    return value
+
+
+def _inner(rough: Rough) -> Iterator[str]:
+    """Yield what is quoted and would be run by a shell."""
+    name = basename((bare(rough.words, _NAMES) or [""])[0])
+    for text in rough.quoted:
+        if name in _SHELLS or "$(" in text or "`" in text:
+            yield text
+        elif _INTERPRETERS.fullmatch(name):
+            for found in _RUNS_TEXT.finditer(text):
+                yield found[1] or found[2]
+            for found in _REMOVES_TREE.finditer(text):
+                yield f"rm -r {found[1] or '~'}"
+    if name == "eval" and not rough.quoted:
+        yield " ".join(rough.words[1:])
+
+
+def _without_heredocs(source: str) -> tuple[str, list[str]]:
+    """Take the bodies of here-documents out; return those that a shell would run."""
+    if "<<" not in source:
+        return source, []
+    kept: list[str] = []
+    run: list[str] = []
+    body: list[str] = []
+    ends, shell = "", False
+    for line in source.split("\n"):
+        if not ends:
+            kept.append(line)
+            if found := _HEREDOC.search(line):
+                ends = found[2]
+                shell = any(basename(word) in _SHELLS for word in line.split()[:9])
+        elif line.strip() != ends:
+            body.append(line)
+        else:
+            run += ["\n".join(body)] if shell else []
+            body, ends = [], ""
+    return "\n".join(kept), run
+
+
+def _written(rough: Rough, directory: str) -> str:
+    for operator, written in rough.writes:
+        path = normpath(join(directory, written))
+        if _DISK.match(path):
+            return f"it overwrites the disk {path}"
+        if _FILES.fullmatch(path) and ">>" not in operator:
+            return f"it overwrites the system file {path}"
+    return ""
+
+
+def _destroyed(name: str, rest: list[str], directory: str, home: Path) -> str:
+    rule = _RULES.get("mkfs" if name.startswith("mkfs.") else name)
+    if rule is None or rest in (["--help"], ["--version"]):
+        return ""
+    paths = [_path(word, directory, home) for word in rest if not word.startswith("-")]
+    return rule(rest, paths)
+
+
+def _path(word: str, directory: str, home: Path) -> str:
+    """Return where a word leads, without what empties it (`/*`); a home is `~`."""
+    if len(word) > 1 and word.partition("=")[0] == "of":
+        word = word[3:]
+    word = re.sub(r"/(\*|\.\*|\.)?$", "", word) or "/"
+    if word in ("*", ".*", "."):
+        word = ""
+    path = normpath(join(directory, _HOME.sub("~", word, count=1))).replace("//", "/")
+    if path in (str(home), "/root"):
+        return "~"
+    return "/home" if path in ("/home/*", "/Users/*") else path
+
+
+def _vital(paths: list[str]) -> str:
+    for path in paths:
+        if path == "~":
+            return "a home directory"
+        if _SYSTEM.fullmatch(path):
+            return "the whole file system" if path == "/" else f"the system directory {path}"
+    return ""
+
+
+def _deletes(rest: list[str], paths: list[str]) -> str:
+    lost = _vital(paths) if any(map(_RECURSIVE.match, rest)) else ""
+    lost = lost or next((path for path in paths if _FILES.fullmatch(path)), "")
+    return f"it deletes {lost}" if lost else ""
+
+
+def _moves(_: list[str], paths: list[str]) -> str:
+    lost = _vital(paths[:-1])
+    return f"it moves {lost} away" if lost else ""
+
+
+def _permits(rest: list[str], paths: list[str]) -> str:
+    lost = _vital(paths[1:])
+    whole = lost == "the whole file system" or any(map(_RECURSIVE.match, rest))
+    return f"it changes the permissions of {lost}" if lost and whole else ""
+
+
+def _finds(rest: list[str], paths: list[str]) -> str:
+    some = any(map(_SOME_OF_IT.fullmatch, rest)) and not {"!", "-not", "-o"} & {*rest}
+    removes = "-delete" in rest or any(basename(word) == "rm" for word in rest)
+    lost = _vital(paths[:1]) if removes and not some else ""
+    return f"it deletes {lost}" if lost else ""
+
+
+def _overwrites(rest: list[str], paths: list[str]) -> str:
+    lost = [path for path in paths if _DISK.match(path) or _FILES.fullmatch(path)]
+    looks = {"--append", "-l", "--list", "-p"} & {*rest}
+    reads = lost == [path for path in paths if f"if={path}" in rest]
+    return f"it overwrites {lost[0]}" if lost and not looks and not reads else ""
+
+
+def _formats(_: list[str], paths: list[str]) -> str:
+    return "it destroys what a disk holds" if any(path.startswith("/dev") for path in paths) else ""
+
+
+def _syncs(rest: list[str], paths: list[str]) -> str:
+    return _deletes(["-r"], paths[-1:]) if any(word.startswith("--del") for word in rest) else ""
+
+
+def _kills(rest: list[str], _: list[str]) -> str:
+    targets = rest[1:] if len(rest) > 1 else rest
+    return "it kills every process" if {"-1", "1"} & {*targets} else ""
+
+
+def _kills_named(rest: list[str], _: list[str]) -> str:
+    if not [word for word in rest if word not in ("-9", "-KILL", "-15", "-TERM")]:
+        return "it kills every process" if rest else ""
+    by_user = any(re.fullmatch(r"-[uU]|--u?e?u?id|--user", word) for word in rest[:-1])
+    names = [word for word in rest if not word.startswith("-")]
+    return "it kills every process" if {".", ".*", ""} & {*names} or by_user else ""
+
+
+def _ends(rest: list[str], _: list[str]) -> str:
+    return "" if {"-c", "--show"} & {*rest} else "it ends the machine"
+
+
+def _ends_by_verb(rest: list[str], _: list[str]) -> str:
+    verbs = {"reboot", "poweroff", "halt", "kexec", "0", "6"}
+    return "it ends the machine" if verbs & {*rest} else ""
+
+
+def _destroys_storage(rest: list[str], _: list[str]) -> str:
+    verbs = {"destroy", "labelclear", "luksFormat", "erase", "mklabel", "mktable", "rm", "-Z"}
+    return "it destroys what a disk holds" if verbs & {*rest} else ""
+
+
+_Rule = Callable[[list[str], list[str]], str]
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(("rm", "unlink", "rmdir"), _deletes),
+    **dict.fromkeys(("chmod", "chown", "chgrp"), _permits),
+    **dict.fromkeys("dd shred wipefs blkdiscard tee cp truncate sgdisk".split(), _overwrites),
+    **dict.fromkeys(("mkfs", "mkswap"), _formats),
+    **dict.fromkeys(("shutdown", "reboot", "halt", "poweroff"), _ends),
+    **dict.fromkeys(("systemctl", "init", "telinit"), _ends_by_verb),
+    **dict.fromkeys(("zpool", "cryptsetup", "parted", "vgremove", "lvremove"), _destroys_storage),
+    **dict.fromkeys(("killall", "killall5", "pkill"), _kills_named),
+    "kill": _kills,
+    "mv": _moves,
+    "find": _finds,
+    "rsync": _syncs,
+}
+_NAMES = frozenset({*_RULES, *_SHELLS, "python", "python3", "perl", "ruby", "node", "cd"})

@@ -31,9 +31,10 @@ from hermes_nb.core.messages import Origin
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolset
-from hermes_nb.safety.environment import child_environment
-from hermes_nb.safety.grammar import Need, Place, Plan, Stage, judge
 from hermes_nb.safety.guard import Way
+from hermes_nb.safety.needs import Need
+from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.policy import Place, Plan, Stage, judge
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.sandbox import (
     HOME_SHOWN,

@@ -29,8 +29,7 @@ from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, T
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
-from hermes_nb.safety.scan import scan
-from hermes_nb.safety.untrusted import wrap
+from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.arguments import Checker
 from hermes_nb.tools.workspace import Workspace

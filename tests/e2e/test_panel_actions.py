@@ -13,7 +13,7 @@ from hermes_nb.agent.proposals import MemoryWrite, Pending, SkillWrite
 from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.safety.trust import Trust
+from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import STATE
 from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Ledger

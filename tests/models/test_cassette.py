@@ -28,7 +28,7 @@ from hermes_nb.models.profiles import EMBEDDED
 from hermes_nb.models.recording import Recording, read, recut
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.models.volatile import RESULTS, Named, Places, masked
-from hermes_nb.safety.untrusted import wrap
+from hermes_nb.safety.scan import wrap
 from hermes_nb.tools.schema import tool
 from hypothesis import given
 from hypothesis import strategies as st

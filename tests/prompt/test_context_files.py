@@ -20,8 +20,8 @@ from hermes_nb.prompt.context_files import (
     find_context,
     without_frontmatter,
 )
+from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult
-from hermes_nb.safety.trust import Trust
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

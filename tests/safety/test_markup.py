@@ -9,8 +9,7 @@ import cmarkgfm
 import mistune
 import pytest
 from cmarkgfm.cmark import Options
-from hermes_nb.safety.markdown import ORDERS, clean_html
-from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
+from hermes_nb.safety.markup import ORDERS, clean_html, code_block, code_span, escape, safe_markdown
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt

@@ -7,7 +7,7 @@ import stat
 import threading
 
 import pytest
-from hermes_nb.safety.trust import FILE, Trust
+from hermes_nb.safety.provenance import FILE, Trust
 
 
 @pytest.fixture

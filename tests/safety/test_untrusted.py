@@ -6,7 +6,7 @@ import re
 
 import pytest
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN
-from hermes_nb.safety.untrusted import without_marks, wrap
+from hermes_nb.safety.scan import without_marks, wrap
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hermes_nb.safety.code_patterns import flows, threats
+from hermes_nb.safety.patterns import flows, threats
 from hermes_nb.skills.trust import examine
 from hypothesis import given
 from hypothesis import strategies as st

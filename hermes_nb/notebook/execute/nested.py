@@ -38,7 +38,8 @@ from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.lazy import ours
 from hermes_nb.notebook.shell import Foreign, Shell
-from hermes_nb.safety.grammar import Need, Place, judge
+from hermes_nb.safety.needs import Need
+from hermes_nb.safety.policy import Place, judge
 
 
 class NestedCell:

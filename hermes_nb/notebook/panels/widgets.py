@@ -31,7 +31,7 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_reload import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.notebook.shell import Foreign
-from hermes_nb.safety.markdown import clean_html
+from hermes_nb.safety.markup import clean_html
 from hermes_nb.safety.redact import redact
 
 logger = logging.getLogger(__name__)

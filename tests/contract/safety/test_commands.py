@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hermes_nb.safety.environment import child_environment
-from hermes_nb.safety.grammar import Need, Pipeline, Place, Stage, judge
-from hermes_nb.safety.policy import LENGTH_LIMIT, assess
+from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.policy import LENGTH_LIMIT, Need, Pipeline, Place, Stage, assess, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -368,7 +367,7 @@ PIECES = st.sampled_from([*WORDS.split(), "\n", " ", "\x00", "\udc80"])
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=25).map("".join) | st.text(max_size=80), st.booleans())
 def test_no_input_breaks_the_policy(command, hidden):
-    logger = logging.getLogger("hermes_nb.safety.grammar")
+    logger = logging.getLogger("hermes_nb.safety.policy")
     records = []
     handler = logging.Handler()
     handler.emit = records.append

@@ -26,7 +26,7 @@ from hermes_nb.notebook.display.calls import KEPT_IN_FULL, fitted
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import bundle
 from hermes_nb.safety.markup import safe_markdown
-from hermes_nb.safety.untrusted import wrap
+from hermes_nb.safety.scan import wrap
 from hypothesis import given
 from hypothesis import strategies as st
 
