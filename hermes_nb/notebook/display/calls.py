@@ -101,7 +101,7 @@ _WRAPPED = re.compile(
     r"(.*?)\n</untrusted-\1>",
     re.DOTALL,
 )
-"""What marks foreign text for the model (`safety.untrusted`); the user sees that it is a result."""
+"""What marks foreign text for the model (`safety.scan`); the user sees that it is a result."""
 
 
 @dataclass(slots=True)
