@@ -328,7 +328,7 @@ class Hermes:
         line = [ProgressLine()] if self.progress else []
         async with aclosing(self._turn(prompt, max_requests, line)) as turn:
             async for event in turn:
-                events.append(event)  # noqa: PERF401 - an error keeps what came before it
+                events.append(event)
         return turn_of(events)
 
 

@@ -374,7 +374,7 @@ class Child:
             task = Message.user(_message(asked), origin=origin)
             async with aclosing(session.turn(task, sinks=[self], budgets=budgets)) as running:
                 async for event in running:
-                    events.append(event)  # noqa: PERF401 - a stop keeps what came before it
+                    events.append(event)
         finally:
             session.end()
         self._foreign = bool(outside(session.messages))

@@ -104,7 +104,7 @@ async def perform(task: MapTask, model: ChatModel, budgets: Iterable[Budget] = (
     events: list[Event] = []
     async with aclosing(agent.run(task.message, budgets=budgets)) as running:
         async for event in running:
-            events.append(event)  # noqa: PERF401 - nothing is gained where a stop comes
+            events.append(event)
     turn = turn_of(events)
     status: Ended = "failed"
     if turn.reason == "answered":

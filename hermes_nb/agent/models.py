@@ -51,14 +51,14 @@ def build_model(
     """
     if deck is None:
         return _model(settings, variables)
-    return deck.wrap(lambda: _model(settings, variables), name=settings.endpoint.model)
+    return deck.wrap(partial(_model, settings, variables), name=settings.endpoint.model)
 
 
 def build_deck(
     settings: Callable[[], Settings],
     *,
     personal: Callable[[], Sequence[str]],
-    notebook: Callable[[], str] = lambda: "",
+    notebook: Callable[[], str] = str,
     start: Path | None = None,
 ) -> Deck:
     """Return what records and replays; `personal` are the running prompt's layers from the home.

@@ -90,8 +90,7 @@ class Recorder:
         if isinstance(event, MessageAdded):
             self._backlog.append(partial(self._add, without_secrets(event.message)))
         elif isinstance(event, UsageReported):
-            usage = event.usage
-            self._backlog.append(lambda: self._store.count(self._session, usage))
+            self._backlog.append(partial(self._store.count, self._session, event.usage))
         elif isinstance(event, ContextCompressed):
             messages = [without_secrets(message) for message in event.messages]
             self._backlog.append(partial(self._replace, messages, redact(event.system) or None))

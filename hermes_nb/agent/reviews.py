@@ -288,11 +288,11 @@ class _Record:
         """Take in an event of the review's turn."""
         match event:
             case MessageAdded(message) if self._row:
-                self._kept(lambda: self._store.append(self._row, without_secrets(message)))
+                self._kept(self._store.append, self._row, without_secrets(message))
             case UsageReported(usage):
                 self._usage += usage
                 if self._row:
-                    self._kept(lambda: self._store.count(self._row, usage))
+                    self._kept(self._store.count, self._row, usage)
             case ToolFinished(call, "ok", _):
                 tool = self._seen.own.get(call.name)
                 if tool is not None and _risk(tool, call.arguments) is not Risk.READ:
@@ -307,12 +307,12 @@ class _Record:
         """Return the event that ends the review."""
         saved = tuple(self._saved)
         if self._row:
-            self._kept(lambda: self._store.end(self._row))
+            self._kept(self._store.end, self._row)
         return ReviewFinished(self._seen.session_id, self._subject, saved, self._usage, error)
 
-    def _kept(self, write: Callable[[], None]) -> None:
+    def _kept(self, write: Callable[..., object], *what: object) -> None:
         try:
-            write()
+            write(*what)
         except StoreError as error:
             self._row = ""
             logger.warning("a review is not stored: %s", error)

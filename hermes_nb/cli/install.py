@@ -142,7 +142,7 @@ def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
         raise ConfigError(f"{file} does not start IPython's kernel, so Hermes cannot live in it")
     python = sys.executable if argv[0] in ("python", "python3") else argv[0]
     try:
-        done = subprocess.run([python, "-c", _ASK], timeout=_PATIENCE, check=False)  # noqa: S603
+        done = subprocess.run([python, "-c", _ASK], timeout=_PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{file} names an interpreter that does not start: {error}") from error
     if done.returncode:

@@ -123,7 +123,7 @@ class Tool:
     exclusive: bool = False
     cap: int | None = None
     check: Callable[[Arguments], str] = lambda _: ""
-    available: Callable[[], str] = lambda: ""
+    available: Callable[[], str] = str
     origin: Callable[[Arguments], str] | None = None
     risk_of: Callable[[Arguments], Risk] | None = None
     describe: Callable[[Arguments], str] | None = None

@@ -40,7 +40,7 @@ def notebook_tools(
     document: Open,
     *,
     turn_mark: Callable[[], Mapping[str, Json]] = dict,
-    sees_images: Callable[[], bool] = lambda: False,
+    sees_images: Callable[[], bool] = bool,
     seen: Seen | None = None,
     path: Callable[[], str] = str,
     root: Callable[[], Path] = Path.cwd,

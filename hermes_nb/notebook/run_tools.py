@@ -53,7 +53,7 @@ def kernel_tools(
     shell: Shell,
     *,
     timeout: float | None = CODE_TIMEOUT,
-    sees_images: Callable[[], bool] = lambda: False,
+    sees_images: Callable[[], bool] = bool,
 ) -> Toolset:
     """Return the tools that work in `shell`'s namespace.
 

@@ -82,7 +82,7 @@ def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
         code += _unless(number, argument, [(_ANY_BIT, 0, 1, 0o6000)])
     if abi is not None:  # limits of itself only
         code += _unless((302, 261)[column], 0, [(_EQUAL, 1, 0, 0)])
-    if abi is not None and abi < 3:  # noqa: PLR2004 - opening to read may still cut a file
+    if abi is not None and abi < 3:
         for number, argument in (((2, 1), (257, 2)), ((56, 2),))[column]:
             code += _unless(number, argument, [(_AND, 0, 0, 0o1003), (_EQUAL, 0, 1, 0o1000)])
     code.append((_RETURN, 0, 0, _ALLOW))
@@ -96,8 +96,8 @@ def _denied(abi: int | None) -> dict[tuple[int, int], int]:
     if abi is None:
         return denied
     more = [*calls["metadata"]]
-    more += calls["signals"] if abi < 6 else ()  # noqa: PLR2004 - the version that scopes signals
-    more += calls["truncates"] if abi < 3 else ()  # noqa: PLR2004 - the version that knows them
+    more += calls["signals"] if abi < 6 else ()
+    more += calls["truncates"] if abi < 3 else ()
     return denied | dict.fromkeys(more, _EPERM)
 
 
@@ -124,8 +124,8 @@ def _unless(number: int, argument: int, tests: list[_Line]) -> list[_Line]:
 
 def restrict(rules: Sequence[tuple[str, str]], abi: int) -> None:
     """Enter a Landlock domain in which only `rules` are allowed."""
-    handled = (1 << (13 + (abi >= 2) + (abi >= 3))) - 1 | (_IOCTL_DEV if abi >= 5 else 0)  # noqa: PLR2004
-    words = [handled, 3, 3][: 1 + (abi >= 4) + (abi >= 6)]  # noqa: PLR2004 - files, network, scopes
+    handled = (1 << (13 + (abi >= 2) + (abi >= 3))) - 1 | (_IOCTL_DEV if abi >= 5 else 0)
+    words = [handled, 3, 3][: 1 + (abi >= 4) + (abi >= 6)]
     attributes = struct.pack(f"{len(words)}Q", *words)
     ruleset = LIBC.syscall(CREATE_RULESET, attributes, len(attributes), 0)
     if ruleset < 0:

@@ -107,7 +107,7 @@ def _unescaped(escape: str) -> str:
         return short
     digits = escape[1:].strip("uUx{}")
     code = int(digits, 8 if escape[1].isdigit() else 16)
-    return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else escape  # noqa: PLR2004
+    return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else escape
 
 
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
@@ -247,7 +247,7 @@ def _readings(run: str) -> Iterator[bytes]:
         yield binascii.unhexlify(run[: len(run) // 2 * 2])
     if run.lower() != run != run.upper():
         bare = run if run.isalnum() else run.translate(_BARE)
-        for skipped in range(4 if len(bare) >= 24 else 1):  # noqa: PLR2004 - of a name before it
+        for skipped in range(4 if len(bare) >= 24 else 1):
             usable = bare[skipped : skipped + (len(bare) - skipped) // 4 * 4]
             rest = bare[skipped + len(usable) :]
             if len(rest) > 1:

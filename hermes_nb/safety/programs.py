@@ -478,7 +478,7 @@ def _git(place: Path, *words: str, given: str = "") -> bytes | None:
     """Return what git prints, None if it fails; it finds the repository just as it will later."""
     program = shutil.which("git", path=SYSTEM_PATH) or "/usr/bin/git"
     environment = {**child_environment(), "PATH": SYSTEM_PATH, **GIT_ENVIRONMENT}
-    done = subprocess.run(  # noqa: S603 - no shell, and nothing of it runs a program
+    done = subprocess.run(
         [program, *words],
         cwd=place,
         env=environment,

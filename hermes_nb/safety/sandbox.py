@@ -382,7 +382,7 @@ def _tried(name: str) -> str:
         except NoSandboxError as error:
             return str(error)
         try:
-            done = subprocess.run(  # noqa: S603 - our own command
+            done = subprocess.run(
                 launch.command,
                 env=launch.environment,
                 cwd=folder,

@@ -76,6 +76,6 @@ def _escape(character: str) -> str:
     if character in short:
         return short[character]
     code = ord(character)
-    if code <= 0xFF:  # noqa: PLR2004 - two hexadecimal digits
+    if code <= 0xFF:
         return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four of them
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import closing, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,7 +97,7 @@ class Database:
 
     def read(self, action: Action[T]) -> T:
         """Return what `action` reads; it may be called again. Raises StoreError."""
-        return self._mending(lambda: self._read(action))
+        return self._mending(partial(self._read, action))
 
     def write(self, action: Action[T], *, patience: float | None = None) -> T:
         """Return what `action` does in one transaction; what it wrote is durable afterwards.
@@ -106,7 +106,7 @@ class Database:
         by default. Raises StoreError, also where nothing may be written.
         """
         wait = BUSY_SECONDS if patience is None else patience
-        return self._mending(lambda: self._write(action, wait))
+        return self._mending(partial(self._write, action, wait))
 
     def vacuum(self) -> None:
         """Rewrite the file without what was deleted, and empty its log; raise StoreError."""
@@ -439,6 +439,6 @@ def _hear_of_forks() -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             before=before,
-            after_in_parent=lambda: after(child=False),
-            after_in_child=lambda: after(child=True),
+            after_in_parent=partial(after, child=False),
+            after_in_child=partial(after, child=True),
         )

@@ -244,7 +244,7 @@ class _Pages:
 
 
 def _plausible(size: int) -> bool:
-    return 512 <= size <= 65_536 and size & (size - 1) == 0  # noqa: PLR2004 - the format's limits
+    return 512 <= size <= 65_536 and size & (size - 1) == 0
 
 
 def _leaf(pages: _Pages, page: bytes, start: int, columns: int) -> Iterator[Record]:
@@ -295,7 +295,7 @@ def _overflow(pages: _Pages, number: int, missing: int) -> bytes:
     parts = []
     while missing > 0:
         page = pages.read(number)
-        if len(page) < 5:  # noqa: PLR2004 - the next page's number, and at least one byte
+        if len(page) < 5:
             raise Broken
         part = page[4 : min(pages.usable, 4 + missing)]
         parts.append(part)
@@ -329,7 +329,7 @@ def _values(payload: bytes, types: list[int]) -> tuple[Value, ...]:
 
 
 def _value(kind: int, data: bytes) -> Value:
-    if kind >= 12:  # noqa: PLR2004 - even is a blob, odd is text
+    if kind >= 12:
         return data.decode("utf-8", "replace") if kind % 2 else data
     match kind:
         case 0:
@@ -348,7 +348,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     for index in range(8):
         byte = data[at + index]
         value = value << 7 | byte & 0x7F
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says there is more
+        if byte < 0x80:
             return value, at + index + 1
     return value << 8 | data[at + 8], at + 9
 
@@ -369,7 +369,7 @@ def committed(log: BinaryIO) -> tuple[int, dict[int, int]]:
         return 0, {}
     size, salt = int.from_bytes(head[8:12], "big"), head[16:24]
     sums = _checksum(head[:24], order, (0, 0))
-    if not 512 <= size <= 65_536 or struct.pack(">II", *sums) != head[24:32]:  # noqa: PLR2004
+    if not 512 <= size <= 65_536 or struct.pack(">II", *sums) != head[24:32]:
         return 0, {}
     newest: dict[int, int] = {}
     pending: dict[int, int] = {}

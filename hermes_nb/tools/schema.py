@@ -201,7 +201,7 @@ def tool(
     root: Path | None = None,
     exclusive: bool = False,
     cap: int | None = None,
-    available: Callable[[], str] = lambda: "",
+    available: Callable[[], str] = str,
     origin: Callable[[Mapping[str, Json]], str] | None = None,
     risk_of: Callable[[Mapping[str, Json]], Risk] | None = None,
     describe: Callable[[Mapping[str, Json]], str] | None = None,

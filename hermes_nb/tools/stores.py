@@ -155,11 +155,11 @@ def _session_search(
                 return ToolOutput(scrolled(page), origin=_origin([page]))
             if not query.strip():
                 latest = await asyncio.to_thread(
-                    lambda: recall.browse(limit=max(limit, 3), exclude_lineage=running)
+                    recall.browse, limit=max(limit, 3), exclude_lineage=running
                 )
                 return ToolOutput(browsed(latest))
             found = await asyncio.to_thread(
-                lambda: recall.discover(query, limit=limit, sort=sort, exclude_lineage=running)
+                recall.discover, query, limit=limit, sort=sort, exclude_lineage=running
             )
             if summarize and condenser is not None:
                 found = await condenser.summarised(query, found)

@@ -242,7 +242,7 @@ def test_a_stop_of_the_turn_stops_children_and_their_processes(tmp_path):
             async def turn():
                 async with aclosing(hermes.stream("go")) as events:
                     async for event in events:
-                        seen.append(event)  # noqa: PERF401
+                        seen.append(event)
 
             task = asyncio.create_task(turn())
             while not mark.exists():

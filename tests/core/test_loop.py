@@ -400,7 +400,7 @@ def test_a_cancelled_turn_yields_its_ending_and_then_raises(make_agent):
 
         async def consume():
             async for event in agent.run("go"):
-                events.append(event)  # noqa: PERF401 - looked at while it grows
+                events.append(event)
 
         task = asyncio.create_task(consume())
         while not any(isinstance(event, ToolProgress) for event in events):

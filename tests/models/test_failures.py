@@ -199,7 +199,7 @@ def run(model):
         try:
             async with aclosing(model.stream(REQUEST)) as stream:
                 async for item in stream:
-                    items.append(item)  # noqa: PERF401 - kept when it raises
+                    items.append(item)
         except ModelError as error:
             return items, error
         return items, None

@@ -269,7 +269,7 @@ def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tup
     """Run a command with its temporary files in `folder`; return its exit code and last words."""
     environment = {**os.environ, "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)}
     with (folder / "log").open("w+b") as log:
-        process = subprocess.Popen(  # noqa: S603 - a fixed command and names from our data file
+        process = subprocess.Popen(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,

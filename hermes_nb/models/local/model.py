@@ -67,7 +67,7 @@ class _Running:
         self.ready: Future[Address] = Future()
         self.ready.set_running_or_notify_cancel()  # a waiter that is cancelled cancels only itself
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
-        self.process = subprocess.Popen(  # noqa: S603 - our own script
+        self.process = subprocess.Popen(
             [python, "-P", str(CHILD)],
             bufsize=0,
             stdin=subprocess.PIPE,

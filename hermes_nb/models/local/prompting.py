@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hermes_nb.core.messages import Memo, Message
@@ -319,8 +320,8 @@ class Constrained:
 def _once(conversation: _Conversation, message: Message) -> Message:
     """Return the message as it is sent, the same object every time."""
     if conversation.tools:
-        return conversation.sent.get(message, lambda: _sent(message, conversation))
-    return conversation.sent.get(message, lambda: _shortened(message))
+        return conversation.sent.get(message, partial(_sent, message, conversation))
+    return conversation.sent.get(message, partial(_shortened, message))
 
 
 def _sent(message: Message, conversation: _Conversation) -> Message:

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError, ToolError
@@ -137,7 +138,7 @@ class _CleanRun:
     directory: Path
     timeout: float
     progress: Callable[[str], None]
-    thread: LoopThread = field(default_factory=lambda: LoopThread("hermes-clean-run"))
+    thread: LoopThread = field(default_factory=partial(LoopThread, "hermes-clean-run"))
     seconds: float = 0.0
     at: int = 0
     ending: str = ""
