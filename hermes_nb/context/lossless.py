@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hermes_nb.context.boundaries import (
     REFERENCES,
@@ -47,7 +46,7 @@ from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message, Usage
 from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request, SessionStore
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
-from hermes_nb.core.tools import Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Arguments, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.redact import redact
 
 HEADER = (
@@ -203,7 +202,7 @@ def reading_tools(
 
 
 def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view: InView) -> Tool:
-    def run(_: ToolContext, arguments: Mapping[str, Any]) -> str:
+    def run(_: ToolContext, arguments: Arguments) -> str:
         query = str(arguments["query"])
         lines = _found(archive, query, in_view())
         for name, messages in unstored.items():
@@ -219,7 +218,12 @@ def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view
     return Tool(
         name="context_search",
         description="Find earlier messages of this conversation that are no longer in view.",
-        parameters=_schema({"query": {"type": "string", "description": "words, or exact text"}}),
+        parameters={
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "words, or exact text"}},
+            "required": ["query"],
+            "additionalProperties": False,
+        },
         run=run,
         toolset="context",
         describe=lambda arguments: one_line(str(arguments.get("query", "")), 60),
@@ -227,7 +231,7 @@ def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view
 
 
 def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool:
-    def run(_: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+    def run(_: ToolContext, arguments: Arguments) -> ToolOutput:
         name = str(arguments["id"]).strip()
         part = int(arguments.get("part") or 1)
         text, images = _span(archive, unstored, name)
@@ -244,13 +248,15 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
     return Tool(
         name="context_expand",
         description="Show earlier messages word for word by the id that stands in their place.",
-        parameters=_schema(
-            {
+        parameters={
+            "type": "object",
+            "properties": {
                 "id": {"type": "string", "description": "such as s12-57 or s12"},
                 "part": {"type": "integer", "minimum": 1, "default": 1},
             },
-            required=["id"],
-        ),
+            "required": ["id"],
+            "additionalProperties": False,
+        },
         run=run,
         toolset="context",
         describe=lambda arguments: one_line(str(arguments.get("id", "")), 60),
@@ -307,15 +313,6 @@ def _around(text: str, query: str) -> str:
     at = next((place for word in words if (place := folded.find(word.casefold())) >= 0), 0)
     first = max(0, at - _SNIPPET // 3)
     return one_line(text[first : first + _SNIPPET], _SNIPPET)
-
-
-def _schema(properties: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties if required is None else required),
-        "additionalProperties": False,
-    }
 
 
 NOTE = (

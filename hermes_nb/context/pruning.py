@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hermes_nb.context.boundaries import (
     GO_ON,
@@ -34,7 +33,7 @@ from hermes_nb.context.boundaries import (
     tail_start,
 )
 from hermes_nb.context.policy import Aim, Archive, Gauge
-from hermes_nb.core.messages import Message, Role, Text, ToolCall, least_trusted
+from hermes_nb.core.messages import Json, Message, Role, Text, ToolCall, least_trusted
 from hermes_nb.core.protocols import Compression
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate_tokens, one_line
 
@@ -55,10 +54,9 @@ _SIGNS = ("error", "exception", "fail", "fatal", "denied")
 
 def call_outline(call: ToolCall, limit: int = 80) -> str:
     """Return a call as `name gist`."""
-    gist = _telling(call.arguments)
-    if not gist:
-        return call.name
-    return f"{call.name} `{one_line(gist, limit)}`"
+    said = {k: v for k, v in call.arguments.items() if isinstance(v, str) and v.strip()}
+    gist = next((said[key] for key in (*_TELLING, *said) if key in said), "")
+    return f"{call.name} `{one_line(gist, limit)}`" if gist else call.name
 
 
 def outcome(result: Message) -> str:
@@ -101,15 +99,6 @@ def paths_of(call: ToolCall) -> Iterator[str]:
         value = call.arguments.get(key)
         if isinstance(value, str) and value.strip():
             yield one_line(value, 160)
-
-
-def _telling(arguments: Mapping[str, Any]) -> str:
-    for key in _TELLING:
-        value = arguments.get(key)
-        if isinstance(value, str) and value.strip():
-            return value
-    values = (value for value in arguments.values() if isinstance(value, str) and value.strip())
-    return next(values, "")
 
 
 _LONG_ARGUMENT = 500
@@ -228,7 +217,7 @@ def _shorter_call(call: ToolCall, limit: int, kept: int, back: str) -> ToolCall:
     return replace(call, arguments=arguments, text=text)
 
 
-def _shorter(value: Any, limit: int, kept: int, back: str, depth: int) -> Any:  # noqa: ANN401 - JSON
+def _shorter(value: Json, limit: int, kept: int, back: str, depth: int) -> Json:
     """Return a JSON value without the middle of long texts and the ends of long lists."""
     match value:
         case str():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.messages import Image, Json, Message, Text, Usage
@@ -163,6 +163,19 @@ def clean(value: object, levels: int = DEEPEST) -> Json:
             return [clean(item, levels - 1) for item in value]
         case _:
             return clean_text(str(value))
+
+
+def with_texts(value: Json, change: Callable[[str], str]) -> Json:
+    """Return a JSON value each of whose texts, keys included, went through `change`."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {change(key): with_texts(item, change) for key, item in value.items()}
+        case list() | tuple():
+            return [with_texts(item, change) for item in value]
+        case _:
+            return value
 
 
 def dumps(value: object) -> bytes:

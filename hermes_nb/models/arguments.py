@@ -15,9 +15,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NoReturn
 
-from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.messages import Json, ToolCall
 from hermes_nb.core.text import clean, clean_text, dumps, too_deep
 
 _TOO_DEEP = "nested too deeply"
@@ -41,9 +41,15 @@ _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": No
 class Arguments:
     """The arguments as a value, the JSON text to send back, and why they cannot be used."""
 
-    value: Mapping[str, Any] = field(default_factory=dict)
+    value: Mapping[str, Json] = field(default_factory=dict)
     text: str = ""
     problem: str = ""
+
+    def call(self, name: str, call_id: str = "") -> ToolCall:
+        """Return the call that has these arguments."""
+        return ToolCall(
+            id=call_id, name=name, arguments=self.value, text=self.text, problem=self.problem
+        )
 
 
 def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
@@ -60,14 +66,14 @@ def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
         value = strict_json(stripped)
     except (ValueError, RecursionError) as error:
         return _repaired(stripped, error, cut=cut)
+    if isinstance(value, dict):
+        return Arguments(value=clean(value), text=stripped)
     if isinstance(value, str) and not cut and value.lstrip().startswith("{"):
         inner = parse_arguments(value)  # some servers encode the JSON twice
         return inner if inner.problem else replace(inner, text=dumps_text(inner.value))
-    if not isinstance(value, dict):
-        kinds: dict[type, str] = {list: "an array", str: "a string"}
-        kind = kinds.get(type(value), "no object")
-        return Arguments(problem=f"the arguments are {kind}; they must be one JSON object")
-    return Arguments(value=clean(value), text=stripped)
+    kind = "an array" if isinstance(value, list) else "no object"
+    kind = "a string" if isinstance(value, str) else kind
+    return Arguments(problem=f"the arguments are {kind}; they must be one JSON object")
 
 
 def dumps_text(value: object) -> str:
@@ -75,19 +81,19 @@ def dumps_text(value: object) -> str:
     return dumps(value).decode("utf-8")
 
 
-def strict_json(text: str, *, control: bool = False) -> Any:  # noqa: ANN401 - any JSON value
+def strict_json(text: str, *, control: bool = False) -> Json:
     """Return a JSON value that every reader understands alike; `control` allows bare line ends.
 
     Raises ValueError or RecursionError on anything else: no JSON, NaN, a number without bounds,
     nesting without end.
     """
-    value = json.loads(text, strict=not control, parse_constant=_refuse, parse_float=_finite)
+    value: Json = json.loads(text, strict=not control, parse_constant=_refuse, parse_float=_finite)
     if too_deep(value):
         raise ValueError(_TOO_DEEP)
     return value
 
 
-def _refuse(name: str) -> Any:  # noqa: ANN401 - never returns
+def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
@@ -115,7 +121,7 @@ def _repaired(text: str, error: Exception, *, cut: bool) -> Arguments:
 _LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
 
 
-def _unambiguous(text: str) -> dict[str, Any] | None:
+def _unambiguous(text: str) -> dict[str, Json] | None:
     """Return the one object that broken JSON can mean, or None when there are several."""
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     text = fenced[1] if fenced else text
@@ -172,26 +178,19 @@ def _doubtful(text: str) -> bool:
 def _words(text: str) -> Iterator[object]:
     """Yield the keys and values of broken JSON in order, as its author wrote them."""
     for match in _TOKEN.finditer(text):
+        token = match[0]
         if match["string"]:
-            yield _unquoted(match[0])
+            body = token[1:-1].replace("\\'", "'")
+            if token[0] == "'":
+                body = re.sub(r'(?<!\\)((?:\\\\)*)"', r'\1\\"', body)
+            yield json.loads(f'"{body}"', strict=False)
+        elif match["word"] and token in _WORDS:
+            yield _WORDS[token]
         elif match["word"]:
-            yield _scalar(match[0])
-
-
-def _unquoted(token: str) -> object:
-    body = token[1:-1].replace("\\'", "'")
-    if token[0] == "'":
-        body = re.sub(r'(?<!\\)((?:\\\\)*)"', r'\1\\"', body)
-    return json.loads(f'"{body}"', strict=False)
-
-
-def _scalar(word: str) -> object:
-    if word in _WORDS:
-        return _WORDS[word]
-    try:
-        return strict_json(word)
-    except ValueError:
-        return word
+            try:
+                yield strict_json(token)
+            except ValueError:
+                yield token
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -219,7 +218,7 @@ class _Fragments:
     def __init__(self, call_id: str) -> None:
         self.id = call_id
         self.name = ""
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
         self._depth = 0
         self._quoted = False
         self._escaped = False
@@ -227,25 +226,20 @@ class _Fragments:
     @property
     def complete(self) -> bool:
         """Whether the arguments are one whole object by their brackets."""
-        return bool(self._pieces) and self._depth == 0 and not self._quoted
-
-    @property
-    def arguments(self) -> str:
-        """The arguments so far."""
-        return "".join(self._pieces)
+        return bool(self.pieces) and self._depth == 0 and not self._quoted
 
     def add_name(self, piece: str) -> None:
         """Take a name that comes whole, again, growing, or in pieces."""
-        if piece == self.name or (self._pieces and self.name) or len(self.name) >= _LONGEST_NAME:
+        if piece == self.name or (self.pieces and self.name) or len(self.name) >= _LONGEST_NAME:
             return
         name = piece if piece.startswith(self.name) else self.name + piece
         self.name = name[:_LONGEST_NAME]
 
     def add_arguments(self, piece: str) -> None:
         """Take more of the arguments, counting brackets as they come: once a character."""
-        if not piece.strip() and not self._pieces:
+        if not piece.strip() and not self.pieces:
             return
-        self._pieces.append(piece)
+        self.pieces.append(piece)
         position = 0
         if self._escaped:
             self._escaped, position = False, 1
@@ -269,19 +263,17 @@ class CallFragments:
         self._by_index: dict[int, _Fragments] = {}
         self._by_id: dict[str, _Fragments] = {}
 
-    def feed(self, fragment: Mapping[str, Any], position: int | None, *, room: int) -> int:
+    def feed(self, fragment: Mapping[str, Json], position: int | None, *, room: int) -> int:
         """Take one fragment, return its size; `position` numbers it where it says nothing.
 
         Of its arguments `room` characters are taken: what is cut off there is never executed.
         """
-        function = fragment.get("function")
-        function = function if isinstance(function, Mapping) else fragment
-        name, arguments = _text(function.get("name")), function.get("arguments")
-        if isinstance(arguments, (Mapping, list)):
-            arguments = dumps_text(arguments)
-        arguments, call_id = _text(arguments), _text(fragment.get("id"))
+        inner = fragment.get("function")
+        function = inner if isinstance(inner, Mapping) else fragment
+        name, said = _text(function.get("name")), function.get("arguments")
+        arguments = dumps_text(said) if isinstance(said, (Mapping, list)) else _text(said)
+        call_id, index = _text(fragment.get("id")), fragment.get("index")
         call_id = call_id if len(call_id) <= _LONGEST_ID else ""
-        index = fragment.get("index")
         index = index if isinstance(index, int) else position
         call = self._find(index, call_id, name, arguments)
         if name:
@@ -292,21 +284,13 @@ class CallFragments:
 
     def calls(self, *, cut: bool) -> list[ToolCall]:
         """Return the calls; of a reply that was `cut` off only whole arguments are taken."""
-        out = []
-        for fragments in self._all:
-            if not fragments.name:
-                continue
-            read = parse_arguments(clean_text(fragments.arguments), cut=cut)
-            out.append(
-                ToolCall(
-                    id=clean_text(fragments.id),
-                    name=clean_text(fragments.name),
-                    arguments=read.value,
-                    text=read.text,
-                    problem=read.problem,
-                )
+        return [
+            parse_arguments(clean_text("".join(each.pieces)), cut=cut).call(
+                clean_text(each.name), clean_text(each.id)
             )
-        return out
+            for each in self._all
+            if each.name
+        ]
 
     def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> _Fragments:
         """Return the call that a fragment continues, or a new one."""

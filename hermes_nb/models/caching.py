@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import dumps
 
 TTL = Literal["5m", "1h"]
@@ -22,8 +23,8 @@ _SYSTEM = ("system", "developer")
 
 
 def with_breakpoints(
-    wire_messages: Sequence[Mapping[str, Any]], *, ttl: TTL = "5m", native: bool = False
-) -> list[dict[str, Any]]:
+    wire_messages: Sequence[Mapping[str, Json]], *, ttl: TTL = "5m", native: bool = False
+) -> list[dict[str, Json]]:
     """Return a deep copy of the messages, marked at the system prompt and the last three others.
 
     A text becomes one text part, and the mark goes on the last part. What cannot carry one is
@@ -42,7 +43,7 @@ def with_breakpoints(
 
 
 def breakpoints(
-    wire_messages: Sequence[Mapping[str, Any] | bytes], *, native: bool = False
+    wire_messages: Sequence[Mapping[str, Json] | bytes], *, native: bool = False
 ) -> list[int]:
     """Return the positions that `with_breakpoints` marks, in ascending order.
 
@@ -63,19 +64,14 @@ def breakpoints(
     return sorted(found)
 
 
-def marked(message: Mapping[str, Any], *, ttl: TTL = "5m") -> dict[str, Any]:
+def marked(message: Mapping[str, Json], *, ttl: TTL = "5m") -> dict[str, Json]:
     """Return a copy of a message that can carry a mark, with one."""
     out = _unmarked(message)
     if out.get("role") == "tool":
-        out[_KEY] = _mark(ttl)
-        return out
+        return {**out, _KEY: _mark(ttl)}
     content = out["content"]
-    parts: list[dict[str, Any]] = (
-        [{"type": "text", "text": content}] if isinstance(content, str) else content
-    )
-    parts[-1][_KEY] = _mark(ttl)
-    out["content"] = parts
-    return out
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return {**out, "content": [*parts[:-1], {**parts[-1], _KEY: _mark(ttl)}]}
 
 
 def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m") -> list[bytes]:
@@ -86,8 +82,8 @@ def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m") -> list[bytes]:
     return out
 
 
-def _read(message: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
-    read: Mapping[str, Any] = json.loads(message) if isinstance(message, bytes) else message
+def _read(message: Mapping[str, Json] | bytes) -> Mapping[str, Json]:
+    read: Mapping[str, Json] = json.loads(message) if isinstance(message, bytes) else message
     return read
 
 
@@ -97,7 +93,7 @@ def _mark(ttl: TTL) -> dict[str, str]:
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
 
 
-def _carries(message: Mapping[str, Any]) -> bool:
+def _carries(message: Mapping[str, Json]) -> bool:
     """Say whether there is something to put a mark on."""
     content = message.get("content")
     if not isinstance(content, list):
@@ -108,15 +104,9 @@ def _carries(message: Mapping[str, Any]) -> bool:
     return last.get("type") != "text" or bool(str(last.get("text") or "").strip())
 
 
-def _unmarked(message: Mapping[str, Any]) -> dict[str, Any]:
+def _unmarked(message: Mapping[str, Json]) -> dict[str, Json]:
     """Return a deep copy without marks; parts that were one object become several."""
     out = {key: copy.deepcopy(value) for key, value in message.items() if key != _KEY}
     if isinstance(parts := message.get("content"), list):
-        out["content"] = [_plain(part) for part in parts]
+        out["content"] = [_unmarked(p) if isinstance(p, Mapping) else p for p in parts]
     return out
-
-
-def _plain(part: object) -> object:
-    if not isinstance(part, Mapping):
-        return copy.deepcopy(part)
-    return {key: copy.deepcopy(value) for key, value in part.items() if key != _KEY}

@@ -19,9 +19,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from hermes_nb.core.messages import Image, Memo, Message, Part, ToolCall, given_id
+from hermes_nb.core.messages import Image, Json, Memo, Message, Part, ToolCall, given_id
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import canonical_json, clean, clean_text
 from hermes_nb.models.volatile import (
@@ -78,7 +77,7 @@ _FLUSHED = re.compile(r"\A(?:USER|ASSISTANT|CALL|RESULT)\b[^\n]*: ")
 _PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\nDate: |\Z)")
 
 
-def counted(said: Mapping[str, object]) -> dict[str, object] | None:
+def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
     """Return what counts of a message's canonical form, None where nothing does.
 
     Of the system prompt that is the project's own context; of a reply its calls by name and
@@ -95,7 +94,7 @@ def counted(said: Mapping[str, object]) -> dict[str, object] | None:
     return kept
 
 
-def _counted(text: object, role: str) -> object:
+def _counted(text: Json, role: str) -> Json:
     """Return what counts of a part: of a text; a picture stands there as its digest."""
     if not isinstance(text, str):
         return text
@@ -137,7 +136,7 @@ class Link:
 
     digest: str
     before: str
-    said: Mapping[str, Any]
+    said: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ class _Said:
     `counted` is the digest of that, "" where nothing counts, `heard` the things in it.
     """
 
-    form: Mapping[str, Any]
+    form: Mapping[str, Json]
     named: tuple[tuple[str, str], ...]
     digest: str
     counted: str
@@ -206,7 +205,7 @@ class Canon:
         calls: dict[str, int] = {}
         variant = tuple(places.names), personal, detached, len(self._normalisers)
         for message in request.messages:
-            reader = _Reader(places, personal, self._normalisers, detached=detached)
+            reader = _Reader(places, personal, self._normalisers, detached)
             said = self._seen.get(message, partial(reader.said, message), variant)
             numbers = [named.number(said.named), _numbered(message, calls)]
             before = digest_of([before, said.digest, *numbers])
@@ -223,27 +222,20 @@ class Canon:
         )
 
 
+@dataclass(slots=True)
 class _Reader:
     """Reads one message by itself; `named` is what it names, in order."""
 
-    def __init__(
-        self,
-        places: Places,
-        personal: Sequence[str],
-        normalisers: Sequence[Normaliser],
-        *,
-        detached: bool,
-    ) -> None:
-        self.named: list[tuple[str, str]] = []
-        self._places = places
-        self._personal = personal
-        self._normalisers = normalisers
-        self._detached = detached
+    places: Places
+    personal: Sequence[str]
+    normalisers: Sequence[Normaliser]
+    detached: bool
+    named: list[tuple[str, str]] = field(default_factory=list)
 
     def said(self, message: Message) -> _Said:
         """Return the canonical form of the message."""
         parts = [self._part(part, message.role, at) for at, part in enumerate(message.parts)]
-        form: dict[str, Any] = {"role": message.role}
+        form: dict[str, Json] = {"role": message.role}
         if parts := [part for part in parts if part != ""]:
             form["parts"] = parts
         spoken = len(self.named)
@@ -258,11 +250,11 @@ class _Reader:
         heard = named[{"system": len(named), "assistant": spoken}.get(message.role, 0) :]
         return _Said(form, named, digest_of(form), counted_digest(form), heard)
 
-    def _part(self, part: Part, role: str, at: int) -> Any:  # noqa: ANN401 - JSON
+    def _part(self, part: Part, role: str, at: int) -> Json:
         if isinstance(part, Image):
             return {"image": hashlib.sha256(part.data.encode()).hexdigest()[:32], "mime": part.mime}
         if role == "system":
-            return self._masked(redact(clean_text(without(part.text, self._personal))), SYSTEM)
+            return self._masked(redact(clean_text(without(part.text, self.personal))), SYSTEM)
         text = redact(clean_text(part.text))
         if role == "tool" or (at == 0 and text.startswith(COMPRESSED)):
             return self._masked(text, RESULTS)
@@ -272,20 +264,20 @@ class _Reader:
             text = _FAILED_IN.sub(r"\1:", _ELSEWHERE.sub("", text)).rstrip()
             # With nothing but the place left there is no news, as in a run that knows no place.
             return "" if text == CONTEXT else self._masked(text, RESULTS)
-        start = _TRANSCRIPT.search(text) if self._detached else None
+        start = _TRANSCRIPT.search(text) if self.detached else None
         if start is None:
             return self._masked(text, EVERYWHERE)
         head = self._masked(text[: start.start()], EVERYWHERE)
         return head + self._masked(text[start.start() :], RESULTS)
 
-    def _call(self, call: ToolCall) -> dict[str, Any]:
+    def _call(self, call: ToolCall) -> Json:
         name = clean_text(call.name)
         if call.problem:
             text = self._masked(redact(clean_text(call.text)), SPOKEN)
             return {"name": name, "text": text, "problem": True}
         return {"name": name, "arguments": self._value(redacted(clean(call.arguments)))}
 
-    def _value(self, value: Any) -> Any:  # noqa: ANN401 - JSON
+    def _value(self, value: Json) -> Json:
         match value:
             case str() if CELL_ID.fullmatch(value):
                 self.named.append(("cell", value))
@@ -301,15 +293,15 @@ class _Reader:
                 return value
 
     def _masked(self, text: str, rules: Sequence[Rule]) -> str:
-        found = masked(text, rules, self._places)
+        found = masked(text, rules, self.places)
         self.named.extend(found.named)
         text = found.text
-        for normalise in self._normalisers:
+        for normalise in self.normalisers:
             text = normalise(text)
         return text
 
 
-def counted_digest(said: Mapping[str, object]) -> str:
+def counted_digest(said: Mapping[str, Json]) -> str:
     """Return the digest of what counts of a message's form, "" where nothing does."""
     counts = counted(said)
     return "" if counts is None else digest_of(counts)
@@ -325,7 +317,7 @@ def without(text: str, layers: Sequence[str]) -> str:
     return text
 
 
-def redacted(value: Any, name: str = "") -> Any:  # noqa: ANN401 - any JSON value
+def redacted(value: Json, name: str = "") -> Json:
     """Return a JSON value without secrets; `name` is the key it stands under, which may tell."""
     match value:
         case str():

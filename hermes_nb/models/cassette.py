@@ -20,11 +20,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta
-from hermes_nb.core.messages import Reply
+from hermes_nb.core.messages import Json, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 
 if TYPE_CHECKING:  # settings name a mode in every process, few have a cassette
@@ -52,8 +52,8 @@ _Shown = tuple[str, str]
 """What counts of a message, and all of it."""
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - promised here, and imported when it is asked for
-    if name in ("CassetteError", "Tape"):
+def __getattr__(name: str) -> object:
+    if name in ("CassetteError", "Tape"):  # promised here, and imported when they are asked for
         from hermes_nb.models import cassette_file
 
         return getattr(cassette_file, name)
@@ -400,7 +400,7 @@ def parting(a: str, b: str) -> int:
     return low
 
 
-def _shown(said: Mapping[str, object]) -> _Shown:
+def _shown(said: Mapping[str, Json]) -> _Shown:
     """Return a canonical message as it is compared, and as it is quoted."""
     from hermes_nb.models.canonical import counted
 
@@ -408,13 +408,12 @@ def _shown(said: Mapping[str, object]) -> _Shown:
     return counts, counts if said.get("role") == "system" else _spelt(said)
 
 
-def _spelt(said: Mapping[str, object]) -> str:
+def _spelt(said: Mapping[str, Json]) -> str:
     parts = said.get("parts")
+    rest = {name: value for name, value in said.items() if name not in ("role", "parts")}
+    told = [*(parts if isinstance(parts, list) else ()), *([rest] if rest else ())]
     pieces = [
         part if isinstance(part, str) else json.dumps(part, ensure_ascii=False, sort_keys=True)
-        for part in (parts if isinstance(parts, list) else ())
+        for part in told
     ]
-    rest = {name: value for name, value in said.items() if name not in ("role", "parts")}
-    if rest:
-        pieces.append(json.dumps(rest, ensure_ascii=False, sort_keys=True))
     return "\n".join(pieces) if pieces else f"({said.get('role', '')} message without text)"

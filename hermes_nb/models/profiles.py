@@ -15,9 +15,9 @@ import threading
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, TypeVar, cast
 from urllib.parse import urlsplit
 
 from hermes_nb.core.messages import Reply, Usage
@@ -80,22 +80,38 @@ class Profile:
     effort: EffortStyle = "reasoning_effort"
 
 
+_T = TypeVar("_T")
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
 """What the embedded model, and a replay of it, goes by."""
 
 
+class _Reasoning(TypedDict):
+    echo: list[str]
+    policy: EchoPolicy
+
+
+class _Known(TypedDict):
+    """The tables of `profiles.toml`."""
+
+    text: str
+    sees: str
+    windows: Mapping[str, int]
+    reasoning: Mapping[str, _Reasoning]
+    vision: Mapping[str, bool]
+
+
 @cache
-def _known() -> dict[str, Any]:
+def _known() -> _Known:
     """Return the tables, read when they are first needed."""
     text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return cast("_Known", tomllib.loads(text))
 
 
 def profile_for(name: str, base_url: str | None = None) -> Profile:
     """Return what is known of the model `name` at `base_url` (None is OpenAI itself)."""
     known, family = _known(), name.lower().replace("_", "-").replace(" ", "-")
     host = (urlsplit(base_url or OPENAI).hostname or "").lower()
-    reasoning = _longest(family, known["reasoning"]) or {"echo": (), "policy": "never"}
+    reasoning = _longest(family, known["reasoning"]) or {"echo": [], "policy": "never"}
     profile = Profile(
         window=_longest(family, known["windows"]),
         strategy="text" if re.search(known["text"], family) else "structured",
@@ -151,7 +167,7 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
     return profile
 
 
-def _longest(family: str, table: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a table's values
+def _longest(family: str, table: Mapping[str, _T]) -> _T | None:
     """Return the value under the longest key that a word of the name starts with."""
     keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
     return table[max(keys, key=len)] if keys else None
@@ -211,22 +227,18 @@ def priced(reply: Reply, name: str, base_url: str = "", *, ttl: str = "5m") -> R
 def warm_prices() -> None:
     """Read the prices in a thread of their own: that takes a third of a second."""
     if prices_installed():
-        threading.Thread(target=_calculator, name="hermes-prices", daemon=True).start()
-
-
-def _calculator() -> Any:  # noqa: ANN401 - the library is optional
-    import genai_prices
-
-    return genai_prices
+        read = partial(importlib.import_module, "genai_prices")
+        threading.Thread(target=read, name="hermes-prices", daemon=True).start()
 
 
 def _calculated(counts: dict[str, int], model: str, base_url: str) -> float | None:
     if not prices_installed() or not counts:
         return None
-    library = _calculator()
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+
     try:
-        usage = library.Usage(**counts)
-        found = library.calc_price(usage, model, provider_api_url=base_url or OPENAI)
+        found = calc_price(Tokens(**counts), model, provider_api_url=base_url or OPENAI)
     except (LookupError, ValueError):  # a model, an address or a kind of token without a price
         return None
     total = float(found.total_price)

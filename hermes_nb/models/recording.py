@@ -12,17 +12,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta
-from hermes_nb.core.messages import Message, Reply, Text, ToolCall, Usage
-from hermes_nb.core.text import canonical_json, clean, clean_text
+from hermes_nb.core.messages import Json, Message, Reply, Text, ToolCall, Usage
+from hermes_nb.core.text import canonical_json, clean, clean_text, with_texts
 from hermes_nb.models.canonical import FORM, Canonical, Link, digest_of, redacted
 from hermes_nb.models.volatile import Named
 from hermes_nb.safety.redact import redact
 
 Piece = TextDelta | ReasoningDelta
 Change = Callable[[str], str]
+_T = TypeVar("_T")
 _KINDS: tuple[type[Piece], ...] = (TextDelta, ReasoningDelta)
 
 
@@ -136,14 +137,14 @@ def link_line(link: Link) -> bytes:
     return _line({"at": link.digest, "before": link.before, "said": link.said})
 
 
-def _line(data: Mapping[str, Any]) -> bytes:
+def _line(data: Mapping[str, object]) -> bytes:
     return canonical_json(clean(data)).encode()
 
 
 def read(line: bytes) -> Recording | Link:
     """Return what a line holds; raise ValueError, with what is wrong, for anything else."""
     try:
-        data = json.loads(line.decode("utf-8"))
+        data: Json = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError("it is no UTF-8") from error
     except RecursionError as error:
@@ -155,7 +156,7 @@ def read(line: bytes) -> Recording | Link:
         if "key" in data:
             return _recording(data)
         at, before = _typed(data, "at", str), _typed(data, "before", str)
-        return Link(at, before, _typed(data, "said", Mapping))
+        return Link(at, before, _typed(data, "said", dict))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is no recording ({type(error).__name__}: {error})") from error
 
@@ -198,53 +199,46 @@ def _changed(message: Message, change: Change, *, secrets: bool = False) -> Mess
         ),
         calls=tuple(_changed_call(call, change, secrets=secrets) for call in message.calls),
         reasoning=change(message.reasoning),
-        echo=redacted(clean(message.echo)) if secrets else message.echo,
+        echo=_bare(clean(message.echo)) if secrets else message.echo,
     )
+
+
+def _bare(value: Mapping[str, Json]) -> dict[str, Json]:
+    return {redact(key): redacted(item, key) for key, item in value.items()}
 
 
 def _changed_call(call: ToolCall, change: Change, *, secrets: bool) -> ToolCall:
     """Return a call whose texts went through `change`; its JSON stays what the arguments are."""
     before = clean(call.arguments)
-    arguments = _deep(redacted(before) if secrets else before, change)
+    bare = _bare(before) if secrets else before
+    arguments = {change(key): with_texts(item, change) for key, item in bare.items()}
     text = change(call.text)
     if call.text and not call.problem and (arguments != before or text != call.text):
         text = json.dumps(arguments, ensure_ascii=False)
     return replace(call, name=change(call.name), arguments=arguments, text=text)
 
 
-def _deep(value: Any, change: Change) -> Any:  # noqa: ANN401 - any JSON value
-    match value:
-        case str():
-            return change(value)
-        case dict():
-            return {change(key): _deep(item, change) for key, item in value.items()}
-        case list():
-            return [_deep(item, change) for item in value]
-        case _:
-            return value
-
-
-def _recording(data: Mapping[str, Any]) -> Recording:
-    reply = _typed(data, "reply", Mapping)
-    message = Message.from_dict(_typed(reply, "message", Mapping))
+def _recording(data: Mapping[str, Json]) -> Recording:
+    reply = _typed(data, "reply", dict)
+    message = Message.from_dict(_typed(reply, "message", dict))
     _check(message)
     message = replace(message, calls=tuple(map(_as_written, message.calls)))
     window, nth, form = data.get("window"), data.get("nth", 1), data.get("form", 1)
     return Recording(
         key=_typed(data, "key", str),
         head=_typed(data, "head", str),
-        tools=frozenset(map(str, data["tools"])),
+        tools=frozenset(map(str, _typed(data, "tools", list))),
         choice=str(data.get("choice", "auto")),
         model=str(data.get("model", "")),
         window=window if isinstance(window, int) and window > 0 else None,
         version=str(data.get("hermes_nb", "")),
         reply=Reply(
             message=message,
-            usage=_usage(reply.get("usage", {})),
+            usage=_usage(_typed(reply, "usage", dict, {})),
             finish=str(reply.get("finish", "stop")),
             model=str(reply.get("model", "")),
         ),
-        pieces=tuple(map(_piece, data.get("deltas", ()))),
+        pieces=tuple(map(_piece, _typed(data, "deltas", list, []))),
         nth=nth if isinstance(nth, int) else 1,
         form=form if isinstance(form, int) else 1,
         edited=form != 1 and data.get("sum") != _sum(data),
@@ -263,7 +257,7 @@ def _as_written(call: ToolCall) -> ToolCall:
     return replace(call, arguments=written) if written == call.arguments else call
 
 
-def _piece(data: object) -> Piece:
+def _piece(data: Json) -> Piece:
     if isinstance(data, str):
         return TextDelta(data)
     if isinstance(data, Mapping):
@@ -271,7 +265,7 @@ def _piece(data: object) -> Piece:
     raise TypeError(f"a delta is {data!r:.40}")
 
 
-def _usage(data: Mapping[str, Any]) -> Usage:
+def _usage(data: dict[str, Any]) -> Usage:
     known = {each.name for each in fields(Usage)}
     for name, value in data.items():
         good = isinstance(value, int | float if name == "cost" else int)
@@ -293,8 +287,8 @@ def _check(message: Message) -> None:
     raise TypeError(problem)
 
 
-def _typed(data: Mapping[str, Any], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
-    value = data[name]
+def _typed(data: Mapping[str, Json], name: str, kind: type[_T], default: _T | None = None) -> _T:
+    value = data[name] if default is None else data.get(name, default)
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r:.40}")
     return value

@@ -9,29 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import Any
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import Delta, ReasoningDelta, TextDelta
-from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens
 
-Step = (
-    str
-    | ToolCall
-    | Message
-    | Reply
-    | Exception
-    | list["str | ToolCall"]
-    | Callable[[Request], "str | ToolCall | Message | Reply | list[str | ToolCall]"]
-)
+Said = str | ToolCall | Message | Reply | list[str | ToolCall]
+Step = Said | Exception | Callable[[Request], Said]
 """What one request is answered with: text, a call, a list of texts and calls, a whole message or
-reply, an exception to raise, or a function of the request that returns one of these."""
+reply, an exception to raise, or a function of the request that returns what is said."""
 
 
-def call(name: str, /, **arguments: Any) -> ToolCall:  # noqa: ANN401 - any JSON value
+def call(name: str, /, **arguments: Json) -> ToolCall:
     """Return a tool call for a script; its id is given when it is played."""
     return ToolCall(id="", name=name, arguments=arguments)
 
@@ -73,9 +66,10 @@ class ScriptedModel:
         index = len(self.requests)
         self.requests.append(request)
         if index >= len(self.steps):
+            last = request.messages[-1].text[:200] if request.messages else ""
             raise ScriptError(
                 f"the script has {len(self.steps)} steps, and this is request {index + 1}: "
-                f"{_last(request)!r}; add a step"
+                f"{last!r}; add a step"
             )
         step = self.steps[index]
         if callable(step):
@@ -85,7 +79,7 @@ class ScriptedModel:
         reply = _reply(step, request, index)
         if reply.message.reasoning:
             yield ReasoningDelta(reply.message.reasoning)
-        for word in _words(reply.message.text):
+        for word in re.findall(r"[^ ]* |[^ ]+", reply.message.text):  # joined, they are the text
             await asyncio.sleep(self._delay)
             yield TextDelta(word)
         yield reply
@@ -100,7 +94,7 @@ class ScriptedModel:
         """Do nothing: a script holds nothing."""
 
 
-def _reply(step: Any, request: Request, index: int) -> Reply:  # noqa: ANN401 - a Step
+def _reply(step: Said, request: Request, index: int) -> Reply:
     if isinstance(step, Reply):
         return step
     message = step if isinstance(step, Message) else _message(step, index)
@@ -125,18 +119,3 @@ def _message(step: str | ToolCall | list[str | ToolCall], index: int) -> Message
         if isinstance(item, ToolCall)
     ]
     return Message.assistant("".join(i for i in items if isinstance(i, str)), calls=calls)
-
-
-def _words(text: str) -> Iterable[str]:
-    """Cut text behind each blank, so that the pieces joined are the text."""
-    start = 0
-    for position, character in enumerate(text):
-        if character == " ":
-            yield text[start : position + 1]
-            start = position + 1
-    if start < len(text):
-        yield text[start:]
-
-
-def _last(request: Request) -> str:
-    return request.messages[-1].text[:200] if request.messages else ""

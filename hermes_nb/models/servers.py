@@ -23,11 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.models.chat.errors import causes, clean_line, from_body
 from hermes_nb.models.profiles import is_loopback
 
@@ -272,7 +273,13 @@ def _opener(host: str) -> urllib.request.OpenerDirector:
     )
 
 
-def _bounded(response: Any, end: float) -> bytes:  # noqa: ANN401 - http.client's, or an error's
+class _Body(Protocol):
+    """What can be read of an answer of http.client, or of an error."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def _bounded(response: _Body, end: float) -> bytes:
     """Return an answer; raise TimeoutError where it still comes at `end` (monotonic)."""
     body = bytearray()
     while piece := response.read1(65_536):
@@ -298,7 +305,7 @@ def _listing(answer: bytes) -> Reached:
     return Reached(kind="listed", listed=tuple(map(_entry, entries)))
 
 
-def _entry(entry: Mapping[str, Any]) -> Listed:
+def _entry(entry: Mapping[str, Json]) -> Listed:
     aliases, meta = entry.get("aliases"), entry.get("meta")
     said = [entry.get(key) for key in WINDOWS]
     said.append(meta.get("n_ctx") if isinstance(meta, dict) else None)

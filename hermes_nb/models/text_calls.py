@@ -10,7 +10,8 @@ and an answer goes back as the model wrote it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 from hermes_nb.core.messages import Memo, Message, Part, Text, ToolCall
 from hermes_nb.core.protocols import Request
@@ -33,7 +34,7 @@ class Strategy(Protocol):
         """
         ...
 
-    def fields(self, request: Request) -> Mapping[str, Any]:
+    def fields(self, request: Request) -> Mapping[str, object]:
         """Return further top-level fields of the request: tools, response format, sampling."""
         ...
 
@@ -46,35 +47,28 @@ class Structured:
     """The `tools` parameter, `tool_calls` in the reply, results as `role: tool` messages."""
 
     def __init__(self) -> None:
-        self._schemas: tuple[Toolset, list[dict[str, Any]]] | None = None
+        self._schemas: tuple[Toolset, list[dict[str, object]]] | None = None
 
     def messages(self, request: Request) -> Sequence[Message]:
         return request.messages
 
-    def fields(self, request: Request) -> Mapping[str, Any]:
+    def fields(self, request: Request) -> Mapping[str, object]:
         if not len(request.tools):
             return {}
         if self._schemas is None or self._schemas[0] is not request.tools:
             self._schemas = request.tools, [function_schema(tool) for tool in request.tools]
-        out: dict[str, Any] = {"tools": self._schemas[1]}
-        if request.tool_choice == "none":
-            out["tool_choice"] = "none"
-        return out
+        none = {"tool_choice": "none"} if request.tool_choice == "none" else {}
+        return {"tools": self._schemas[1], **none}
 
     def reader(self) -> Reader:
         return PlainReader()
 
 
-def function_schema(tool: Tool) -> dict[str, Any]:
+def function_schema(tool: Tool) -> dict[str, object]:
     """Return a tool in the chat-completions form."""
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": dict(tool.parameters),
-        },
-    }
+    schema = dict(tool.parameters)
+    function = {"name": tool.name, "description": tool.description, "parameters": schema}
+    return {"type": "function", "function": function}
 
 
 RESULT = "[Tool Result: "
@@ -109,24 +103,19 @@ class TextCalls:
         self._alone: dict[str, Message] = {}
 
     def messages(self, request: Request) -> Sequence[Message]:
-        self._names = frozenset(tool.name for tool in request.tools)
-        tools = self._description(request.tools)
-        return list(self._told(request.messages, tools))
+        tools = request.tools
+        self._names = frozenset(tool.name for tool in tools)
+        if self._described is None or self._described[0] is not tools:
+            lines = "\n".join(map(describe, tools))
+            self._described = tools, f"{_INTRODUCTION}\n{lines}" if lines else ""
+        return list(self._told(request.messages, self._described[1]))
 
-    def fields(self, request: Request) -> Mapping[str, Any]:
+    def fields(self, request: Request) -> Mapping[str, object]:
         """Return a stop mark: where the model would invent a result, its answer is over."""
         return {"stop": [RESULT]} if len(request.tools) else {}
 
     def reader(self) -> Reader:
         return CallReader(self._names) if self._names else PlainReader()
-
-    def _description(self, tools: Toolset) -> str:
-        if not len(tools):
-            return ""
-        if self._described is None or self._described[0] is not tools:
-            lines = "\n".join(describe(tool) for tool in tools)
-            self._described = tools, f"{_INTRODUCTION}\n{lines}"
-        return self._described[1]
 
     def _told(self, messages: Sequence[Message], tools: str) -> Iterator[Message]:
         if tools and not (messages and messages[0].role == "system"):
@@ -140,44 +129,37 @@ class TextCalls:
                 yield self._merged(batch)
                 batch = []
             if message.role == "system" and position == 0 and tools:
-                yield self._with_tools(message, tools)
+                told = partial(Message.system, f"{message.text}\n\n{tools}")
+                yield self._systems.get(message, told, tools)
             elif message.role == "assistant" and message.calls:
-                yield self._answer(message)
+                yield self._answers.get(message, partial(_written, message))
             else:
                 yield message
         if batch:
             yield self._merged(batch)
 
-    def _with_tools(self, message: Message, tools: str) -> Message:
-        return self._systems.get(
-            message, lambda: Message.system(f"{message.text}\n\n{tools}"), tools
-        )
-
     def _merged(self, batch: Sequence[Message]) -> Message:
-        batch = tuple(batch)
-        key = tuple(map(id, batch))
-        return self._results.get(batch[-1], lambda: _results(batch), key)
+        return self._results.get(batch[-1], partial(_results, batch), tuple(map(id, batch)))
 
-    def _answer(self, message: Message) -> Message:
-        return self._answers.get(message, lambda: self._written(message))
 
-    def _written(self, message: Message) -> Message:
-        """Return an answer with its calls in its text: as it was written, if that is known."""
-        raw = message.echo.get(RAW)
-        if isinstance(raw, str) and raw and self._says(raw, message):
-            text = raw
-        else:
-            blocks = [render(call) for call in message.calls]
-            text = "\n".join([message.text, *blocks] if message.text else blocks)
-        return Message.assistant(text, reasoning=message.reasoning, interrupted=message.interrupted)
+def _written(message: Message) -> Message:
+    """Return an answer with its calls in its text: as it was written, if that is known."""
+    raw = message.echo.get(RAW)
+    if isinstance(raw, str) and raw and _says(raw, message):
+        text = raw
+    else:
+        blocks = [render(call) for call in message.calls]
+        text = "\n".join([message.text, *blocks] if message.text else blocks)
+    return Message.assistant(text, reasoning=message.reasoning, interrupted=message.interrupted)
 
-    def _says(self, raw: str, message: Message) -> bool:
-        """Say whether `raw` still is the message: compression may have shortened its calls."""
-        reader = CallReader(frozenset(call.name for call in message.calls))
-        reader.feed(raw)
-        _, reading = reader.finish()
-        read = [(call.name, dict(call.arguments)) for call in reading.calls]
-        return read == [(call.name, dict(call.arguments)) for call in message.calls]
+
+def _says(raw: str, message: Message) -> bool:
+    """Say whether `raw` still is the message: compression may have shortened its calls."""
+    reader = CallReader(frozenset(call.name for call in message.calls))
+    reader.feed(raw)
+    _, reading = reader.finish()
+    read = [(call.name, dict(call.arguments)) for call in reading.calls]
+    return read == [(call.name, dict(call.arguments)) for call in message.calls]
 
 
 def render(call: ToolCall) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hermes_nb.core.files import Refused, repository
 from hermes_nb.prompt.context_files import Accepts, ContextFile, Reader, Skipped, never
@@ -208,7 +208,7 @@ def _walk(arguments: object, place: str) -> Iterator[Mention]:
             waiting += [(k, v, depth + 1) for k, v in reversed(_items(key, value))]
 
 
-def _items(key: str, value: object) -> list[tuple[str, Any]]:
+def _items(key: str, value: object) -> list[tuple[str, object]]:
     """Return what a value holds, with the names it goes by; a list's items go by the list's."""
     if isinstance(value, Mapping):
         return [(_CAMEL.sub("_", str(k)[:80]), v) for k, v in islice(value.items(), _MOST_VALUES)]

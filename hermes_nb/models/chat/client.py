@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import FailureKind, ModelError
@@ -111,7 +111,7 @@ class OpenAIChat:
         strategy: Strategy | None = None,
         profile: Profile | None = None,
         window: int | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
         connect: float = 10.0,
         idle: float = 120.0,
@@ -132,7 +132,8 @@ class OpenAIChat:
             asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]
         ] = {}
         self._here = is_loopback(urlsplit(base_url).hostname or "")
-        self._strategy = strategy or _strategy_for(self.profile)
+        in_text = self.profile.strategy == "text" or not self.profile.tools
+        self._strategy = strategy or (TextCalls() if in_text else Structured())
         self._may_switch = strategy is None
         self._window = window or self.profile.window
         self._options = dict(options or {})
@@ -164,7 +165,10 @@ class OpenAIChat:
                 async with aclosing(self._once(request)) as items:
                     async for item in items:
                         begun = True
-                        yield self._priced(item) if isinstance(item, Reply) else item
+                        if isinstance(item, Reply) and not self._here:
+                            yield priced(item, self._name, self._base_url, ttl=self._cache_ttl)
+                        else:
+                            yield item
             except ModelError as error:
                 if error.window:
                     self._window = error.window
@@ -191,7 +195,7 @@ class OpenAIChat:
         if self.profile.caching == "system_and_3":
             messages = mark_items(messages, ttl=self._cache_ttl)
         effort = effort_fields(self.profile, request.effort or self._effort)
-        fields: dict[str, Any] = {**self._strategy.fields(request), **effort, **self._options}
+        fields: dict[str, object] = {**self._strategy.fields(request), **effort, **self._options}
         fields["stream"] = True
         if self._stream_usage:
             fields["stream_options"] = {"include_usage": True}
@@ -252,11 +256,6 @@ class OpenAIChat:
             raise malformed(message)
         yield reply
 
-    def _priced(self, reply: Reply) -> Reply:
-        if self._here:
-            return reply
-        return priced(reply, self._name, self._base_url, ttl=self._cache_ttl)
-
     async def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
         """Send a JSON body and yield the reply's bytes; raise `ModelError` for every failure.
 
@@ -305,15 +304,12 @@ class OpenAIChat:
     def _make(self) -> AsyncOpenAI:
         import openai
 
-        options: dict[str, Any] = {}
-        url = urlsplit(self._base_url)
-        if url.scheme == "http":
+        http_client = None
+        if urlsplit(self._base_url).scheme == "http":
             # No TLS is spoken here, so no certificates are loaded (87 ms of CPU a client). A proxy
             # cannot reach this machine's own loopback.
-            options["http_client"] = openai.DefaultAsyncHttpxClient(
-                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-                trust_env=not is_loopback(url.hostname or ""),
-            )
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            http_client = openai.DefaultAsyncHttpxClient(verify=tls, trust_env=not self._here)
         return openai.AsyncOpenAI(
             api_key=self._secret or DUMMY_KEY,
             base_url=self._base_url,
@@ -322,7 +318,7 @@ class OpenAIChat:
                 connect=self._connect, read=self._idle, write=self._idle, pool=self._connect
             ),
             default_headers=self._headers,
-            **options,
+            http_client=http_client,
         )
 
     def _require_key(self) -> None:
@@ -353,12 +349,6 @@ class OpenAIChat:
             self._strategy, self._may_switch = TextCalls(), False
             return True
         return False
-
-
-def _strategy_for(profile: Profile) -> Strategy:
-    if profile.strategy == "text" or not profile.tools:
-        return TextCalls()
-    return Structured()
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:

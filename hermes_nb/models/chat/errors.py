@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.text import one_line
@@ -240,7 +239,7 @@ class _Detail:
         self.words = ""
         self.window: int | None = None
         self.all = str(body)[:_READ] if body else ""
-        inner: Any = body
+        inner = body
         if isinstance(body, Mapping):
             inner = body.get("error") or body.get("detail") or body
         if isinstance(inner, Mapping):
@@ -253,7 +252,7 @@ class _Detail:
         self.text = _page_title(str(inner).strip()[:_READ]) if inner else ""
 
 
-def _message(error: Mapping[str, Any]) -> str:
+def _message(error: Mapping[str, object]) -> str:
     text = next((str(error[k]) for k in ("message", "msg", "error") if error.get(k)), "")
     metadata = error.get("metadata")  # OpenRouter: what the provider behind it said
     if isinstance(metadata, Mapping) and metadata.get("raw"):

@@ -13,10 +13,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta
-from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
 from hermes_nb.core.text import clean, clean_text
 from hermes_nb.core.thinking import Piece, Thinking
 from hermes_nb.models.arguments import CallFragments
@@ -136,7 +135,7 @@ _MOST = 10**12
 """No request has more tokens, or costs more; a store could not keep just any number."""
 
 
-def read_usage(usage: Mapping[str, Any]) -> Usage:
+def read_usage(usage: Mapping[str, Json]) -> Usage:
     """Return one request's usage; what is missing or no sensible number counts as 0.
 
     As OpenAI, Anthropic, DeepSeek (`prompt_cache_hit_tokens`), Moonshot (`cached_tokens`), Qwen
@@ -174,17 +173,16 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
     )
 
 
-def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def _details(usage: Mapping[str, Json], *names: str) -> Mapping[str, Json]:
     return next((value for n in names if isinstance(value := usage.get(n), Mapping)), {})
 
 
-def _count(usage: Mapping[str, Any], *names: str) -> int:
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return min(max(0, value), _MOST)
-        if isinstance(value, float):
-            return int(min(max(0.0, value), _MOST)) if math.isfinite(value) else 0
+def _count(usage: Mapping[str, Json], *names: str) -> int:
+    for value in map(usage.get, names):
+        if isinstance(value, float) and not math.isfinite(value):
+            return 0
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return int(min(max(0, value), _MOST))
     return 0
 
 
@@ -233,8 +231,8 @@ class Assembly:
         self._secret = secret
         self._calls = CallFragments()
         self._reasoning: list[str] = []
-        self._details: list[dict[str, Any]] = []
-        self._usage: dict[str, Any] = {}
+        self._details: list[dict[str, Json]] = []
+        self._usage: dict[str, Json] = {}
         self._finish = ""
         self._model = ""
         self._shown_text = False
@@ -266,10 +264,10 @@ class Assembly:
         if isinstance(groq := chunk.get("x_groq"), Mapping):
             self._count(groq.get("usage"))
         choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-            return []
-        self._choices = True
-        return list(self._choice(choices[0]))
+        if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+            self._choices = True
+            return list(self._choice(choices[0]))
+        return []
 
     def finish(self, *, done: bool = False) -> tuple[list[Shown], Reply]:
         """Return the last deltas and the reply; `done` says that the server ended the stream."""
@@ -294,9 +292,9 @@ class Assembly:
         reply = Reply(message=message, usage=usage, finish=finish, model=self._model)
         return [*shown, *([TextDelta(clean_text(rest))] if rest else [])], reply
 
-    def _echo(self, reading: Reading) -> dict[str, Any]:
+    def _echo(self, reading: Reading) -> dict[str, Json]:
         """Return what a later request may send back as it came."""
-        echo: dict[str, Any] = {}
+        echo: dict[str, Json] = {}
         if self._details:
             blocks = [
                 {k: "".join(v) if isinstance(v, _Pieces) else v for k, v in block.items()}
@@ -307,9 +305,8 @@ class Assembly:
             echo[RAW] = clean_text(reading.raw)
         return echo
 
-    def _raise_error(self, chunk: Mapping[str, Any]) -> None:
-        error = chunk.get("error")
-        if error or (chunk.get("object") == "error" or chunk.get("type") == "error"):
+    def _raise_error(self, chunk: Mapping[str, Json]) -> None:
+        if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
             raise from_body(chunk, secret=self._secret)
 
     def _count(self, usage: object) -> None:
@@ -317,7 +314,7 @@ class Assembly:
         if isinstance(usage, Mapping):
             self._usage.update({k: v for k, v in usage.items() if v is not None})
 
-    def _choice(self, choice: Mapping[str, Any]) -> Iterator[Shown]:
+    def _choice(self, choice: Mapping[str, Json]) -> Iterator[Shown]:
         self._raise_error(choice)
         self._count(choice.get("usage"))
         whole = choice.get("message")
@@ -325,26 +322,24 @@ class Assembly:
             yield from self._reasoned(delta)
             yield from self._said(delta)
             self._called(delta, whole=delta is whole)
-        elif isinstance(choice.get("text"), str):
-            yield from self._text(choice["text"])
+        elif isinstance(text := choice.get("text"), str):
+            yield from self._text(text)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             if reason == "error":
                 raise malformed("the provider broke the reply off with an error")
             self._finish = _FINISH.get(reason.lower(), "stop")
 
-    def _reasoned(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
-        if isinstance(details := delta.get("reasoning_details"), list):
-            for detail in details:
-                if isinstance(detail, Mapping):
-                    self._detail(detail)
+    def _reasoned(self, delta: Mapping[str, Json]) -> Iterator[Shown]:
+        found = delta.get("reasoning_details")
+        details = found if isinstance(found, list) else []
+        for detail in details:
+            if isinstance(detail, Mapping):
+                self._detail(detail)
         text = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(text, str) and text:
-            yield from self._thought(text)
-        elif isinstance(details, list):
-            yield from self._thought(_told(details))
+        yield from self._thought(text if isinstance(text, str) and text else _told(details))
 
-    def _detail(self, detail: Mapping[str, Any]) -> None:
+    def _detail(self, detail: Mapping[str, Json]) -> None:
         """Join the pieces of one reasoning block; what signs it must come back unchanged."""
         block = self._details[-1] if self._details else {}
         same = all(block.get(key) == detail.get(key) for key in ("type", "index"))
@@ -354,31 +349,31 @@ class Assembly:
         first = not block
         for key, value in detail.items():
             if key in _GROWING and isinstance(value, str):
-                if not isinstance(block.get(key), _Pieces):
-                    block[key] = _Pieces()
-                block[key].append(value)
+                if not isinstance(pieces := block.get(key), _Pieces):
+                    pieces = block[key] = _Pieces()
+                pieces.append(value)
                 self._left -= len(value) if key == "data" else 0  # nothing else shows or counts it
             elif first or value is not None:
                 block[key] = value
 
-    def _said(self, delta: Mapping[str, Any]) -> Iterator[Shown]:
+    def _said(self, delta: Mapping[str, Json]) -> Iterator[Shown]:
         content = delta.get("content")
-        if isinstance(content, str) and content:
+        if isinstance(content, str):
             yield from self._text(content)
-        elif isinstance(content, list):  # Mistral sends parts when it thinks
-            for part in content:
-                if not isinstance(part, Mapping):
-                    continue
-                if part.get("type") == "thinking":
+        for part in content if isinstance(content, list) else ():  # Mistral's, when it thinks
+            match part:
+                case {"type": "thinking"}:
                     yield from self._thought(_told(part.get("thinking")))
-                elif isinstance(part.get("text"), str):
-                    yield from self._text(part["text"])
+                case {"text": str(text)}:
+                    yield from self._text(text)
+                case _:
+                    pass
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
             self._finish = self._finish or "filtered"
             yield from self._text(refusal)
 
-    def _called(self, delta: Mapping[str, Any], *, whole: bool) -> None:
+    def _called(self, delta: Mapping[str, Json], *, whole: bool) -> None:
         if isinstance(calls := delta.get("tool_calls"), list):
             # Calls side by side in one chunk are different ones, even if nothing numbers them.
             numbered = whole or len(calls) > 1

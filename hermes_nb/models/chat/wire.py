@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from hermes_nb.core.messages import Image, Memo, Message, Text, ToolCall
+from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.core.text import dumps
 from hermes_nb.models.profiles import Profile
 
@@ -25,27 +24,24 @@ UNSEEN = "[{count} left out here: this model does not take pictures]"
 """What a model without eyes reads where another one was shown something."""
 
 
-def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[str, Any]:
+def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[str, Json]:
     """Return one message as chat.completions takes it; a tool message without its images.
 
-    A model that does not see is told how many pictures there were.
-
-    `echo` sends back what the provider wants to see again of its reasoning.
+    A model that does not see is told how many pictures there were. `echo` sends back what the
+    provider wants to see again of its reasoning.
     """
     match message.role:
         case "assistant":
             return _assistant(message, profile, echo=echo)
         case "tool":
-            return {
-                "role": "tool",
-                "tool_call_id": _call_id(message.call_id, profile),
-                "content": message.text or EMPTY["tool"],
-            }
+            call_id = _call_id(message.call_id, profile)
+            content = message.text or EMPTY["tool"]
+            return {"role": "tool", "tool_call_id": call_id, "content": content}
         case _:
             return {"role": message.role, "content": _content(message, profile)}
 
 
-def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Any] | None:
+def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] | None:
     """Return the user message that carries the images of a batch of tool results, or None.
 
     Most providers take no images in tool results; behind the batch's last result they may stand.
@@ -95,33 +91,23 @@ class Conversation:
 
     def _echo_since(self, messages: Sequence[Message]) -> int:
         """Return the position from which reasoning goes back."""
-        match self._profile.echo_policy:
-            case "always":
-                return 0
-            case "never":
-                return len(messages)
-            case "turn":
-                users = (i for i in reversed(range(len(messages))) if messages[i].role == "user")
-                return next(users, 0)
+        if self._profile.echo_policy == "never":
+            return len(messages)
+        if self._profile.echo_policy == "always":
+            return 0
+        return next((i for i in reversed(range(len(messages))) if messages[i].role == "user"), 0)
 
 
-def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, Any]:
+def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, Json]:
     text = message.text
     if message.interrupted:
         text = f"{text}\n\n{STOPPED}" if text else STOPPED
     content = text or (profile.empty_content if message.calls else EMPTY["assistant"])
-    out: dict[str, Any] = {"role": "assistant", "content": content}
+    out: dict[str, Json] = {"role": "assistant", "content": content}
     if message.calls:
         out["tool_calls"] = [_call(call, profile) for call in message.calls]
-    if echo:
-        out.update(_echoed(message, profile))
-    return out
-
-
-def _echoed(message: Message, profile: Profile) -> Mapping[str, Any]:
-    """Return the reasoning in the provider's own fields; plain text is kept once, not twice."""
-    out: dict[str, Any] = {}
-    for field in profile.echo:
+    # The reasoning in the provider's own fields; plain text is kept once, not twice.
+    for field in profile.echo if echo else ():
         if field in message.echo:
             out[field] = message.echo[field]
         elif message.reasoning and field in ("reasoning_content", "reasoning"):
@@ -129,12 +115,9 @@ def _echoed(message: Message, profile: Profile) -> Mapping[str, Any]:
     return out
 
 
-def _call(call: ToolCall, profile: Profile) -> dict[str, Any]:
-    return {
-        "id": _call_id(call.id, profile),
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments_json()},
-    }
+def _call(call: ToolCall, profile: Profile) -> Mapping[str, Json]:
+    function = {"name": call.name, "arguments": call.arguments_json()}
+    return {"id": _call_id(call.id, profile), "type": "function", "function": function}
 
 
 def _call_id(call_id: str, profile: Profile) -> str:
@@ -144,7 +127,7 @@ def _call_id(call_id: str, profile: Profile) -> str:
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
 
 
-def _content(message: Message, profile: Profile) -> str | list[dict[str, Any]]:
+def _content(message: Message, profile: Profile) -> str | list[Mapping[str, Json]]:
     if not message.images:
         return message.text or EMPTY[message.role]
     if profile.vision:
@@ -156,10 +139,7 @@ def _unseen(count: int) -> str:
     return UNSEEN.format(count=f"{count} pictures" if count > 1 else "1 picture")
 
 
-def _part(part: Text | Image) -> dict[str, Any]:
-    match part:
-        case Text():
-            return {"type": "text", "text": part.text}
-        case Image():
-            url = f"data:{part.mime};base64,{part.data}"
-            return {"type": "image_url", "image_url": {"url": url}}
+def _part(part: Text | Image) -> Mapping[str, Json]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": f"data:{part.mime};base64,{part.data}"}}

@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 import time
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import TextIO
 
 BATCH = 64
 """Tokens read at a time: a request that is cancelled stops the server behind the running batch."""
@@ -28,8 +29,8 @@ def main() -> None:
     if os.name == "posix":
         watch = threading.Thread(target=_watch, args=(settings["parent"],), daemon=True)
         watch.start()
-    server = _serve(settings)
-    announce.write(json.dumps({"url": server.listening_address}) + "\n")
+    _server, address = _serve(settings)  # it ends when nobody holds it
+    announce.write(json.dumps({"url": address}) + "\n")
     announce.close()
     while sys.stdin.readline():
         pass
@@ -52,8 +53,8 @@ def _watch(parent: int) -> None:
     os._exit(0)
 
 
-def _serve(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - xllamacpp is untyped
-    """Start the server; it answers when this returns."""
+def _serve(settings: Mapping[str, object]) -> tuple[object, str]:
+    """Start the server; return it and its address, where it answers by then."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -74,7 +75,8 @@ def _serve(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - xllamacpp is unty
     params.cache_ram_mib = 0  # one conversation at a time: its slot is cache enough
     params.n_batch = params.n_ubatch = BATCH
     params.verbosity = -1
-    return xllamacpp.Server(params)
+    server = xllamacpp.Server(params)
+    return server, server.listening_address
 
 
 if __name__ == "__main__":

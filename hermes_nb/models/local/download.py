@@ -22,11 +22,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from email.message import Message
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from hermes_nb.core.errors import HermesError, TurnInterrupted
 from hermes_nb.core.text import one_line
@@ -117,6 +118,16 @@ READ_SECONDS = 20.0
 """How long a server may pause within the file."""
 
 
+class _Answer(Protocol):
+    """What is used of an answer of urllib."""
+
+    status: int
+    headers: Message
+
+    def read(self, size: int, /) -> bytes: ...
+    def close(self) -> object: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
     """A file behind HTTP(S), resumed with a Range request."""
@@ -131,18 +142,19 @@ class Url:
         headers = {"User-Agent": "hermes_nb", "Accept-Encoding": "identity"}
         if into.done:
             headers["Range"] = f"bytes={into.done}-"
-        with self._answer(urllib.request.Request(self.url, headers=headers), into) as answer:  # noqa: S310 - the scheme was checked
+        request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 - it was checked
+        with closing(self._answer(request, into)) as answer:
             if into.done and answer.status != HTTPStatus.PARTIAL_CONTENT:
                 into.restart()
             _check(answer, into)
-            for block in _blocks(answer):
+            while block := _block(answer):
                 into.write(block)
         if into.done < into.size:
             raise SourceError(f"ended after {into.done:,} of {into.size:,} bytes")
 
-    def _answer(self, request: urllib.request.Request, into: Partial) -> Any:  # noqa: ANN401 - urllib's own
+    def _answer(self, request: urllib.request.Request, into: Partial) -> _Answer:
         """Open the URL in a thread of its own: a name's look-up knows no time limit and no stop."""
-        future: Future[Any] = Future()
+        future: Future[_Answer] = Future()
         threading.Thread(target=_open, args=(request, future), daemon=True).start()
         waited = False
         try:
@@ -158,15 +170,7 @@ class Url:
         raise SourceError(f"no answer within {self.answer_seconds:g} s")
 
 
-def _blocks(answer: Any) -> Iterator[bytes]:  # noqa: ANN401
-    try:
-        while block := answer.read(BLOCK):
-            yield block
-    except OSError as error:
-        raise SourceError(_why(error)) from error
-
-
-def _check(answer: Any, into: Partial) -> None:  # noqa: ANN401
+def _check(answer: _Answer, into: Partial) -> None:
     """Refuse at once what is not the file: a log-in page would be a wrong beginning for others."""
     expected = f"bytes {into.done}-{into.size - 1}/{into.size}" if into.done else str(into.size)
     field = "Content-Range" if into.done else "Content-Length"
@@ -175,7 +179,14 @@ def _check(answer: Any, into: Partial) -> None:  # noqa: ANN401
         raise SourceError(message)
 
 
-def _open(request: urllib.request.Request, future: Future[Any]) -> None:
+def _block(answer: _Answer) -> bytes:
+    try:
+        return answer.read(BLOCK)
+    except OSError as error:
+        raise SourceError(_why(error)) from error
+
+
+def _open(request: urllib.request.Request, future: Future[_Answer]) -> None:
     try:
         future.set_result(urllib.request.urlopen(request, timeout=READ_SECONDS))  # noqa: S310
     except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer

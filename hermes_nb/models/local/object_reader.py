@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
 
-from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.messages import Json, ToolCall
 from hermes_nb.core.text import REPLACEMENT, clean_text
 from hermes_nb.models.call_reader import Reading
 
@@ -80,24 +80,16 @@ class ObjectReader:
             return "", Reading(self._raw)
         if self._name is None:
             return "", Reading("")
-        value = self._value()
+        value: Json = None
+        with suppress(ValueError, RecursionError):  # it is not whole
+            value = json.loads(self._raw, strict=False)[self._name]
         if self._name == REPLY:
             shown = "" if value is None else str(value)
             return shown, Reading(shown)
-        return "", Reading("", (self._call(value),))
-
-    def _value(self) -> Any:  # noqa: ANN401 - any JSON value, None where it is not whole
-        try:
-            return json.loads(self._raw, strict=False)[self._name]
-        except (ValueError, RecursionError):
-            return None
-
-    def _call(self, value: Any) -> ToolCall:  # noqa: ANN401
-        name = self._name or ""
-        if value is None:
-            return ToolCall(id=self._call_id, name=name, problem=_CUT)
-        arguments = {self._arguments[name]: value}
-        return ToolCall(id=self._call_id, name=name, arguments=arguments)
+        arguments = {} if value is None else {self._arguments[self._name]: value}
+        problem = "" if arguments else _CUT
+        call = ToolCall(id=self._call_id, name=self._name, arguments=arguments, problem=problem)
+        return "", Reading("", (call,))
 
 
 class _StringDecoder:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from hermes_nb.core.messages import Memo, Message
 from hermes_nb.core.protocols import Request, Variable
@@ -274,13 +273,13 @@ class Constrained:
         first = conversation.prefix
         return (*first, *_trimmed(said, sent, self._room - sum(map(_tokens, first))))
 
-    def fields(self, request: Request) -> Mapping[str, Any]:
+    def fields(self, request: Request) -> Mapping[str, object]:
         """Return the schema of the next answer, and how it is to be sampled."""
-        fields: dict[str, Any] = {"temperature": 0, "max_tokens": MOST_TOKENS, "cache_prompt": True}
-        if len(request.tools):
-            tools = self._conversation(request).tools
-            fields["response_format"] = _format(_allowed(request, tools))
-        return fields
+        sampled = {"temperature": 0, "max_tokens": MOST_TOKENS, "cache_prompt": True}
+        if not len(request.tools):
+            return sampled
+        tools = self._conversation(request).tools
+        return {**sampled, "response_format": _format(_allowed(request, tools))}
 
     def reader(self) -> Reader:
         """Return a reader of one object."""
@@ -331,12 +330,11 @@ def _sent(message: Message, conversation: _Conversation) -> Message:
     if message.role == "tool":
         return Message.user(_result(message, conversation.columns))
     said = [say(REPLY, message.text or "(stopped)")] if message.text or not message.calls else []
-    calls = [say(call.name, _argument(call.arguments)) for call in message.calls]
-    return Message.assistant("\n".join([*said, *calls]))
-
-
-def _argument(arguments: Mapping[str, Any]) -> object:
-    return next(iter(arguments.values()), "") if len(arguments) < 2 else dict(arguments)  # noqa: PLR2004
+    for call in message.calls:
+        several = len(call.arguments) > 1
+        value = dict(call.arguments) if several else next(iter(call.arguments.values()), "")
+        said.append(say(call.name, value))
+    return Message.assistant("\n".join(said))
 
 
 def _question(text: str, known: frozenset[str]) -> str:
@@ -385,7 +383,7 @@ def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:
     return offered if errors <= ERRORS_FORCED else [*offered, reply]
 
 
-def _format(tools: Sequence[SmallTool]) -> dict[str, Any]:
+def _format(tools: Sequence[SmallTool]) -> Mapping[str, object]:
     """Return the response format that leaves these answers: one key, one value."""
     objects = [
         {

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
@@ -55,7 +54,7 @@ def shipped() -> Weights:
     return Weights(**data["weights"], sources=tuple(_source(item) for item in data["source"]))
 
 
-def _source(item: Mapping[str, Any]) -> Source:
+def _source(item: Mapping[str, object]) -> Source:
     match item:
         case {"kind": "http", "name": str(name), "url": str(url)} if url.startswith("https://"):
             return Url(name=name, url=url)
