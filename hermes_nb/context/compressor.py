@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from hermes_nb.context.boundaries import Cut, flat, grouped, size
 from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, read_summary
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
-from hermes_nb.context.policy import Archive, Gauge, Limits, everything, is_cut, window_of
+from hermes_nb.context.policy import Archive, Gauged, Limits, everything, is_cut
 from hermes_nb.context.pruning import Plan, fitted, make_plan, noted, spliced
 from hermes_nb.context.summary import Material, Summariser, budget, clip, cost
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import UsageReported
-from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request
+from hermes_nb.core.messages import Message
+from hermes_nb.core.protocols import ChatModel, Compression
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.redact import redact
 
@@ -51,7 +51,7 @@ _LEAST = 60
 """Tokens that summary and ledger have in any case."""
 
 
-class Compressor(ContextEngine):
+class Compressor(Gauged):
     """Keeps a conversation under `threshold` of the window, and under `max_prompt_tokens`.
 
     `window` is in tokens; without it the model's own counts, and what an overflow taught counts in
@@ -87,46 +87,23 @@ class Compressor(ContextEngine):
             protect_first=protect_first,
             automatic=automatic,
         )
+        super().__init__(model, window, limits)
         self._model = model
         self._auxiliary = auxiliary if auxiliary is not None else model
-        self._gauge = Gauge(lambda: window_of(model, window), limits)
         self._archive = archive
         self._flush = flush
         self._before_compress = before_compress
         self._clock = clock
         self._resting_until = -1.0
-        self._live: Callable[[], Request] | None = None
         self._originals: dict[str, Message] = {}  # of shortened messages that no store has
 
-    @property
-    def gauge(self) -> Gauge:
-        """What decides when to compress, for whoever shows it."""
-        return self._gauge
-
-    def observe(self, usage: Usage) -> None:
-        """Take note of what a request really used."""
-        self._gauge.observe(usage)
-
-    def should_compress(self, prompt_tokens: int) -> bool:
-        """Say whether a prompt of that many tokens should be compressed before it is sent."""
-        return self._gauge.due(prompt_tokens)
-
-    def session_started(
-        self,
-        session_id: str,
-        live: Callable[[], Request],
-    ) -> None:
-        """Begin with a session: from now on summaries may be asked for in its conversation."""
-        self._live = live
-
     def session_ended(self) -> None:
-        """Let go of the session."""
-        self._live = None
+        super().session_ended()
         self._originals.clear()
 
     async def compress(self, messages: Sequence[Message], focus: str = "") -> Compression:
         """Return a shorter conversation, or the same where nothing is gained; mutates nothing."""
-        plan = make_plan(messages, self._gauge, self._archive, way_back)
+        plan = make_plan(messages, self.gauge, self._archive, way_back)
         whole, pruned = plan.cut()
         if whole.vanishing and (focus or not plan.enough()):
             made = await self._summarised(plan, whole, pruned, focus)
@@ -135,7 +112,7 @@ class Compressor(ContextEngine):
             made = plan.result(fits, note=self._note())
             self._originals |= unstored(plan)
         before, after = size(plan.groups), size(grouped(made.messages))
-        self._gauge.settle(before, after)
+        self.gauge.settle(before, after)
         if after < before or before > plan.aim.hard:
             return made
         return Compression(messages=tuple(flat(plan.groups)), requests=made.requests)
@@ -148,7 +125,7 @@ class Compressor(ContextEngine):
         found = find_facts(span)
         room = plan.aim.hard - size([*pruned.head, *pruned.kept, *pruned.tail])
         for_ledger = min(LEDGER_TOKENS, max(plan.aim.hard // 8, _LEAST))
-        for_summary = min(budget(size(whole.middle), self._gauge.window), room - for_ledger)
+        for_summary = min(budget(size(whole.middle), self.gauge.window), room - for_ledger)
         material = Material(
             previous=previous,
             messages=span,
@@ -161,7 +138,8 @@ class Compressor(ContextEngine):
         if not body:  # then the facts have what is left of its room
             body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
             for_ledger += material.tokens - cost(body)
-        gone = _vanishing(whole)
+        stays = {id(message) for message in flat(whole.kept)}
+        gone = [id(message) not in stays for message in flat(whole.middle)]
         facts = [*known, *(fact for fact in found if gone[fact.source])]
         listed = ledger(facts, tokens=for_ledger, known=body, messages=len(span))
         text = "\n\n".join(part for part in (body, listed) if part)
@@ -189,7 +167,7 @@ class Compressor(ContextEngine):
         if self._clock() < self._resting_until:
             return "", RESTING, ()
         own = model is not self._model and model.window
-        summariser = Summariser(model, own or self._gauge.window)
+        summariser = Summariser(model, own or self.gauge.window)
         try:
             text = await self._asked_live(summariser, material, plan, whole)
             text = text or await summariser.detached(material)
@@ -208,9 +186,9 @@ class Compressor(ContextEngine):
 
         It can where the live request is the conversation that is being compressed.
         """
-        if self._live is None or self._auxiliary is not self._model:
+        if self.live is None or self._auxiliary is not self._model:
             return None
-        request = self._live()
+        request = self.live()
         spoken = [message for message in request.messages if message.role != "system"]
         if spoken != flat(plan.groups):
             return None
@@ -255,12 +233,6 @@ class Compressor(ContextEngine):
             return NOTE
         session = self._archive.session_id
         return f"{NOTE} session_search(session_id={session!r}, around=N, window=1) shows it."
-
-
-def _vanishing(whole: Cut) -> list[bool]:
-    """Return, for each message of the middle, whether it goes."""
-    stays = {id(message) for message in flat(whole.kept)}
-    return [id(message) not in stays for message in flat(whole.middle)]
 
 
 def way_back(position: int | None) -> str:

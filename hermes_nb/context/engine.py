@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import EntryPoint
 
 from hermes_nb.context.compressor import BeforeCompress, Compressor, Flush
 from hermes_nb.context.lossless import Lossless
@@ -49,7 +48,7 @@ def make_engine(name: str, setup: Setup) -> ContextEngine:
     """
     if factory := _SHIPPED.get(name):
         return factory(setup)
-    registered = _registered()
+    registered = {point.name: point for point in plugins(GROUP)}
     if name not in registered:
         known = ", ".join(engine_names())
         raise ConfigError(f"there is no context engine {name!r}; context.engine is one of {known}")
@@ -63,11 +62,7 @@ def make_engine(name: str, setup: Setup) -> ContextEngine:
 
 def engine_names() -> list[str]:
     """Return the names of all engines, those that ship first."""
-    return [*_SHIPPED, *sorted(set(_registered()) - set(_SHIPPED))]
-
-
-def _registered() -> dict[str, EntryPoint]:
-    return {point.name: point for point in plugins(GROUP)}
+    return [*_SHIPPED, *sorted({x.name for x in plugins(GROUP)} - _SHIPPED.keys())]
 
 
 def _compressor(setup: Setup) -> ContextEngine:

@@ -25,12 +25,11 @@ from hermes_nb.context.boundaries import (
 from hermes_nb.context.ledger import MOST_TOKENS, Fact, clipped, find_facts, ledger, read_ledger
 from hermes_nb.context.policy import (
     Archive,
-    Gauge,
+    Gauged,
     Limits,
     everything,
     first_and_last,
     is_cut,
-    window_of,
 )
 from hermes_nb.context.pruning import (
     Plan,
@@ -43,8 +42,8 @@ from hermes_nb.context.pruning import (
     spliced,
 )
 from hermes_nb.core.errors import StoreError, ToolError
-from hermes_nb.core.messages import Image, Message, Usage
-from hermes_nb.core.protocols import ChatModel, Compression, ContextEngine, Request, SessionStore
+from hermes_nb.core.messages import Image, Message
+from hermes_nb.core.protocols import ChatModel, Compression, SessionStore
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.redact import redact
@@ -321,7 +320,7 @@ NOTE = (
 )
 
 
-class Lossless(ContextEngine):
+class Lossless(Gauged):
     """Keeps a conversation under its limits by moving old spans out of view, into `store`.
 
     `window` is in tokens, by default that of `model`; the smaller one counts. Ids are made from
@@ -338,45 +337,19 @@ class Lossless(ContextEngine):
         window: int | None = None,
         limits: Limits | None = None,
     ) -> None:
+        super().__init__(model, window, limits or Limits())
         self._archive = Archive(store, session_id)
-        self._gauge = Gauge(lambda: window_of(model, window), limits or Limits())
         self._unstored: dict[str, list[Message]] = {}
-        self._live: Callable[[], Request] | None = None
-
-    @property
-    def gauge(self) -> Gauge:
-        """What decides when to compress, for whoever shows it."""
-        return self._gauge
-
-    def observe(self, usage: Usage) -> None:
-        """Take note of what a request really used."""
-        self._gauge.observe(usage)
-
-    def should_compress(self, prompt_tokens: int) -> bool:
-        """Say whether a prompt of that many tokens should be compressed before it is sent."""
-        return self._gauge.due(prompt_tokens)
 
     def tools(self) -> Toolset:
         """Return `context_search` and `context_expand`."""
         return reading_tools(self._archive, self._unstored, self._in_view)
 
-    def session_started(
-        self,
-        session_id: str,
-        live: Callable[[], Request],
-    ) -> None:
-        """Begin with a session: from now on it is known what the model sees."""
-        self._live = live
-
-    def session_ended(self) -> None:
-        """Let go of the session."""
-        self._live = None
-
     def _in_view(self) -> set[int]:
         """Return the positions of the messages that the model sees as they were said."""
-        if self._live is None:
+        if self.live is None:
             return set()
-        messages = [message for message in self._live().messages if message.role != "system"]
+        messages = [message for message in self.live().messages if message.role != "system"]
         located = self._archive.locate(messages)
         whole = (message for message in messages if not is_cut(message))
         return {located[id(message)] for message in whole if id(message) in located}
@@ -387,10 +360,10 @@ class Lossless(ContextEngine):
         focus: str = "",
     ) -> Compression:
         """Return a shorter conversation; the input is never mutated."""
-        plan = make_plan(messages, self._gauge, self._archive, way_back)
+        plan = make_plan(messages, self.gauge, self._archive, way_back)
         enough = plan.enough()
         made = plan.result(plan.pruned, note=NOTE) if enough else self._referenced(plan)
-        self._gauge.settle(size(plan.groups), size(grouped(made.messages)))
+        self.gauge.settle(size(plan.groups), size(grouped(made.messages)))
         return made
 
     def _referenced(self, plan: Plan) -> Compression:

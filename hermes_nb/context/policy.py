@@ -19,7 +19,14 @@ from typing import Literal
 from hermes_nb.context.boundaries import LEFT_OUT, is_ours, is_shortened, position_of
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import ChatModel, Hit, SessionStore, StoredMessage
+from hermes_nb.core.protocols import (
+    ChatModel,
+    ContextEngine,
+    Hit,
+    Request,
+    SessionStore,
+    StoredMessage,
+)
 
 UNKNOWN_WINDOW = 128_000
 """What is assumed of a model whose window nobody knows; an overflow teaches better."""
@@ -89,19 +96,26 @@ class Aim:
 
 
 class Gauge:
-    """Watches the size of the prompt for an engine."""
+    """Watches the size of the prompt; the smaller of the model's window and the one that is set."""
 
-    def __init__(self, window: Callable[[], int | None], limits: Limits) -> None:
-        self._window = window
+    def __init__(self, model: ChatModel | None, window: int | None, limits: Limits) -> None:
+        self._model = model
+        self._set = window
         self.limits = limits
         self._prompt = 0
         self._state: Literal["answered", "due", "sent"] = "answered"
         self._futile = 0
 
     @property
+    def known(self) -> int | None:
+        """The context window in tokens, None if nobody knows."""
+        learnt = self._model.window if self._model is not None else None
+        return min((each for each in (self._set, learnt) if each), default=None)
+
+    @property
     def window(self) -> int:
         """The model's context window in tokens, as known now or else assumed."""
-        return self._window() or UNKNOWN_WINDOW
+        return self.known or UNKNOWN_WINDOW
 
     @property
     def threshold(self) -> int:
@@ -132,8 +146,7 @@ class Gauge:
         prompt = max(self._prompt, estimated, 1)
         scale = prompt / max(estimated, 1)
         start, limit = min(self.threshold, prompt) / scale, self.threshold / scale
-        known = self._window()
-        ceiling = known * _SENDABLE / scale if known else math.inf
+        ceiling = self.known * _SENDABLE / scale if self.known else math.inf
         if self._state == "sent":
             limit = max(start, min(limit, _SURELY_SENT))
             ceiling = min(ceiling, limit)
@@ -156,10 +169,27 @@ class Gauge:
             self._state = "sent"
 
 
-def window_of(model: ChatModel | None, window: int | None) -> int | None:
-    """Return the smaller of the window as set and as the model knows it, None if nobody knows."""
-    known = [each for each in (window, model.window if model is not None else None) if each]
-    return min(known, default=None)
+class Gauged(ContextEngine):
+    """What our engines do alike: they watch the prompt's size and know the live request.
+
+    `gauge` is there for whoever shows it, too.
+    """
+
+    def __init__(self, model: ChatModel | None, window: int | None, limits: Limits) -> None:
+        self.gauge = Gauge(model, window, limits)
+        self.live: Callable[[], Request] | None = None
+
+    def observe(self, usage: Usage) -> None:
+        self.gauge.observe(usage)
+
+    def should_compress(self, prompt_tokens: int) -> bool:
+        return self.gauge.due(prompt_tokens)
+
+    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002 - the archive knows it
+        self.live = live
+
+    def session_ended(self) -> None:
+        self.live = None
 
 
 def overdue(messages: int, prompt_tokens: int, window: int | None) -> bool:
@@ -208,19 +238,11 @@ class Archive:
 
     def originals(self, messages: Sequence[Message], located: Located) -> list[Message]:
         """Return the messages as they were before anything of them was shortened."""
-        wanted = {
-            located[id(message)]
-            for message in messages
-            if id(message) in located and is_cut(message)
-        }
+        wanted = {located[id(m)] for m in messages if id(m) in located and is_cut(m)}
         rows = self._rows(min(wanted), max(wanted)) if wanted else []
         whole = {row.position: row.message for row in rows if row.position in wanted}
-
-        def original(message: Message) -> Message:
-            row = whole.get(located.get(id(message), -1))
-            return row if row is not None and _key(row) == _key(message) else message
-
-        return [original(message) for message in messages]
+        pairs = ((message, whole.get(located.get(id(message), -1))) for message in messages)
+        return [row if row is not None and _key(row) == _key(m) else m for m, row in pairs]
 
     def span(self, first: int, last: int) -> list[StoredMessage]:
         """Return the rows from one position to another, without what compression put there."""
@@ -275,6 +297,17 @@ def is_cut(message: Message) -> bool:
     if message.role == "tool":
         return is_shortened(message.text) or LEFT_OUT in message.text
     return LEFT_OUT in message.text or any(LEFT_OUT in c.arguments_json() for c in message.calls)
+
+
+def common_size(sizes: Collection[int], room: int, low: int, high: int) -> int:
+    """Return the size, from `low` to `high`, to which all are cut so that they fit into `room`."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(each, middle) for each in sizes) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def everything(message: Message) -> str:

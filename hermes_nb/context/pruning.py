@@ -32,7 +32,7 @@ from hermes_nb.context.boundaries import (
     size,
     tail_start,
 )
-from hermes_nb.context.policy import Aim, Archive, Gauge
+from hermes_nb.context.policy import Aim, Archive, Gauge, common_size
 from hermes_nb.core.messages import Json, Message, Role, Text, ToolCall, least_trusted
 from hermes_nb.core.protocols import Compression
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate_tokens, one_line
@@ -408,14 +408,7 @@ def _cut(
         sizes = {index: estimate_tokens([messages[index]]) for index in due}
         if not sizes or sum(sizes.values()) <= tokens:
             return
-        low, high = 0, max(sizes.values())
-        while low < high:  # the largest common size that fits
-            middle = (low + high + 1) // 2
-            if sum(min(each, middle) for each in sizes.values()) <= goal:
-                low = middle
-            else:
-                high = middle - 1
-        level = max(low, _LEAST)
+        level = max(common_size(sizes.values(), goal, 0, max(sizes.values())), _LEAST)
         for index, each in sizes.items():
             if each > level:
                 messages[index] = _smaller(messages[index], level, pruner, said=said)

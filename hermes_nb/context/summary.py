@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hermes_nb.context.boundaries import is_bridge, is_summary
 from hermes_nb.context.ledger import Fact
+from hermes_nb.context.policy import common_size
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply
@@ -44,7 +45,9 @@ def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) 
     for fact in facts:
         if fact.section == "seen":
             lines[fact.source].append(fact)
-    limit = _limit([_length(message) for message in messages], tokens * 3)
+    calls = (sum(len(call.arguments_json()) for call in message.calls) for message in messages)
+    lengths = [len(m.text) + written + 24 for m, written in zip(messages, calls, strict=True)]
+    limit = common_size(lengths, tokens * 3, _LEAST, _MOST)
     seen: set[str] = set()
     out = []
     for index, message in enumerate(messages):
@@ -79,23 +82,6 @@ def _pieces(text: str, tokens: int) -> Iterator[str]:
         yield text[: max(tokens * 3 // 4, 1)]
         text = text[max(tokens * 3 // 4, 1) :]
     yield text
-
-
-def _limit(lengths: Sequence[int], room: int) -> int:
-    """Return the length to which each message may be written out so that all fit into `room`."""
-    low, high = _LEAST, _MOST
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(min(each, middle) for each in lengths) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _length(message: Message) -> int:
-    written = sum(len(call.arguments_json()) for call in message.calls)
-    return len(message.text) + written + 24
 
 
 def _written(message: Message, facts: Sequence[Fact], limit: int) -> str:
@@ -195,6 +181,18 @@ class Material:
     focus: str = ""
     hints: str = ""
 
+    @property
+    def words(self) -> int:
+        """How many words the summary may have."""
+        return self.tokens * 3 // 4
+
+    @property
+    def wishes(self) -> list[str]:
+        """What the model is told of the focus and the hints."""
+        focus = f"Give most of the room to this: {redact(self.focus)}"
+        hints = f"Keep this too:\n{redact(self.hints[:4_000])}"
+        return [*([focus] if self.focus else ()), *([hints] if self.hints else ())]
+
 
 class Summariser:
     """Gets one summary from a model whose window has `window` tokens.
@@ -216,8 +214,8 @@ class Summariser:
         `scale` how many tokens an estimated one is. None when the conversation is too long for it.
         """
         kept = f"What stays begins with: {begins!r}." if begins else ""
-        ask = LIVE.replace("{kept}", kept).replace("{words}", str(_words(material.tokens)))
-        text = "\n\n".join([ask, SHAPE, *_wishes(material)])
+        ask = LIVE.replace("{kept}", kept).replace("{words}", str(material.words))
+        text = "\n\n".join([ask, SHAPE, *material.wishes])
         messages = request.messages
         while messages and messages[-1].role == "user":
             messages = messages[:-1]  # it stays anyway, and a user speaks once at a time
@@ -242,7 +240,7 @@ class Summariser:
 
     async def _chunks(self, material: Material, window: int) -> str:
         previous = material.previous
-        fixed = cost("".join([ROLE, SHAPE, *_wishes(material)])) + 200
+        fixed = cost("".join([ROLE, SHAPE, *material.wishes])) + 200
         room = int(window * LARGEST_SHARE) - fixed
         # In half of a small room the summary so far still has to fit beside the transcript.
         most_previous = min(material.tokens, max(room // 3, 50))
@@ -283,21 +281,8 @@ def _prompt(material: Material, chunk: str, previous: str, part: tuple[int, int]
         )
     which = f" (part {number} of {count}, in order)" if count > 1 else ""
     pieces.append(f"The transcript{which}:\n<transcript>\n{chunk}\n</transcript>")
-    pieces.append(f"Write the summary, at most {_words(material.tokens)} words.\n{SHAPE}")
-    return "\n\n".join([*pieces, *_wishes(material)])
-
-
-def _wishes(material: Material) -> list[str]:
-    wishes = []
-    if material.focus:
-        wishes.append(f"Give most of the room to this: {redact(material.focus)}")
-    if material.hints:
-        wishes.append(f"Keep this too:\n{redact(material.hints[:4_000])}")
-    return wishes
-
-
-def _words(tokens: int) -> int:
-    return tokens * 3 // 4
+    pieces.append(f"Write the summary, at most {material.words} words.\n{SHAPE}")
+    return "\n\n".join([*pieces, *material.wishes])
 
 
 def clip(text: str, tokens: int) -> str:

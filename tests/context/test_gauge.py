@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 
 def gauge(window=200_000, **limits):
-    return Gauge(lambda: window, Limits(**limits))
+    return Gauge(None, window, Limits(**limits))
 
 
 def test_the_goals_at_the_threshold():

@@ -9,44 +9,36 @@ from hermes_nb.models.arguments import parse_arguments
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cpu import within
-
-JSON_VALUES = st.recursive(
+LEAVES = (
     st.none()
     | st.booleans()
     | st.integers()
     | st.text()
-    | st.floats(allow_nan=False, allow_infinity=False),
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-OBJECTS = st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4)
+OBJECTS = st.dictionaries(st.text(max_size=8), VALUES, max_size=4)
 
 
-@given(OBJECTS, st.booleans())
-def test_valid_json_is_kept_byte_for_byte(value, cut):
+@given(OBJECTS, st.booleans(), st.data())
+def test_valid_json_is_kept_byte_for_byte_and_a_piece_of_it_is_never_taken(value, cut, data):
     text = json.dumps(value, indent=1)
     read = parse_arguments(text, cut=cut)
     assert (read.text, read.problem) == (text, "")
-
-
-@given(OBJECTS.filter(bool), st.data())
-def test_what_is_cut_off_is_never_taken(value, data):
-    text = json.dumps(value)
-    end = data.draw(st.integers(1, len(text) - 1))
-    for cut in (True, False):
-        read = parse_arguments(text[:end], cut=cut)
-        assert read.problem and not read.value
+    if value:
+        part = parse_arguments(text[: data.draw(st.integers(1, len(text) - 1))], cut=cut)
+        assert part.problem and not part.value
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "null", "None", "{}"])
 def test_no_arguments_are_an_empty_object(text):
     read = parse_arguments(text)
     assert (dict(read.value), read.text, read.problem) == ({}, "{}", "")
-
-
-def test_no_arguments_yet_are_a_problem_when_the_reply_was_cut_off():
-    assert "cut off" in parse_arguments("", cut=True).problem
+    assert text == "{}" or "cut off" in parse_arguments(text, cut=True).problem
 
 
 @pytest.mark.parametrize(
@@ -77,6 +69,8 @@ def test_what_can_mean_one_thing_is_repaired(text, value):
         *('{"a": 1 "b": 2}', '{"a": "\\d+"}', '{"a": NaN}', '{"a": hello world}'),
         *('{"cmd": "rm -rf /tmp/x', '{"cmd": "ls", "path": ', "[1, 2]", "3", '"text"'),
         *("just words", "{" * 5_000 + "}" * 5_000),
+        # Numbers without bounds would become null.
+        *('{"a": -Infinity}', '{"a": 1e999}', "{'a': -1e999}"),
     ],
 )
 def test_what_can_mean_more_is_a_problem(text):
@@ -91,32 +85,17 @@ def test_lone_surrogates_do_not_reach_a_tool():
     assert "\\ud800" in read.text
 
 
-@pytest.mark.parametrize("unit", ["{", '{"a":', '"', "'", "/*", "//", "[", "\\", "a "])
-def test_hostile_arguments_take_linear_time(unit):
+@pytest.mark.parametrize("unit", ["{", '{"a":', '"', "'", "/*", "//", "[", "\\", "a ", '"a": /* '])
+def test_hostile_arguments_are_a_problem_in_no_time(unit):
+    """Half a megabyte: what takes more than linear time does not end."""
     text = "{" + unit * (500_000 // len(unit))
-    assert within(3, parse_arguments, text).problem
-    assert within(3, parse_arguments, text + "}").problem
+    assert parse_arguments(text).problem
+    assert parse_arguments(text + "}").problem
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "{'a': -1e999}"]
-)
-def test_a_number_without_bounds_is_refused_instead_of_becoming_null(text):
-    read = parse_arguments(text)
-    assert read.problem and not read.value
-
-
-@pytest.mark.parametrize("levels", [150, 400, 900, 100_000])
-@pytest.mark.parametrize(
-    ("begin", "end"),
-    [('{"a":', "}"), ("[", "]"), ('{"a":[', "]}")],
-    ids=["objects", "lists", "both"],
-)
-@pytest.mark.parametrize("tail", ["", ","], ids=["valid", "broken"])
+@pytest.mark.parametrize("levels", [150, 900, 100_000])
+@pytest.mark.parametrize(("begin", "end"), [('{"a":', "}"), ("[", "]"), ('{"a":[', "]}")])
+@pytest.mark.parametrize("tail", ["", ","])
 def test_nesting_without_end_is_a_problem_and_no_exception(levels, begin, end, tail):
     read = parse_arguments(f'{{"x":{begin * levels}1{end * levels}{tail}}}')
     assert read.problem and not read.value
-
-
-def test_comments_that_never_end_cost_linear_time():
-    assert within(2, parse_arguments, '{"a": /* ' * 100_000).problem
