@@ -9,6 +9,8 @@ from hermes_nb.models.arguments import parse_arguments
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cpu import within
+
 LEAVES = (
     st.none()
     | st.booleans()
@@ -86,11 +88,10 @@ def test_lone_surrogates_do_not_reach_a_tool():
 
 
 @pytest.mark.parametrize("unit", ["{", '{"a":', '"', "'", "/*", "//", "[", "\\", "a ", '"a": /* '])
-def test_hostile_arguments_are_a_problem_in_no_time(unit):
-    """Half a megabyte: what takes more than linear time does not end."""
+def test_hostile_arguments_take_linear_time(unit):
     text = "{" + unit * (500_000 // len(unit))
-    assert parse_arguments(text).problem
-    assert parse_arguments(text + "}").problem
+    for end in ("", "}"):
+        assert within(3, parse_arguments, text + end).problem
 
 
 @pytest.mark.parametrize("levels", [150, 900, 100_000])

@@ -94,13 +94,6 @@ def test_a_tool_result_carries_one_only_natively():
     assert out[7] == {**messages[7], "cache_control": EPHEMERAL}
 
 
-def test_an_hour_is_spelt_out_and_anything_else_refused():
-    [out] = with_breakpoints([{"role": "user", "content": "x"}], ttl="1h")
-    assert out["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-    with pytest.raises(ValueError, match="'2h'"):
-        with_breakpoints([], ttl="2h")
-
-
 @given(conversation, st.booleans(), st.sampled_from(["5m", "1h"]))
 def test_nothing_but_marks_is_added(messages, native, ttl):
     before = copy.deepcopy(messages)
@@ -125,19 +118,8 @@ def test_nothing_but_marks_is_added(messages, native, ttl):
 def test_marking_twice_is_marking_once(messages, native):
     once = with_breakpoints(messages, native=native)
     assert with_breakpoints(once, native=native) == once
-    assert with_breakpoints(with_breakpoints(messages, ttl="1h"), native=native) == once or (
-        # a text that became a part in the first pass stays one
-        marks(with_breakpoints(with_breakpoints(messages, ttl="1h"), native=native)) == marks(once)
-    )
-
-
-@given(conversation, conversation)
-def test_the_positions_do_not_depend_on_what_came_long_before(earlier, later):
-    solid = [{"role": "user", "content": "x"}] * 3
-    short = breakpoints([*solid, *later])
-    long = breakpoints([{"role": "user", "content": "y"}, *earlier, *solid, *later])
-    offset = len(earlier) + 1
-    assert [p - offset for p in long] == [p for p in short]  # noqa: C416 - reads as a claim
+    again = with_breakpoints(with_breakpoints(messages, ttl="1h"), native=native)
+    assert marks(again) == marks(once)
 
 
 @given(conversation)
@@ -171,9 +153,8 @@ def test_claude_behind_openrouter_is_told_what_to_cache():
     assert marks(body(*TURN)) == [0, 1, 4, 5]
     last = body(*TURN, cache_ttl="1h")[5]["content"][0]
     assert last["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-
-
-def test_everyone_else_is_not():
+    with pytest.raises(ValueError, match="'2h'"):
+        with_breakpoints([], ttl="2h")
     for name, url in [("openai/gpt-5", ROUTER), ("claude-x", "https://example.com/v1")]:
         assert b"cache_control" not in dumps(body(*TURN, name=name, url=url))
 
@@ -193,46 +174,36 @@ def test_only_what_is_marked_is_serialised_anew(monkeypatch):
     assert not any(b"cache_control" in item for item in kept)
 
 
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
-        # input, cached, written
-        ({"prompt_tokens": 50, "prompt_tokens_details": {"cached_tokens": 40}}, (50, 40, 0)),
-        ({"prompt_tokens": 50, "prompt_tokens_details": {"cached_tokens": None}}, (50, 0, 0)),
-        (
-            {
-                "prompt_tokens": 50,
-                "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 30},
-            },
-            (50, 20, 30),
-        ),
-        (
-            {"prompt_tokens": 50, "prompt_cache_hit_tokens": 30, "prompt_cache_miss_tokens": 20},
-            (50, 30, 0),
-        ),
-        (
-            {"input_tokens": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 3},
-            (48, 40, 3),
-        ),
-        ({"input_tokens": 5, "cache_creation_input_tokens": 40}, (45, 0, 40)),
-        (
-            {
-                "input_tokens": 5,
-                "cache_creation": {"ephemeral_5m_input_tokens": 4, "ephemeral_1h_input_tokens": 6},
-            },
-            (15, 0, 10),
-        ),
-        ({"prompt_tokens": 50, "cache_read_input_tokens": 40}, (50, 40, 0)),
-        ({"prompt_tokens": 5, "cache_read_input_tokens": 40}, (45, 40, 0)),
-        (
-            {"prompt_tokens": 50, "prompt_tokens_details": {"cache_creation_input_tokens": 9}},
-            (50, 0, 9),
-        ),
-        ({"prompt_tokens": 50, "cached_tokens": 8}, (50, 8, 0)),
-        ({"input_tokens": 50, "input_tokens_details": {"cached_tokens": 40}}, (50, 40, 0)),
-        ({"cache_creation": "x", "prompt_tokens": float("nan")}, (0, 0, 0)),
-    ],
-)
+DIALECTS = [  # usage; input, cached, written
+    ({"prompt_tokens": 50, "prompt_tokens_details": {"cached_tokens": 40}}, (50, 40, 0)),
+    ({"prompt_tokens": 50, "prompt_tokens_details": {"cached_tokens": None}}, (50, 0, 0)),
+    ({"prompt_tokens": 50, "prompt_cache_hit_tokens": 30}, (50, 30, 0)),
+    ({"input_tokens": 5, "cache_creation_input_tokens": 40}, (45, 0, 40)),
+    ({"prompt_tokens": 50, "cache_read_input_tokens": 40}, (50, 40, 0)),
+    ({"prompt_tokens": 5, "cache_read_input_tokens": 40}, (45, 40, 0)),
+    ({"prompt_tokens": 50, "cached_tokens": 8}, (50, 8, 0)),
+    ({"input_tokens": 50, "input_tokens_details": {"cached_tokens": 40}}, (50, 40, 0)),
+    ({"cache_creation": "x", "prompt_tokens": float("nan")}, (0, 0, 0)),
+    (
+        {
+            "prompt_tokens": 50,
+            "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 30},
+        },
+        (50, 20, 30),
+    ),
+    (
+        {"input_tokens": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 3},
+        (48, 40, 3),
+    ),
+    ({"input_tokens": 5, "cache_creation": {"5m": 4, "1h": 6}}, (15, 0, 10)),
+    (
+        {"prompt_tokens": 50, "prompt_tokens_details": {"cache_creation_input_tokens": 9}},
+        (50, 0, 9),
+    ),
+]
+
+
+@pytest.mark.parametrize(("usage", "expected"), DIALECTS)
 def test_cached_and_written_tokens_in_every_dialect(usage, expected):
     found = read_usage(usage)
     assert (found.input, found.cached, found.written) == expected

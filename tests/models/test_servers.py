@@ -66,9 +66,14 @@ def test_something_else_on_the_port_is_no_model_server(reply):
         assert models_at(server.url) == ()
 
 
-def test_nobody_there_is_no_server():
+def test_nobody_there_is_no_server_and_a_redirect_takes_no_key_anywhere():
     assert models_at(f"http://127.0.0.1:{closed_port()}/v1") == ()
     assert models_at("file:///etc/passwd") == ()
+    with Loopback(listing=document(LISTED)) as other:
+        moved = Reply(status=302, headers={"Location": f"{other.url}/models"}, length=True)
+        with Loopback(listing=moved) as server:
+            assert models_at(server.url, api_key="sk-test") == ()
+        assert other.asked == []
 
 
 def test_the_first_server_of_the_table_wins():
@@ -132,14 +137,6 @@ def test_a_server_that_drips_is_not_waited_for():
         began = time.monotonic()
         assert models_at(url, timeout=0.3) == ()
         assert time.monotonic() - began < SOON
-
-
-def test_a_redirect_takes_no_key_anywhere():
-    with Loopback(listing=document(LISTED)) as other:
-        moved = Reply(status=302, headers={"Location": f"{other.url}/models"}, length=True)
-        with Loopback(listing=moved) as server:
-            assert models_at(server.url, api_key="sk-test") == ()
-        assert other.asked == []
 
 
 def test_a_proxy_is_not_asked_for_this_machine(monkeypatch):

@@ -19,7 +19,7 @@ from hermes_nb.models.text_calls import RESULT, TextCalls, render
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cpu import growth
+from tests.cpu import within
 from tests.loopback import chunk
 
 NAMES = frozenset({"read_file", "look", "f"})
@@ -58,14 +58,6 @@ def test_prose_about_calls_is_shown_as_it_is(text):
         assert (shown, reading.text, reading.calls) == (text, text, ())
 
 
-def test_text_around_calls_is_kept():
-    text = 'Before.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>\nAfter.'
-    shown, reading = read(text)
-    assert reading.text == "Before.\n\nAfter."
-    assert shown.split() == ["Before.", "After."]
-    assert reading.raw == text
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -76,6 +68,7 @@ def test_text_around_calls_is_kept():
         '<tool_call>{"name": "f", "arguments": {"a": "say "hi" to"}}',
         '```json\n{"name": "f", "arguments": {"a": "say "hi" to"}}\n```',
         "call:f{city: New York}",
+        '<tool_call>{"name": "f", "arguments": {"x": NaN}}</tool_call>',
     ],
 )
 def test_a_call_that_cannot_be_read_is_a_problem_and_not_shown(text):
@@ -93,10 +86,8 @@ def test_a_call_is_held_back_and_prose_is_not():
     assert reader.feed('<tool_call>{"name"') == ""
     assert reader.feed(': "f", "arguments": {}}</tool_call>') == ""
     assert reader.feed(" ok") == " ok"
-
-
-def test_json_is_shown_as_soon_as_it_cannot_be_a_call():
-    reader = CallReader(NAMES)
+    assert reader.finish()[1].text == "Hello <b> <tool_call> is a tag\n\nok"
+    reader = CallReader(NAMES)  # JSON until it cannot be a call
     assert reader.feed('```json\n{"na') == ""
     assert reader.feed('me": "Ada"') == '```json\n{"name": "Ada"'
     assert reader.feed(', "age"') == ', "age"'
@@ -194,12 +185,9 @@ def test_the_reading_does_not_depend_on_the_cutting(text, sizes):
 )
 @pytest.mark.parametrize("size", [7, 60_000])
 def test_hostile_text_takes_linear_time(unit, size):
-    small, large = (unit * (characters // len(unit)) for characters in (3_000, 15_000))
-    assert growth(lambda text: read(text, (size,)), small, large) < 12
-    assert len(read(large, (size,))[0]) <= len(large)
-
-
-# --- the strategy -----------------------------------------------------------------------------
+    text = unit * (60_000 // len(unit))
+    shown, _ = within(2, read, text, (size,))
+    assert len(shown) <= len(text)
 
 
 def tool(name="read_file", description="Read a\nfile."):
@@ -230,28 +218,13 @@ def test_tools_are_described_in_the_system_message():
     assert user is request.messages[1]
     assert strategy.messages(request)[0] is system
     assert strategy.fields(request) == {"stop": [RESULT]}
-
-
-def test_without_a_system_message_there_is_one_for_the_tools():
-    strategy = TextCalls()
-    request = Request(messages=(Message.user("hi"),), tools=TOOLS)
-    first, second = strategy.messages(request), strategy.messages(request)
-    assert [m.role for m in first] == ["system", "user"]
-    assert first[0] is second[0]
-
-
-def test_without_tools_nothing_is_added_and_nothing_is_read():
-    strategy = TextCalls()
-    request = Request(messages=(Message.system("s"), Message.user("hi")))
-    assert list(strategy.messages(request)) == list(request.messages)
-    assert strategy.fields(request) == {}
-    assert isinstance(strategy.reader(), PlainReader)
-
-
-def test_the_description_does_not_trigger_a_call_for_the_reader_of_a_summary():
-    strategy = TextCalls()
-    strategy.messages(Request(messages=(Message.user("x"),), tools=TOOLS))
     assert isinstance(strategy.reader(), CallReader)
+    alone = Request(messages=(Message.user("hi"),), tools=TOOLS)
+    first, second = strategy.messages(alone), strategy.messages(alone)
+    assert [m.role for m in first] == ["system", "user"] and first[0] is second[0]
+    without = Request(messages=request.messages)
+    assert list(strategy.messages(without)) == list(request.messages)
+    assert strategy.fields(without) == {} and isinstance(strategy.reader(), PlainReader)
 
 
 def test_results_of_a_batch_are_one_user_message():
@@ -283,10 +256,7 @@ def test_an_answer_goes_back_as_it_was_written():
     out = strategy.messages(Request(messages=messages, tools=TOOLS))
     assert out[2].text == raw
     assert Message.from_dict(reply.message.to_dict()) == reply.message
-
-
-def test_an_answer_that_was_shortened_since_is_written_anew():
-    raw = render(ToolCall(id="", name="look", arguments={"a": "long"}))
+    # One that was shortened since is written anew.
     short = ToolCall(id="call_1", name="look", arguments={"a": "…"})
     message = Message(role="assistant", calls=(short,), echo={"raw_text": raw})
     out = TextCalls().messages(Request(messages=(message,), tools=TOOLS))
@@ -318,10 +288,3 @@ def test_what_is_rendered_is_read_back(name, arguments):
         expected = [(name, clean(arguments))]
         assert [(c.name, dict(c.arguments)) for c in reading.calls] == expected
         assert shown + rest == ""
-
-
-def test_a_number_that_is_none_makes_the_call_a_problem():
-    reader = CallReader({"f"})
-    reader.feed('<tool_call>{"name": "f", "arguments": {"x": NaN}}</tool_call>')
-    _, reading = reader.finish()
-    assert [bool(call.problem) for call in reading.calls] == [True]

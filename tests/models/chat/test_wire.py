@@ -22,51 +22,26 @@ def wire(*messages, profile=None):
 
 
 def test_each_role():
+    seen = Message.user("what is this", images=[Image("QUJD", "image/jpeg")])
     out = wire(
-        Message.system("be"),
-        Message.user("hi"),
-        Message.assistant("", calls=[CALL]),
-        Message.tool(CALL, "seen"),
-        Message.assistant("done"),
+        *(Message.system("be"), seen, Message.assistant("", calls=[CALL])),
+        *(Message.tool(CALL, "seen"), Message.assistant("half", interrupted=True)),
+        *(Message.assistant(interrupted=True), Message.user(""), Message.assistant()),
+        Message.tool(CALL, ""),
+        profile=SEEING,
     )
-    assert out == [
+    function = {"name": "look", "arguments": '{"a":  1}'}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,QUJD"}}
+    asked = {"id": "call_1", "type": "function", "function": function}
+    assert out[:6] == [
         {"role": "system", "content": "be"},
-        {"role": "user", "content": "hi"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "call_1",
-                    "type": "function",
-                    "function": {"name": "look", "arguments": '{"a":  1}'},
-                }
-            ],
-        },
+        {"role": "user", "content": [{"type": "text", "text": "what is this"}, picture]},
+        {"role": "assistant", "content": None, "tool_calls": [asked]},
         {"role": "tool", "tool_call_id": "call_1", "content": "seen"},
-        {"role": "assistant", "content": "done"},
-    ]
-
-
-def test_an_interrupted_answer_says_so():
-    cut = Message.assistant("half", interrupted=True)
-    assert wire(cut, Message.assistant(interrupted=True)) == [
         {"role": "assistant", "content": f"half\n\n{STOPPED}"},
         {"role": "assistant", "content": STOPPED},
     ]
-
-
-def test_no_message_is_empty():
-    for message in (Message.user(""), Message.assistant(), Message.tool(CALL, "")):
-        assert wire(message)[0]["content"]
-
-
-def test_a_users_pictures_are_data_uris():
-    message = Message.user("what is this", images=[Image("QUJD", "image/jpeg")])
-    assert wire(message, profile=SEEING)[0]["content"] == [
-        {"type": "text", "text": "what is this"},
-        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,QUJD"}},
-    ]
+    assert all(item["content"] for item in out[6:])
 
 
 def test_a_tools_pictures_follow_its_batch():
@@ -149,28 +124,20 @@ def thoughts():
     ]
 
 
-def test_reasoning_stays_here_by_default():
-    assert "new" not in json.dumps(wire(*thoughts()))
-
-
-def test_reasoning_goes_back_within_the_turn():
-    profile = profile_for("deepseek-reasoner", "https://api.deepseek.com")
-    out = wire(*thoughts(), profile=profile)
-    assert "reasoning_content" not in out[1]
-    assert out[3]["reasoning_content"] == "new"
-
-
-def test_reasoning_goes_back_always():
-    out = wire(*thoughts(), profile=profile_for("kimi-k2-thinking"))
-    assert (out[1]["reasoning_content"], out[3]["reasoning_content"]) == ("old", "new")
-
-
-def test_signed_reasoning_goes_back_as_it_came():
-    profile = profile_for("x", "https://openrouter.ai/api/v1")
-    out = wire(*thoughts(), profile=profile)
-    assert "reasoning_details" not in out[1]
-    assert out[3]["reasoning_details"] == [{"text": "new"}]
+@pytest.mark.parametrize(
+    ("model", "url", "field", "first", "second"),
+    [
+        ("gpt-4o", None, "reasoning_content", None, None),
+        ("deepseek-reasoner", "https://api.deepseek.com", "reasoning_content", None, "new"),
+        ("kimi-k2-thinking", None, "reasoning_content", "old", "new"),
+        ("x", "https://openrouter.ai/api/v1", "reasoning_details", None, [{"text": "new"}]),
+    ],
+)
+def test_reasoning_goes_back_as_the_provider_wants_it(model, url, field, first, second):
+    out = wire(*thoughts(), profile=profile_for(model, url))
+    assert (out[1].get(field), out[3].get(field)) == (first, second)
     assert "raw_text" not in out[3]
+    assert second or "new" not in json.dumps(out)
 
 
 def test_mistral_gets_ids_of_nine_characters():
