@@ -27,8 +27,8 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
+from hermes_nb.notebook.display import terminal_view
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import terminal_view
 from hermes_nb.notebook.interrupt import stoppable, user_code
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible

@@ -16,8 +16,9 @@ from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
+from hermes_nb.notebook.display import make_view
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import StatusView, View, make_view
+from hermes_nb.notebook.display.views import StatusView, View
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.page_reload import rejoined, widgets_live

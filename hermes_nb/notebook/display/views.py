@@ -86,25 +86,6 @@ class View(Protocol):
         ...
 
 
-def make_view(shell: Shell, *, model: str = "", quiet: bool = False) -> View:
-    """Return the view that fits where the cell runs."""
-    transcript = Transcript(model=model)
-    if not has_kernel(shell):
-        return terminal_view(transcript, quiet=quiet)
-    if quiet or not can_ask(shell):
-        return FinalView(transcript)
-    return CellView(transcript)
-
-
-def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
-    """Return the view for standard output: drawn in a terminal that can, else plain text."""
-    if not can_draw(sys.stdout):
-        return TerminalView(transcript)
-    from hermes_nb.notebook.display.terminal import DrawnView  # and with it rich's Markdown
-
-    return DrawnView(transcript, quiet=quiet)
-
-
 def has_kernel(shell: Shell) -> bool:
     """Say whether the shell runs in a Jupyter kernel."""
     return getattr(shell, "kernel", None) is not None
