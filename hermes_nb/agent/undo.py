@@ -20,12 +20,14 @@ from typing import Protocol
 
 from hermes_nb.agent.checkpoint_store import (
     Cells,
+    CellsItem,
     CheckpointStore,
     FileItem,
     FileState,
     Index,
     SavedCopyLost,
     TurnRecord,
+    TurnState,
     load_cells,
 )
 from hermes_nb.core.errors import HermesError
@@ -159,8 +161,7 @@ def file_diff(name: str, before: bytes | None, after: bytes | None) -> str:
     if old is None or new is None:
         sizes = f"{_size(before)} → {_size(after)}"
         return f"--- {name}\n+++ {name}\nbinary or large, not compared: {sizes}"
-    was = name if before is not None else NOWHERE
-    is_ = name if after is not None else NOWHERE
+    was, is_ = (NOWHERE if data is None else name for data in (before, after))
     return _unified(old, new, was, is_)
 
 
@@ -172,8 +173,8 @@ def cells_diff(
     new = {str(cell["id"]): cell for cell in after}
     was, is_ = _named(name, old), _named(name, new)
     lines: list[str] = []
-    for cell_id in [*old, *(each for each in new if each not in old)]:
-        source, changed = (_source(cells.get(cell_id)) for cells in (old, new))
+    for cell_id in dict.fromkeys((*old, *new)):
+        source, changed = (str(cells.get(cell_id, {}).get("source", "")) for cells in (old, new))
         named = was.get(cell_id, NOWHERE), is_.get(cell_id, NOWHERE)
         if source != changed or NOWHERE in named:
             # A cell has no end of file; of one there is no more to say than of all others.
@@ -181,8 +182,7 @@ def cells_diff(
             lines.append(_unified(was_text, is_text, *named))
         elif old[cell_id].get("outputs") != new[cell_id].get("outputs"):
             lines.append(f"{is_[cell_id]}: new outputs")
-    kept = [cell_id for cell_id in old if cell_id in new]
-    if kept != [cell_id for cell_id in new if cell_id in old]:
+    if [each for each in old if each in new] != [each for each in new if each in old]:
         lines.append(f"{name}: cells were moved")
     return "\n".join(lines)
 
@@ -192,10 +192,6 @@ def _named(name: str, cells: Collection[str]) -> dict[str, str]:
     short = (cell_id[:_SHORT] if len(cell_id) >= _UUID else cell_id for cell_id in cells)
     called = [f"{name} cell {index} {cell_id}" for index, cell_id in enumerate(short)]
     return dict(zip(cells, called, strict=True))
-
-
-def _source(cell: Mapping[str, Json] | None) -> str:
-    return "" if cell is None else str(cell.get("source", ""))
 
 
 def _text(data: bytes | None) -> str | None:
@@ -258,6 +254,10 @@ class Restorer(Protocol):
         ...
 
 
+Sheets = tuple[Cells, Cells] | SavedCopyLost
+"""The cells of a notebook before and after, or why they cannot be had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """What happened to one item: a file's path or a notebook's key, and a phrase."""
@@ -286,50 +286,44 @@ class Undoer:
 
     def latest(self, session: str) -> int:
         """Return the number of the session's last turn with a record, 0 without one."""
-        with self._locked():
-            turns = self._store.load(session).turns
-        return turns[-1].turn if turns else 0
+        with self._index(session) as index:
+            return index.turns[-1].turn if index.turns else 0
 
     async def undo(
         self, session: str, turn: int | None, *, restorer: Restorer | None, force: bool
     ) -> UndoReport:
         """Undo a turn: first its files, then its cells."""
-        number: int
-        report: UndoReport
-        number, report = await in_thread(self._undo_files, session, turn, force=force)
+        record, report, cells = await in_thread(self._undo_files, session, turn, force=force)
         done, conflicts = list(report.done), list(report.conflicts)
-        for name in await in_thread(self._open_documents, session, number):
-            result = await self._restore(session, number, name, restorer, force=force)
+        for name, sheets in cells.items():
+            result = await _restored(name, sheets, restorer, force=force)
             done += [Line(name, text) for text in result.done]
             conflicts += [Line(name, text) for text in result.conflicts]
-        await in_thread(self._close, session, number)
+            await in_thread(self._note_cells, session, record, name, result)
         return replace(report, done=tuple(done), conflicts=tuple(conflicts))
 
     def diff(self, session: str, turn: int | None, *, root: Path | None) -> str:
         """Return what a turn changed as a unified diff."""
-        with self._locked():
-            index = self._store.load(session)
+        with self._index(session) as index:
             record = _find(index, turn, ("", "partly", "undone"))
             parts = [self._file_diff(path, item, root) for path, item in record.files.items()]
-            for document, cells in record.cells.items():
+            for document, item in record.cells.items():
                 name = shown_path(document, root)
-                try:
-                    before, after = (self._cells(index, x) for x in (cells.before, cells.after))
-                except SavedCopyLost as error:
-                    parts.append(f"{name}: {error}")
+                sheets = self._sheets(index, item)
+                if isinstance(sheets, SavedCopyLost):
+                    parts.append(f"{name}: {sheets}")
                 else:
-                    parts.append(cells_diff(name, before, after))
+                    parts.append(cells_diff(name, *sheets))
         return "\n".join(part for part in parts if part)
 
-    def _undo_files(self, session: str, turn: int | None, *, force: bool) -> tuple[int, UndoReport]:
-        """Put the files back; return the record's number and what was done."""
+    def _undo_files(
+        self, session: str, turn: int | None, *, force: bool
+    ) -> tuple[int, UndoReport, dict[str, Sheets]]:
+        """Put the files back; return the record's number, what was done, and cells to put back."""
         done: list[Line] = []
         conflicts: list[Line] = []
-        with self._locked():
-            index = self._store.load(session)
-            states = ("", "partly") if force or turn is not None else ("",)
-            record = _find(index, turn, states)
-            record.state = "partly"
+        with self._index(session) as index:
+            record = _find(index, turn, ("", "partly") if force or turn is not None else ("",))
             for path, item in record.files.items():
                 if item.undone:
                     continue
@@ -343,7 +337,13 @@ class Undoer:
                 record.files[path] = replace(item, undone=True)
                 if text:
                     done.append(Line(path, text))
+            record.state = _state(record)
             self._store.save(session, index)
+            cells = {
+                name: self._sheets(index, item)
+                for name, item in record.cells.items()
+                if not item.undone
+            }
         report = UndoReport(
             turn=record.turn,
             when=record.when,
@@ -351,64 +351,30 @@ class Undoer:
             conflicts=tuple(conflicts),
             notes=tuple(record.notes),
         )
-        return record.number, report
+        return record.number, report, cells
 
-    def _open_documents(self, session: str, number: int) -> list[str]:
-        with self._locked():
-            record = self._store.load(session).record(number)
-        return [name for name, item in record.cells.items() if not item.undone] if record else []
-
-    async def _restore(
-        self, session: str, number: int, document: str, restorer: Restorer | None, *, force: bool
-    ) -> CellsRestored:
-        """Put one notebook's cells back, and remember that it is done."""
-        if restorer is None:
-            return CellsRestored(conflicts=("its cells can only be restored in a notebook",))
-        try:
-            before, after = await in_thread(self._load, session, number, document)
-            if before == after:
-                result = CellsRestored()
-            else:
-                result = await restorer.restore_cells(document, before, after, force=force)
-        except HermesError as error:
-            return CellsRestored(conflicts=(str(error),))
-        await in_thread(self._cells_done, session, number, document, result)
-        return result
-
-    def _load(self, session: str, number: int, document: str) -> tuple[Cells, Cells]:
-        with self._locked():
-            index = self._store.load(session)
-            record = index.record(number)
-            item = record.cells.get(document) if record else None
-            if item is None:
-                raise SavedCopyLost("its saved copy is gone")
-            return self._cells(index, item.before), self._cells(index, item.after)
-
-    def _cells_done(self, session: str, number: int, document: str, result: CellsRestored) -> None:
-        with self._locked():
-            index = self._store.load(session)
+    def _note_cells(self, session: str, number: int, name: str, result: CellsRestored) -> None:
+        """Remember what became of a notebook's cells."""
+        with self._index(session) as index:
             if record := index.record(number):
-                item = record.cells[document]
-                record.cells[document] = replace(item, undone=not result.conflicts)
+                record.cells[name] = replace(record.cells[name], undone=not result.conflicts)
+                record.state = _state(record)
                 index.renamed.update(result.renamed)
                 self._store.save(session, index)
 
-    def _close(self, session: str, number: int) -> None:
-        """Mark the turn as undone when all of it is."""
-        with self._locked():
-            index = self._store.load(session)
-            record = index.record(number)
-            if record is None:
-                return
-            undone = [item.undone for item in record.files.values()]
-            undone += [item.undone for item in record.cells.values()]
-            record.state = "undone" if all(undone) else "partly"
-            self._store.save(session, index)
-
-    def _cells(self, index: Index, sheet: str) -> list[dict[str, Json]]:
-        """Return saved cells, under the ids that they have now."""
-        cells = load_cells(sheet, self._store.get)
-        return [{**cell, "id": index.renamed_to(str(cell["id"]))} for cell in cells]
+    def _sheets(self, index: Index, item: CellsItem) -> Sheets:
+        """Return cells before and after, under the ids that they have now, or why they are lost."""
+        try:
+            before, after = (
+                [
+                    {**cell, "id": index.renamed_to(str(cell["id"]))}
+                    for cell in load_cells(sheet, self._store.get)
+                ]
+                for sheet in (item.before, item.after)
+            )
+        except SavedCopyLost as error:
+            return error
+        return before, after
 
     def _file_diff(self, path: str, item: FileItem, root: Path | None) -> str:
         name = shown_path(path, root)
@@ -428,13 +394,36 @@ class Undoer:
         return self._store.get(state.digest)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _index(self, session: str) -> Iterator[Index]:
         try:
             with self._store.lock():
-                yield
+                yield self._store.load(session)
         except OSError as error:
             message = f"the checkpoints cannot be used: {error.strerror or error}"
             raise HermesError(message) from error
+
+
+async def _restored(
+    document: str, sheets: Sheets, restorer: Restorer | None, *, force: bool
+) -> CellsRestored:
+    """Put one notebook's cells back."""
+    if restorer is None:
+        return CellsRestored(conflicts=("its cells can only be restored in a notebook",))
+    if isinstance(sheets, SavedCopyLost):
+        return CellsRestored(conflicts=(str(sheets),))
+    before, after = sheets
+    try:
+        if before != after:
+            return await restorer.restore_cells(document, before, after, force=force)
+    except HermesError as error:
+        return CellsRestored(conflicts=(str(error),))
+    return CellsRestored()
+
+
+def _state(record: TurnRecord) -> TurnState:
+    undone = [item.undone for item in record.files.values()]
+    undone += [item.undone for item in record.cells.values()]
+    return "undone" if all(undone) else "partly"
 
 
 def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
@@ -449,6 +438,6 @@ def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
         which = "every turn" if turn is None else f"turn {turn}"
         message = f"{which} that changed something is undone already"
         raise NothingToUndo(message if turn is None else f"turn {turn} is undone already")
-    known = ", ".join(str(number) for number in dict.fromkeys(each.turn for each in index.turns))
+    known = ", ".join(dict.fromkeys(str(each.turn) for each in index.turns))
     message = f"there is no turn {turn} that has changed a file or a cell; such turns: {known}"
     raise NothingToUndo(message)
