@@ -28,7 +28,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _restored(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and what it says
-    if type(value) is kind:
+    if type(value) is kind and kind is not float:
         return value
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(value, Mapping):

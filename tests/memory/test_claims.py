@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 
 import pytest
 from hermes_nb.core.claims import ClaimLedger
 from hermes_nb.core.messages import Message
-from hermes_nb.memory import claims, schema
+from hermes_nb.memory import claims
 from hermes_nb.memory.schema import salvage
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import settings
@@ -29,12 +28,8 @@ def store(tmp_path):
     store.close()
 
 
-def test_the_store_is_a_ledger(store):
-    assert isinstance(store, ClaimLedger)
-    assert store.claims("run") == []
-
-
 def test_a_claim_is_the_first_ones_until_somebody_takes_it_over(store):
+    assert isinstance(store, ClaimLedger)
     assert store.claim("run", "t", owner="one").owner == "one"
     assert store.claim("run", "t", owner="two").owner == "one"
     assert store.claim("run", "t", owner="two", again=("failed", "stopped")).owner == "one"
@@ -46,13 +41,6 @@ def test_a_claim_is_the_first_ones_until_somebody_takes_it_over(store):
     assert (again.owner, again.state, again.result) == ("two", "done", '{"text": "x"}')
     assert [claim.task for claim in store.claims("run")] == ["t"]
     assert store.claim("other", "t", owner="three").owner == "three"
-
-
-def test_what_was_never_begun_can_be_given_back(store):
-    store.claim("run", "t", owner="one")
-    assert not store.release("run", "t", owner="two")
-    assert store.release("run", "t", owner="one")
-    assert store.claim("run", "t", owner="two").owner == "two"
 
 
 class Ledger(RuleBasedStateMachine):
@@ -159,25 +147,6 @@ def test_the_oldest_are_forgotten_by_number_not_by_age(store, monkeypatch):
         assert len(store.claims("old")) in range(max(0, 9 - n), 26)
     assert store.claims("old") == []
     assert len(store.claims("new")) == 30  # however many: what was begun is never begun twice
-
-
-def test_a_store_of_the_third_schema_gets_its_ledger(tmp_path):
-    path = tmp_path / "n.db"
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.row_factory = sqlite3.Row
-    for step in schema.STEPS[:3]:
-        step(connection)
-    connection.execute("PRAGMA user_version = 3")
-    connection.execute(
-        "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started, written)"
-        " VALUES ('old', 'the walrus', 'notebook', '', 'm', 'p', 1.0, 2.0)"
-    )
-    connection.close()
-    store = SqliteStore(path)
-    assert store.claim("run", "t", owner="one").owner == "one"
-    assert store.get("old").title == "the walrus"
-    store.close()
-    assert is_intact(path)
 
 
 def test_claims_are_salvaged_from_a_damaged_file(tmp_path):

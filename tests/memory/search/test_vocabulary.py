@@ -60,12 +60,6 @@ def test_what_was_rolled_back_is_added_again(transactions):
         assert listed(connection) == expected
 
 
-def test_compounds_are_taken_apart():
-    connection = connected()
-    Vocabulary(connection, "n").add({"keyerror\x1fkei error\x1f", "two words"})
-    assert listed(connection) == {"keyerror", "error", "words"}
-
-
 @given(st.lists(st.lists(WORDS, max_size=8), max_size=3), st.text("abcd", min_size=1, max_size=5))
 def test_a_part_finds_the_words_that_contain_it(batches, part):
     connection = connected(*batches)
@@ -84,13 +78,6 @@ def test_a_misspelt_word_finds_those_with_most_of_its_trigrams(words, word, most
     assert found == best[:most]
 
 
-def test_marks_are_no_words():
-    connection = connected(["walrus"])
-    known = word_list(connection, index.name(connection))
-    assert known.containing("2026", most=9) == []
-    assert known.alike("20261121", most=9) == []
-
-
 def test_words_of_another_process_are_read_too(tmp_path):
     path = tmp_path / "n.db"
     mine, other = SqliteStore(path), SqliteStore(path)
@@ -104,20 +91,20 @@ def test_words_of_another_process_are_read_too(tmp_path):
     other.close()
 
 
-def test_an_index_that_is_made_anew_has_its_own_list():
-    connection = connected(["walrus"])
-    index.rebuild(connection)
-    postings = Postings(connection, Filter(), name=index.name(connection))
-    assert postings.words_like("alru") == []
-
-
 def test_a_file_put_back_from_a_copy_has_the_words_of_the_copy():
     connection = connected(["walrus"])
     connection.execute("BEGIN")
     connection.executemany("INSERT INTO search_words (word) VALUES (?)", [("heron",), ("stork",)])
+    Vocabulary(connection, "n").add({"keyerror\x1fkei error\x1f", "two words"})
+    assert {"keyerror", "error", "words"} <= listed(connection)
     name = index.name(connection)
+    assert word_list(connection, name).containing("2026", most=9) == []
+    assert word_list(connection, name).alike("20261121", most=9) == []
     assert word_list(connection, name).containing("eron", most=9) == ["heron"]
     connection.execute("ROLLBACK")
     assert word_list(connection, name).containing("eron", most=9) == []
     connection.execute("INSERT INTO search_words (word) VALUES ('osprey')")
     assert word_list(connection, name).containing("spre", most=9) == ["osprey"]
+    index.rebuild(connection)
+    postings = Postings(connection, Filter(), name=index.name(connection))
+    assert postings.words_like("spre") == []
