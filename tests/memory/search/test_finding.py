@@ -15,6 +15,8 @@ from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests.cpu import within
+
 DAY = 86400.0
 MAY = 1_683_540_000.0
 """8 May 2023, around noon in Europe."""
@@ -247,9 +249,8 @@ def _filled():
         *(" OR ".join(f"word{n}" for n in range(1_000)), " ".join(f"wo{n}*" for n in range(1_000))),
     ],
 )
-def test_extreme_queries_end(query):
-    store = _filled()
-    store.find(query)
+def test_extreme_queries_are_quick(query):
+    within(1.0, _filled().find, query)
 
 
 @settings(max_examples=50, deadline=None)
