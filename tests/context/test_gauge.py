@@ -29,18 +29,9 @@ def test_the_goals_at_the_threshold():
     assert watch.due(100_000)
     aim = watch.aim(100_000)
     assert (aim.whole, aim.hard, aim.tail, aim.most) == (50_000, 50_000, 20_000, 20_000)
-
-
-def test_goals_are_in_estimated_tokens():
-    watch = gauge()
-    watch.due(100_000)
     aim = watch.aim(25_000)  # the provider counts four tokens for an estimated one
     assert (aim.whole, aim.tail, aim.scale) == (12_500, 5_000, 4.0)
-
-
-def test_a_small_conversation_is_compressed_by_its_own_measure():
-    watch = gauge()
-    aim = watch.aim(10_000)
+    aim = gauge().aim(10_000)  # a small conversation is compressed by its own measure
     assert (aim.whole, aim.hard, aim.tail, aim.most) == (5_000, 50_000, 2_000, 20_000)
 
 

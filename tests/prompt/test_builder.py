@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.prompt.builder import (
     ENFORCEMENT,
@@ -59,32 +58,25 @@ def test_an_empty_layer_leaves_nothing_behind():
     assert "\n\n\n" not in prompt.text
 
 
-@pytest.mark.parametrize(
-    ("tools", "said"),
-    [
+def test_guidance_is_given_only_for_tools_that_are_on():
+    for tools, said in (
         (("memory",), MEMORY_GUIDANCE),
         (("session_search",), RECALL_GUIDANCE),
         (("skill_view", "skill_manage"), SKILLS_GUIDANCE),
-    ],
-)
-def test_guidance_is_given_only_for_tools_that_are_on(tools, said):
-    assert said in build(PromptTexts(), occasion(*tools)).text
-    assert said not in build(PromptTexts(), occasion("read_file")).text
+    ):
+        assert said in build(PromptTexts(), occasion(*tools)).text
+        assert said not in build(PromptTexts(), occasion("read_file")).text
 
 
-@pytest.mark.parametrize(
-    ("model", "enforce", "expected"),
-    [
-        ("openai/gpt-5", None, True),
-        ("claude-sonnet-4-5", None, False),
-        ("claude-sonnet-4-5", True, True),
-        ("gpt-5", False, False),
-    ],
-)
-def test_tool_use_is_enforced_by_family_or_by_force(model, enforce, expected):
-    prompt = build(PromptTexts(), occasion("read_file", model=model, enforce=enforce))
-    assert (ENFORCEMENT in prompt.text) is expected
-    assert ENFORCEMENT not in build(PromptTexts(), occasion(model=model, enforce=enforce)).text
+def test_tool_use_is_enforced_by_family_or_by_force():
+    claude = "claude-sonnet-4-5"
+    for model, enforce, expected in (
+        *(("openai/gpt-5", None, True), (claude, None, False)),
+        *((claude, True, True), ("gpt-5", False, False)),
+    ):
+        prompt = build(PromptTexts(), occasion("read_file", model=model, enforce=enforce))
+        assert (ENFORCEMENT in prompt.text) is expected
+        assert ENFORCEMENT not in build(PromptTexts(), occasion(model=model, enforce=enforce)).text
 
 
 @given(st.builds(PromptTexts, **dict.fromkeys(("identity", "memory", "skills", "project"), texts)))

@@ -30,24 +30,19 @@ def names(text):
     return HintTracker.seen_in(text)
 
 
-def test_the_form(tmp_path):
-    found = tracker(tmp_path).after("read_file", {"path": "backend/app.py"})
-    assert found == "\n\n[Subdirectory context discovered: backend/AGENTS.md]\nback"
-
-
-def test_a_directory_is_told_once(tmp_path):
+def test_each_directory_is_told_once_the_nearest_first(tmp_path):
     hint = tracker(tmp_path)
-    assert hint.after("read_file", {"path": "backend/app.py"})
+    found = hint.after("read_file", {"path": "backend/app.py"})
+    assert found == "\n\n[Subdirectory context discovered: backend/AGENTS.md]\nback"
     assert hint.after("list_files", {"path": "backend"}) == ""
     assert hint.after("read_file", {"path": "backend/api/v1/x.py"}).endswith("CLAUDE.md]\napi")
-
-
-def test_nearest_first(tmp_path):
-    found = tracker(tmp_path).after("read_file", {"path": "backend/api/v1/x.py"})
-    assert names(found) == ["backend/api/v1/CLAUDE.md", "backend/AGENTS.md"]
-    assert found.startswith(
-        "\n\n[Subdirectory context discovered: backend/api/v1/CLAUDE.md]\napi\n\n["
-    )
+    (tmp_path / "link").symlink_to("backend/api")
+    for path in ("backend/api/v1/x.py", "link/v1/x.py"):
+        hint = HintTracker(tmp_path)
+        both = hint.after("read_file", {"path": path})
+        assert names(both) == ["backend/api/v1/CLAUDE.md", "backend/AGENTS.md"]
+        assert "\napi\n\n[" in both
+        assert hint.after("x", {"path": "backend/api/v1/x"}) == ""
 
 
 def test_five_ancestors(tmp_path):
@@ -71,21 +66,6 @@ def test_nothing_outside(tmp_path):
     for path in ("..", "../other/x", "/", str(tmp_path / "other"), "link/x", "~", "a/../../other"):
         assert hint.after("read_file", {"path": path}) == ""
         assert hint.after("terminal", {"command": f"cat {path} && cd {path}"}) == ""
-
-
-def test_a_link_inside_leads_to_the_real_place(tmp_path):
-    hint = tracker(tmp_path)
-    (tmp_path / "link").symlink_to("backend/api")
-    assert names(hint.after("x", {"path": "link/v1/x"})) == [
-        "backend/api/v1/CLAUDE.md",
-        "backend/AGENTS.md",
-    ]
-    assert hint.after("x", {"path": "backend/api/v1/x"}) == ""
-
-
-def test_a_dot_in_a_directorys_name(tmp_path):
-    hint = tracker(tmp_path, ("pkg.v2/AGENTS.md", "v2"), ("pkg.v2/x.py", ""))
-    assert names(hint.after("list_files", {"path": "pkg.v2"})) == ["pkg.v2/AGENTS.md"]
 
 
 @pytest.mark.parametrize(
@@ -126,11 +106,6 @@ def test_what_does_not_exist_yet_is_told_when_it_does(tmp_path):
     assert names(hint.after("read_file", {"path": "a/new/x.py"})) == ["a/new/AGENTS.md"]
 
 
-def test_an_empty_file_lets_the_next_speak(tmp_path):
-    hint = tracker(tmp_path, ("a/AGENTS.md", " \n"), ("a/CLAUDE.md", "c"), ("a/.cursorrules", "no"))
-    assert names(hint.after("x", {"path": "a"})) == ["a/CLAUDE.md"]
-
-
 def test_a_long_hint_is_cut_and_several_have_a_total(tmp_path):
     pieces = [(f"d{n}/AGENTS.md", "x" * 9_000) for n in range(6)]
     hint = tracker(tmp_path, *pieces)
@@ -139,6 +114,19 @@ def test_a_long_hint_is_cut_and_several_have_a_total(tmp_path):
     assert "[...truncated d0/AGENTS.md: kept 5600+1600 of 9000 chars." in found
     assert len(found) < 4 * 8_000 + 500
     assert names(hint.after("x", {"path": "d5"})) == ["d5/AGENTS.md"]
+
+
+def test_names_of_directories_and_files(tmp_path):
+    odd = "a\x1b[2J\u202eb"
+    hint = tracker(
+        tmp_path,
+        *(("pkg.v2/AGENTS.md", "v2"), ("pkg.v2/x.py", ""), (f"{odd}/AGENTS.md", "x")),
+        *(("e/AGENTS.md", " \n"), ("e/CLAUDE.md", "c"), ("e/.cursorrules", "no"), ("l/x", "")),
+    )
+    (tmp_path / "l/AGENTS.md").symlink_to("../pkg.v2/AGENTS.md")  # it is told once
+    found = hint.after("list_files", {"paths": ["pkg.v2", odd, "e", "l"]})
+    shown = "a\\x1b[2J\\u202eb/AGENTS.md"
+    assert names(found) == ["pkg.v2/AGENTS.md", shown, "e/CLAUDE.md"]
 
 
 def test_what_is_no_file_is_passed_over(tmp_path):
@@ -156,12 +144,6 @@ def test_what_is_no_file_is_passed_over(tmp_path):
     ]
 
 
-def test_one_file_under_two_names_is_told_once(tmp_path):
-    hint = tracker(tmp_path, ("a/AGENTS.md", "shared"), ("b/x", ""))
-    (tmp_path / "b/AGENTS.md").symlink_to("../a/AGENTS.md")
-    assert names(hint.after("x", {"paths": ["a", "b"]})) == ["a/AGENTS.md"]
-
-
 def test_a_blocked_hint_says_so_and_is_known(tmp_path, monkeypatch):
     def scan(text, *, name="", strict=False):
         bad = text.split("\n")[-1] == "w"
@@ -174,22 +156,6 @@ def test_a_blocked_hint_says_so_and_is_known(tmp_path, monkeypatch):
     assert [file.verdict for file in hint.discovered] == ["blocked"]
     trusting = HintTracker(tmp_path, accepts=lambda path, text: text == "w")
     assert trusting.after("x", {"path": "web"}).endswith("]\nw")
-
-
-def test_a_path_that_reads_like_an_instruction_is_not_shown(tmp_path, monkeypatch):
-    def scan(text, *, name="", strict=False):
-        return ScanResult(verdict="suspicious" if "EVIL" in text else "clean", text=text)
-
-    monkeypatch.setattr(context_files, "scan", scan)
-    hint = tracker(tmp_path, ("EVIL/AGENTS.md", "x"))
-    assert hint.after("x", {"path": "EVIL"}) == ""
-    assert "reads like an instruction" in hint.skipped[0].reason
-
-
-def test_names_are_shown_as_they_are(tmp_path):
-    hint = tracker(tmp_path, ("a\x1b[2J\u202eb/AGENTS.md", "x"))
-    found = hint.after("x", {"path": "a\x1b[2J\u202eb"})
-    assert names(found) == ["a\\x1b[2J\\u202eb/AGENTS.md"]
 
 
 def test_a_resumed_session_repeats_nothing(tmp_path):
@@ -213,7 +179,11 @@ def test_what_earlier_calls_lead_to_is_theirs(tmp_path):
     assert fresh.after("x", {"path": "backend"})
 
 
+DEEP: object = {"path": "backend"}
+for _ in range(10_000):
+    DEEP = {"path": [DEEP]}
 HOSTILE = [
+    DEEP,
     *({"path": None}, {"path": 7}, {"path": "a\0b"}, {"path": "\ud800/x"}),
     *({"path": "x" * 1_000_000}, {"path": "/".join(["x"] * 100_000)}, {"path": "../" * 2_000}),
     *({"path": "~nobody/x"}, {"command": "'" * 100_001}, {"command": "cd " * 100_000}),
@@ -227,13 +197,6 @@ def test_hostile_arguments_do_no_harm(tmp_path, arguments):
     hint = tracker(tmp_path)
     hint.after("x", arguments)
     assert names(hint.after("x", {"path": "web/x"})) == ["web/.cursorrules"]
-
-
-def test_nesting_without_end(tmp_path):
-    value: object = {"path": "backend"}
-    for _ in range(10_000):
-        value = {"path": [value]}
-    assert tracker(tmp_path).after("x", value) == ""
 
 
 json_values = st.recursive(

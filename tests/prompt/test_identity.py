@@ -20,13 +20,13 @@ def test_the_default_is_written_once_and_never_again(home):
     put(home, ("SOUL.md", "mine"))
     assert not ensure_identity(home, "I am the default.")
     assert identity_text(read_identity(home), "default") == "mine"
-
-
-def test_an_empty_file_means_the_default(home):
     put(home, ("SOUL.md", " \n"))
-    assert read_identity(home) is None
-    assert identity_text(None, "default") == "default"
+    assert identity_text(read_identity(home), "default") == "default"
     assert not ensure_identity(home, "x")
+    (home / "SOUL.md").unlink()
+    put(home.parent, ("dotfiles/soul.md", "linked"))
+    (home / "SOUL.md").symlink_to(home.parent / "dotfiles/soul.md")
+    assert identity_text(read_identity(home), "default") == "linked"
 
 
 def test_it_is_scanned_and_cut_like_a_context_file_and_stands_alone(home):
@@ -43,13 +43,6 @@ def test_a_blocked_one_leaves_the_default(home, monkeypatch):
     put(home, ("SOUL.md", "bad"))
     assert identity_text(read_identity(home), "default") == "default\n\n[BLOCKED]"
     assert identity_text(read_identity(home, accepts=lambda *_: True), "default") == "bad"
-
-
-def test_a_link_to_the_users_own_files_is_followed(home, tmp_path):
-    put(tmp_path, ("dotfiles/soul.md", "linked"))
-    home.mkdir()
-    (home / "SOUL.md").symlink_to("../dotfiles/soul.md")
-    assert identity_text(read_identity(home), "default") == "linked"
 
 
 def test_what_is_no_file_is_passed_over(home):

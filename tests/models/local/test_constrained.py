@@ -81,20 +81,21 @@ def read(raw: str, cuts=()):
     return shown, rest, reading
 
 
-# The prompt.
-def test_the_prompt_is_its_own_and_short():
+def test_the_prompt_is_short_and_about_the_users_own_table():
     sent = Constrained(lambda: [TABLE]).messages(request(Message.user("How many rows?")))
-    assert "own long prompt" not in " ".join(texts(sent))
-    assert sum(map(len, texts(sent))) < 2200
+    said = "\n".join(texts(sent))
+    assert "own long prompt" not in said and len(said) < 2_300
     assert [message.role for message in sent[:3]] == ["system", "user", "assistant"]
     assert sent[-1].text == "How many rows?"
-
-
-def test_examples_are_about_the_users_own_table():
-    sent = Constrained(lambda: [TABLE]).messages(request(Message.user("q")))
-    said = "\n".join(texts(sent))
     assert LINE in said and "df.groupby('species')['mass'].mean()" in said
     assert "Result: 344" in texts(sent)
+    said = "\n".join(texts(Constrained().messages(request(Message.user("q")))))
+    assert "groupby" not in said and "df" not in said and "Variables" not in said
+    columns = {f"c{n}": "int64" for n in range(900)}
+    wide = Variable(name="wide", type="DataFrame", shape="5 x 900", columns=columns)
+    many = [Variable(name=f"v{n}", type="int") for n in range(500)]
+    sent = Constrained(lambda: [*many, wide]).messages(request(Message.user("q")))
+    assert sum(map(len, texts(sent))) < 3_000 and "- wide: DataFrame 5 x 900" in sent[0].text
 
 
 @pytest.mark.parametrize(
@@ -115,11 +116,6 @@ def test_any_table_gives_examples_that_are_valid_answers(table):
             answer = json.loads(message.text)
             fastjsonschema.validate(schema, answer)
             compile(answer.get("run_python", "0"), "example", "exec")
-
-
-def test_without_a_table_nothing_is_invented():
-    said = "\n".join(texts(Constrained().messages(request(Message.user("q")))))
-    assert "groupby" not in said and "df" not in said and "Variables" not in said
 
 
 def test_variables_are_asked_once_a_conversation():
@@ -148,38 +144,17 @@ def test_a_table_that_comes_later_is_told_with_the_next_question():
     assert strategy.messages(request(*said, Message.assistant("3"), said[2]))[0] is after[0]
 
 
-def test_many_variables_and_columns_stay_short():
-    wide = Variable(
-        name="wide",
-        type="DataFrame",
-        shape="5 x 900",
-        columns={f"c{n}": "int64" for n in range(900)},
-    )
-    many = [Variable(name=f"v{n}", type="int") for n in range(500)]
-    sent = Constrained(lambda: [*many, wide]).messages(request(Message.user("q")))
-    assert sum(map(len, texts(sent))) < 3000 and "- wide: DataFrame 5 x 900" in sent[0].text
-
-
-# The tools.
-
-
-def test_other_tools_fill_up_what_is_missing():
-    tools = Toolset(
-        [*[tool(f"t{n}", "x", kind="integer") for n in range(9)], tool("two", "a", "b")]
-    )
-    offered = small_tools(tools)
+def test_which_tools_are_offered():
+    more = [tool(f"t{n}", "x", kind="integer") for n in range(9)]
+    offered = small_tools(Toolset([*more, tool("two", "a", "b")]))
     assert [small.name for small in offered] == ["t0", "t1", "t2", "t3"][:MOST_TOOLS]
     assert {small.type for small in offered} == {"integer"}
-
-
-def test_a_tool_that_is_gone_is_not_offered():
     strategy = Constrained(lambda: [TABLE])
     strategy.fields(request(Message.user("q")))
     fewer = strategy.fields(request(Message.user("q"), tools=TOOLS.without("list_files")))
     assert names(fewer) == ["run_python", "read_file", "reply"]
 
 
-# What may come next.
 ALL = ["run_python", "list_files", "read_file", "reply"]
 
 
@@ -214,7 +189,6 @@ def test_an_error_wants_another_call_but_not_for_ever(result, failed):
     assert "reply" in names(strategy.fields(request(Message.user("q"), *wrong * 3)))
 
 
-# The conversation.
 def test_the_conversation_takes_the_form_of_the_examples():
     said = (Message.user("How many?"), *exchange(), Message.assistant('344 "rows"\n'))
     sent = Constrained(lambda: [TABLE]).messages(request(*said, Message.user("more")))
@@ -231,9 +205,6 @@ def test_errors_are_cut_to_what_helps():
         request(Message.user("q"), *exchange(result=trace, failed=True))
     )
     assert sent[-1].text == f"Error: KeyError: 'weight'\n{LINE}"
-
-
-def test_long_results_and_questions_are_cut():
     said = (Message.user("x" * 50_000), *exchange(result="y" * 50_000))
     assert all(len(text) < 3200 for text in texts(Constrained().messages(request(*said))))
 
@@ -298,19 +269,14 @@ def test_a_long_turn_keeps_its_question_and_its_last_result():
     assert "the question" in sent and sent[-1].startswith("Result: value 59")
     position = sent.index("the question")
     assert sent[position + 1].startswith('{"run_python"')
-
-
-def test_trimming_leaves_the_prefix_alone_for_a_while():
-    strategy = Constrained(lambda: [TABLE], window=2048)
-    said, cuts, before = conversation(40), 0, []
+    strategy, said, cuts, before = Constrained(window=2048), conversation(40), 0, []
     for end in range(1, len(said) + 1):
         sent = list(strategy.messages(request(*said[:end])))
         cuts += any(a is not b for a, b in zip(before, sent, strict=False))
         before = sent
-    assert 0 < cuts < 25
+    assert 0 < cuts < 25, "what is left of it stays the same for a while"
 
 
-# Reading.
 @given(st.text(), st.booleans(), st.data())
 def test_a_reply_is_shown_as_it_arrives_however_it_is_cut(text, ascii_only, data):
     text = clean_text(text)
@@ -320,11 +286,6 @@ def test_a_reply_is_shown_as_it_arrives_however_it_is_cut(text, ascii_only, data
     assert "".join(shown) + rest == reading.text == text
     assert not reading.calls
     "".join(shown).encode("utf-8")  # never half a surrogate pair
-
-
-def test_a_reply_does_not_wait_for_its_end():
-    shown, _, _ = read('{"reply": "Hello there', (12, 16))
-    assert shown == ["H", "ello", " there"]
 
 
 @given(st.text(), st.data())
@@ -337,12 +298,13 @@ def test_a_call_is_never_shown(code, data):
     ]
 
 
-@given(st.data())
-def test_a_cut_reply_never_raises(data):
-    raw = json.dumps({data.draw(st.sampled_from(["run_python", "reply", "read_cell"])): "é😀\n\\"})
-    shown, rest, reading = read(raw[: data.draw(st.integers(0, len(raw) - 1))])
-    assert "".join(shown) + rest == reading.text
-    assert all(call.problem or call.arguments for call in reading.calls)
+@given(st.text(), st.sampled_from(["run_python", "reply", "read_cell"]), st.data())
+def test_neither_a_cut_reply_nor_any_text_raises(text, name, data):
+    raw = json.dumps({name: "é😀\n\\"})
+    for said in (text, raw[: data.draw(st.integers(0, len(raw) - 1))]):
+        shown, rest, reading = read(said, data.draw(st.lists(st.integers(0, len(said)))))
+        assert "".join(shown) + rest == reading.text
+        assert all(call.problem or call.arguments for call in reading.calls)
 
 
 def test_what_an_object_is_read_as():
@@ -351,18 +313,9 @@ def test_what_an_object_is_read_as():
     assert read('{"read_cell": 4}')[2].calls[0].arguments == {"index": 4}
     raw = '{"title": "Penguins"}'
     assert read(raw, (3, 12))[2].text == raw
-
-
-@given(st.text(), st.data())
-def test_anything_else_is_text(text, data):
-    shown, rest, reading = read(text, data.draw(st.lists(st.integers(0, len(text)))))
-    assert "".join(shown) + rest == reading.text
-
-
-def test_ids_differ():
-    strategy = Constrained()
+    assert read('{"reply": "Hello there', (12, 16))[0] == ["H", "ello", " there"]
+    strategy, ids = Constrained(), set()
     strategy.fields(request(Message.user("q")))
-    ids = set()
     for _ in range(3):
         reader = strategy.reader()
         reader.feed('{"run_python": "1"}')
@@ -370,7 +323,6 @@ def test_ids_differ():
     assert len(ids) == 3
 
 
-# Values.
 @pytest.mark.parametrize(
     ("shown", "said"),
     [

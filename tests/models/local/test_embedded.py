@@ -84,7 +84,6 @@ def script(text: str, **options) -> subprocess.Popen[str]:
     )
 
 
-# Without the model.
 def test_without_weights_it_says_what_it_needs(tmp_path):
     store = WeightsStore(folder=tmp_path, environ={})
     model = EmbeddedModel(store=store)
@@ -98,9 +97,6 @@ def test_it_is_a_chat_model_and_starts_nothing_by_itself():
     assert isinstance(model, ChatModel) and model.window == 4096 and model.pid is None
     assert "embedded" in model.name
     assert 1 <= usable_cores() <= MOST_THREADS
-
-
-def test_the_notice_says_what_the_user_has_to_know():
     for said in ("nothing leaves it", "often wrong", "%hermes model", "OPENAI_API_KEY"):
         assert said in NOTICE
 
@@ -126,7 +122,6 @@ def test_a_file_that_is_no_model_is_one_line(tmp_path):
     assert "\n" not in str(caught.value) and "Failed" in str(caught.value)
 
 
-# With it.
 @pytest.mark.embedded
 def test_a_whole_turn_with_a_tool(model):
     agent = Agent(model, Toolset([run_python()]), system="The agent's own long prompt. " * 300)
@@ -147,12 +142,7 @@ def test_an_answer_is_streamed_as_text(model):
     shown = [delta.text for delta in deltas if isinstance(delta, TextDelta)]
     assert "".join(shown) == reply.message.text and len(shown) > 2
     assert not reply.message.calls and "{" not in reply.message.text
-
-
-@pytest.mark.embedded
-def test_the_prompt_is_cached_between_requests(model):
-    asyncio.run(items(model, asking("What is 2 + 3?", run_python())))
-    (*_, reply) = asyncio.run(items(model, asking("What is 2 + 4?", run_python())))
+    (*_, reply) = asyncio.run(items(model, asking("Hi again!", run_python())))
     assert reply.usage.cached > reply.usage.input * 0.8
 
 
@@ -231,10 +221,6 @@ def test_starting_can_be_cancelled_and_does_not_block(weights):
 
     assert asyncio.run(story()).url.startswith("http://127.0.0.1:")
     server.stop()
-
-
-@pytest.mark.embedded
-def test_a_start_that_takes_too_long_is_given_up(weights):
     server = EmbeddedServer(weights, window=512, threads=1, ready_seconds=0.01)
     with pytest.raises(ConfigError, match=r"not ready within 0\.01 s"):
         asyncio.run(server.start())

