@@ -7,12 +7,11 @@ alone, name the cell they are for by id, and refuse one that the user changed me
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError, ToolError
-from hermes_nb.core.messages import Json
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
@@ -39,7 +38,7 @@ def notebook_tools(
     shell: Shell,
     document: Open,
     *,
-    turn_mark: Callable[[], Mapping[str, Json]] = dict,
+    turn_mark: Callable[[], Arguments] = dict,
     sees_images: Callable[[], bool] = bool,
     seen: Seen | None = None,
     path: Callable[[], str] = str,
@@ -76,10 +75,7 @@ def _outline(bench: KnownCells) -> Tool:
 
 
 def _read(bench: KnownCells) -> Tool:
-    def gist(arguments: Arguments) -> str:
-        return reading(arguments, bench.named)
-
-    @tool(toolset=TOOLSET, describe=gist)
+    @tool(toolset=TOOLSET, describe=partial(reading, name=bench.named))
     async def read_cells(
         ids: list[str] | None = None,
         range: str | None = None,
@@ -104,9 +100,6 @@ def _read(bench: KnownCells) -> Tool:
 
 
 def _insert(bench: KnownCells) -> Tool:
-    def gist(arguments: Arguments) -> str:
-        return telling(str(arguments.get("source", "")))
-
     async def preview(arguments: Arguments) -> str:
         kind = arguments.get("type", "code")
         _, cells = await bench.cells()
@@ -114,12 +107,11 @@ def _insert(bench: KnownCells) -> Tool:
         place = f"behind {named(find(cells, after))}" if after else "at the end"
         return f"new {kind} cell {place}:\n{arguments['source']}"
 
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
-    async def insert_cell(
-        source: str,
-        after: str | None = None,
-        type: CellType = "code",
-    ) -> str:
+    def gist(arguments: Arguments) -> str:
+        return telling(str(arguments.get("source", "")))
+
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
+    async def insert_cell(source: str, after: str | None = None, type: CellType = "code") -> str:
         """Add a cell; it does not run by itself.
 
         Args:
@@ -133,7 +125,7 @@ def _insert(bench: KnownCells) -> Tool:
         bench.placed(cell)
         return f"inserted {_where(cell)} in {document.way}"
 
-    return replace(insert_cell, preview=preview)
+    return insert_cell
 
 
 def _edit(bench: KnownCells) -> Tool:
@@ -142,10 +134,9 @@ def _edit(bench: KnownCells) -> Tool:
         new = _edited(cell, arguments.get("old"), arguments["new"])
         return f"{title_of(cell)}\n{_diff(cell.source, new)}"
 
-    def gist(arguments: Arguments) -> str:
-        return editing(arguments, bench.named)
+    gist = partial(editing, name=bench.named)
 
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
     async def edit_cell(id: str, new: str, old: str | None = None) -> str:
         """Replace a passage of a cell, or its whole source.
 
@@ -158,7 +149,7 @@ def _edit(bench: KnownCells) -> Tool:
         bench.seen.learn(document.way, [after])
         return f"edited {_where(after)} in {document.way}\n{_diff(cell.source, after.source)}"
 
-    return replace(edit_cell, preview=preview)
+    return edit_cell
 
 
 def _delete(bench: KnownCells) -> Tool:
@@ -166,10 +157,7 @@ def _delete(bench: KnownCells) -> Tool:
         _, (cell,) = await bench.known([arguments["id"]])
         return f"{title_of(cell)}\n{_diff(cell.source, '')}"
 
-    def gist(arguments: Arguments) -> str:
-        return bench.gist(str(arguments.get("id", "")))
-
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=bench.gist)
     async def delete_cell(id: str) -> str:
         """Remove a cell."""
         document, (cell,) = await bench.known([id])
@@ -178,7 +166,7 @@ def _delete(bench: KnownCells) -> Tool:
         bench.deleted(cell)
         return f"deleted {_where(cell)} from {document.way}: {first_words(cell)}"
 
-    return replace(delete_cell, preview=preview)
+    return delete_cell
 
 
 def _move(bench: KnownCells) -> Tool:
@@ -188,10 +176,9 @@ def _move(bench: KnownCells) -> Tool:
         place = f"behind {named(find(cells, after))}" if after else "to the top"
         return f"move {named(find(cells, arguments['id']))} {place}"
 
-    def gist(arguments: Arguments) -> str:
-        return moving(arguments, bench.named)
+    gist = partial(moving, name=bench.named)
 
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, describe=gist)
+    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
     async def move_cell(id: str, after: str | None = None) -> str:
         """Move a cell.
 
@@ -204,7 +191,7 @@ def _move(bench: KnownCells) -> Tool:
         bench.moved(cell)
         return f"moved {_where(cell)} in {document.way}"
 
-    return replace(move_cell, preview=preview)
+    return move_cell
 
 
 def _edited(cell: Cell, old: str | None, new: str) -> str:
@@ -272,7 +259,7 @@ def own_tools(
     access: NotebookAccess,
     *,
     sees_images: Callable[[], bool],
-    mark: Callable[[], Mapping[str, Json]],
+    mark: Callable[[], Arguments],
     root: Callable[[], Path],
 ) -> Toolset:
     """Return the kernel's tools, and the notebook's where there is one.
@@ -285,7 +272,7 @@ def own_tools(
     return tools + notebook_tools(
         shell,
         access.document,
-        turn_mark=lambda: dict(mark()),
+        turn_mark=mark,
         sees_images=sees_images,
         seen=access.seen,
         path=lambda: access.path,

@@ -19,7 +19,6 @@ from types import FrameType
 
 from hermes_nb.core import threads
 from hermes_nb.core.errors import HermesError
-from hermes_nb.notebook.shell import Foreign
 
 PATIENCE = 1.0
 """Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
@@ -49,13 +48,12 @@ class Stop:
         self._cancels = 0
         self._last = 0.0
 
-    def arm(self, task: asyncio.Task[object], old: Foreign) -> None:
+    def arm(self, task: asyncio.Task[object]) -> None:
         self.task = task
         self._loop = asyncio.get_running_loop()
         self._before = task.cancelling()
-        self._old = old
         self.active = True
-        signal.signal(signal.SIGINT, self._on_signal)
+        self._old = signal.signal(signal.SIGINT, self._on_signal)
 
     async def catch_up(self) -> None:
         """Take over a stop that came before this block.
@@ -114,7 +112,7 @@ def stoppable() -> Iterator[Stop]:
         yield outer
         return
     stop = Stop()
-    stop.arm(task, old)
+    stop.arm(task)
     try:
         yield stop
     except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +22,13 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.display.views import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
-from hermes_nb.notebook.document.ipynb import read_notebook
+from hermes_nb.notebook.document.ipynb import read_notebook, source_of
 from hermes_nb.notebook.document.known import KnownCells, runnable, several, telling
 from hermes_nb.notebook.document.outline import TOTAL_LIMIT
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute
-from hermes_nb.notebook.shell import Foreign, Shell
+from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import (
     brief,
     changed,
@@ -61,21 +61,14 @@ def kernel_tools(
     is shown pictures or told of them.
     """
 
-    @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=_gist)
+    def gist(arguments: Arguments) -> str:
+        return telling(str(arguments.get("code", "")))
+
+    @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python in the live kernel; shows what it prints and its last expression's value."""
         before = fingerprints(shell.user_ns, shell.user_ns_hidden)
-        execution = await permitted(
-            context,
-            code,
-            lambda offline: execute(
-                shell,
-                code,
-                timeout=timeout,
-                on_output=lambda text: context.progress(last_line(text, 120)),
-                offline=offline,
-            ),
-        )
+        execution = await permitted(context, shell, code, timeout)
         show_drawings(shell, execution.outputs)
         after = fingerprints(shell.user_ns, shell.user_ns_hidden)
         changes = changed(before, after)
@@ -103,11 +96,16 @@ def kernel_tools(
 
 
 async def permitted(
-    context: ToolContext, code: str, run: Callable[[bool], Awaitable[Execution]]
+    context: ToolContext, shell: Shell, code: str, timeout: float | None, label: str = ""
 ) -> Execution:
-    """Run code as the guard said; `run(offline)` again where the user allows it the network."""
+    """Run code as the guard said; again where the user allows it the network."""
+
+    def tell(text: str) -> None:
+        context.progress(f"{label}{last_line(text, 120)}")
+
+    run = partial(execute, shell, code, timeout=timeout, on_output=tell)
     way = context.permit
-    execution = await run(isinstance(way, Way) and way.offline)
+    execution = await run(offline=isinstance(way, Way) and way.offline)
     if execution.refused and context.ask is not None:
         question = Question(
             why=(
@@ -117,7 +115,7 @@ async def permitted(
             shown=visible(code, lines=True),
         )
         if await context.ask(question) != "deny":
-            execution = await run(False)  # noqa: FBT003 - not offline
+            execution = await run(offline=False)
     return execution
 
 
@@ -128,12 +126,11 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
         raise TurnInterrupted("the user stopped the code")
     text = "\n".join(part for part in (output.text, note) if part)
     if execution.error is None:
-        origin: Origin = "outside" if execution.networked else "workspace"
-        return ToolOutput(text or "(no output)", output.images, origin)
+        return ToolOutput(text or "(no output)", output.images, execution.origin)
     if execution.error.ename not in output.text:
         text = f"{text}\n{execution.error.ename}: {execution.error.evalue}".strip()
     error = ToolError(text)
-    error.origin = "outside" if execution.networked else "workspace"
+    error.origin = execution.origin
     raise error
 
 
@@ -165,10 +162,6 @@ def _no_such(name: str, names: list[str]) -> str:
     return f"no variable {name!r}; {hint}"
 
 
-def _gist(arguments: Foreign) -> str:
-    return telling(str(arguments.get("code", "")))
-
-
 CELL_TIMEOUT = 600
 """Seconds that one cell, or the clean run of a whole notebook, has by default."""
 _LEAST = 2_000
@@ -183,15 +176,10 @@ def _run_cell(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         return await _shown(bench, [arguments["id"]])
 
-    def gist(arguments: Arguments) -> str:
-        return bench.gist(str(arguments.get("id", "")))
-
-    @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
-    async def run_cell(
-        context: ToolContext,
-        id: str,
-        timeout: int = CELL_TIMEOUT,
-    ) -> ToolOutput:
+    @tool(
+        toolset="notebook", risk=Risk.EXECUTE, exclusive=True, preview=preview, describe=bench.gist
+    )
+    async def run_cell(context: ToolContext, id: str, timeout: int = CELL_TIMEOUT) -> ToolOutput:
         """Run a cell in the live kernel; what it shows goes into the cell.
 
         Args:
@@ -199,17 +187,20 @@ def _run_cell(bench: KnownCells) -> Tool:
         """
         return await _run(bench, context, [id], timeout)
 
-    return replace(run_cell, preview=preview)
+    return run_cell
 
 
 def _run_cells(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         return await _shown(bench, arguments["ids"])
 
-    def gist(arguments: Arguments) -> str:
-        return several(arguments.get("ids", ()), bench.named)
-
-    @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, describe=gist)
+    @tool(
+        toolset="notebook",
+        risk=Risk.EXECUTE,
+        exclusive=True,
+        preview=preview,
+        describe=lambda arguments: several(arguments.get("ids", ()), bench.named),
+    )
     async def run_cells(
         context: ToolContext, ids: list[str], timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
@@ -222,21 +213,42 @@ def _run_cells(bench: KnownCells) -> Tool:
             raise ToolError("`ids` is empty; notebook_outline lists the cells")
         return await _run(bench, context, ids, timeout)
 
-    return replace(run_cells, preview=preview)
+    return run_cells
 
 
 def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], Path]) -> Tool:
+    async def held(path: str) -> tuple[Path, str, dict[str, Json]]:
+        """Return a notebook's path, its name and what it holds, what is not saved yet, too."""
+        target, name, is_own, document = await in_thread(_read, root(), path, own())
+        if is_own:
+            _, cells = await bench.cells()
+            document["cells"] = [
+                {"id": c.id, "cell_type": c.type, "source": c.source, "metadata": dict(c.metadata)}
+                for c in cells
+            ]
+        return target, name, document
+
+    async def preview(arguments: Arguments) -> str:
+        """Return every code cell that would run, whole."""
+        _, name, notebook = await held(str(arguments["path"]))
+        return f"{name}, in a fresh kernel:\n\n{_code(notebook)}"
+
     def gist(arguments: Arguments) -> str:
         return visible(str(arguments.get("path", "")))
 
-    @tool(toolset="notebook", risk=Risk.EXECUTE, exclusive=True, paths=("path",), describe=gist)
+    @tool(
+        toolset="notebook",
+        risk=Risk.EXECUTE,
+        exclusive=True,
+        paths=("path",),
+        preview=preview,
+        describe=gist,
+    )
     async def run_notebook(
         context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
-        target, name, is_own, notebook = await in_thread(_read, root(), path, own())
-        if is_own:  # what is not saved yet runs, too
-            notebook["cells"] = await _as_shown(bench)
+        target, name, notebook = await held(path)
         told = await clean_run(
             notebook,
             name=name,
@@ -245,18 +257,10 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
             progress=context.progress,
         )
         # Nobody has seen what the fresh kernel's code connected to.
-        return ToolOutput(
-            told, origin="outside" if _RETRIEVES.search(_code(notebook)) else "workspace"
-        )
+        origin: Origin = "outside" if _RETRIEVES.search(_code(notebook)) else "workspace"
+        return ToolOutput(told, origin=origin)
 
-    async def preview(arguments: Arguments) -> str:
-        """Return every code cell that would run, whole."""
-        _, name, is_own, notebook = await in_thread(_read, root(), str(arguments["path"]), own())
-        if is_own:
-            notebook["cells"] = await _as_shown(bench)
-        return f"{name}, in a fresh kernel:\n\n{_code(notebook)}"
-
-    return replace(run_notebook, preview=preview)
+    return run_notebook
 
 
 _RETRIEVES = re.compile(
@@ -268,12 +272,7 @@ _RETRIEVES = re.compile(
 def _code(notebook: Mapping[str, Json]) -> str:
     """Return a notebook's code, each cell under its number."""
     cells = [cell for cell in notebook.get("cells", ()) if cell.get("cell_type") == "code"]
-    return "\n\n".join(f"# cell {n}\n{_source(cell)}" for n, cell in enumerate(cells, 1))
-
-
-def _source(cell: Mapping[str, Json]) -> str:
-    source = cell.get("source", "")
-    return source if isinstance(source, str) else "".join(map(str, source))
+    return "\n\n".join(f"# cell {n}\n{source_of(cell)}" for n, cell in enumerate(cells, 1))
 
 
 def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, Json]]:
@@ -284,15 +283,6 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, J
     with space.explained(target), open_regular(target) as file:
         document = read_notebook(file, name).document
     return target, name, bool(own) and target == Path(own).resolve(), document
-
-
-async def _as_shown(bench: KnownCells) -> list[dict[str, Json]]:
-    """Return the cells of the notebook in hand, as they are now."""
-    _, cells = await bench.cells()
-    return [
-        {"id": c.id, "cell_type": c.type, "source": c.source, "metadata": dict(c.metadata)}
-        for c in cells
-    ]
 
 
 async def _shown(bench: KnownCells, ids: Sequence[str]) -> str:
@@ -316,11 +306,12 @@ async def _run(
     shown = ToolOutput("")
     for number, cell in enumerate(cells):
         label = f"cell {cell.index}" if len(cells) == 1 else f"cell {number + 1} of {len(cells)}"
-        progress = _progress(context, label)
-        execution = await permitted(
-            context, cell.source, partial(_executed, bench.shell, cell, timeout, progress)
-        )
-        lost = await _written(document, cell, execution)
+        execution = await permitted(context, bench.shell, cell.source, timeout, f"{label}: ")
+        lost = ""
+        try:  # without a count: the kernel's counter belongs to the user's cells
+            await document.set_outputs(cell.id, execution.outputs, execution_count=None)
+        except ToolError as refusal:
+            lost = f"; its outputs could not be written: {refusal}"
         if execution.interrupted:
             raise TurnInterrupted(f"the user stopped cell {cell.id}")
         shown = _joined(shown, _report(bench, document, cell, execution, lost, limit))
@@ -331,28 +322,6 @@ async def _run(
             error.origin = shown.origin
             raise error
     return replace(shown, text=head_tail(shown.text, TOTAL_LIMIT), images=shown.images[:IMAGES])
-
-
-def _executed(
-    shell: Shell,
-    cell: Cell,
-    timeout: int,
-    tell: Callable[[str], None],
-    offline: bool,
-) -> Awaitable[Execution]:
-    return execute(shell, cell.source, timeout=timeout, on_output=tell, offline=offline)
-
-
-async def _written(document: NotebookDocument, cell: Cell, execution: Execution) -> str:
-    """Write what a cell showed into it; return why it could not be, or nothing.
-
-    The execution count stays empty: the kernel's counter belongs to the user's cells.
-    """
-    try:
-        await document.set_outputs(cell.id, execution.outputs, execution_count=None)
-    except ToolError as error:
-        return f"; its outputs could not be written: {error}"
-    return ""
 
 
 def _report(
@@ -371,14 +340,9 @@ def _report(
     if execution.error is not None and execution.error.ename not in text:
         text = f"{text}\n{execution.error.ename}: {execution.error.evalue}"
     where = f", outputs in {document.way}" if not lost else ""
-    origin: Origin = "outside" if execution.networked else "workspace"
-    return ToolOutput(f"{title}{where}{lost}\n{text}", output.images, origin)
+    return ToolOutput(f"{title}{where}{lost}\n{text}", output.images, execution.origin)
 
 
 def _joined(a: ToolOutput, b: ToolOutput) -> ToolOutput:
     origin = least_trusted((a.origin, b.origin))
     return ToolOutput(f"{a.text}\n\n{b.text}".strip(), (*a.images, *b.images), origin)
-
-
-def _progress(context: ToolContext, label: str) -> Callable[[str], None]:
-    return lambda text: context.progress(f"{label}: {last_line(text, 100)}")

@@ -17,7 +17,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,6 +205,7 @@ def tool(
     origin: Callable[[Mapping[str, Json]], str] | None = None,
     risk_of: Callable[[Mapping[str, Json]], Risk] | None = None,
     describe: Callable[[Mapping[str, Json]], str] | None = None,
+    preview: Callable[[Mapping[str, Json]], Awaitable[str]] | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,

@@ -153,8 +153,9 @@ class KnownCells:
         index = self._index(wanted)
         return f"cell {visible(brief_id(wanted)) if index is None else index}"
 
-    def gist(self, wanted: str) -> str:
-        """Return a cell's name with its first words, for whoever watches."""
+    def gist(self, arguments: Arguments) -> str:
+        """Return the name and the first words of the cell that a call is for."""
+        wanted = str(arguments.get("id", ""))
         index = self._index(wanted)
         words = "" if index is None else f": {list(self._words.values())[index]}"
         return f"{self.named(wanted)}{words}"
@@ -162,9 +163,10 @@ class KnownCells:
     def _index(self, wanted: str) -> int | None:
         """Return the index of the cell whose id, alone of all, begins so."""
         ids = list(self._words)
+        if wanted in ids:
+            return ids.index(wanted)
         found = [i for i, name in enumerate(ids) if wanted and name.startswith(wanted)]
-        exact = ids.index(wanted) if wanted in ids else None
-        return exact if exact is not None else found[0] if len(found) == 1 else None
+        return found[0] if len(found) == 1 else None
 
 
 def first_words(cell: Cell) -> str:
@@ -222,9 +224,14 @@ def editing(arguments: Arguments, name: Naming) -> str:
     """Say which cell is edited and what is new in it."""
     cell = _named(arguments.get("id", ""), name)
     new, old = (str(arguments.get(key) or "") for key in ("new", "old"))
-    if new.strip() or not old:
-        return f"{cell}: {_changed(old, new)}" if new.strip() else f"{cell}: emptied"
-    return f"{cell}: without {telling(old, WIDTH - 20)}"
+    room = WIDTH - 20
+    if not new.strip():
+        return f"{cell}: without {telling(old, room)}" if old else f"{cell}: emptied"
+    before = {line.strip() for line in old.split("\n")}
+    lines = [line for line in new.split("\n") if line.strip()]
+    fresh = next((line for line in lines if line.strip() not in before), lines[0])
+    more = " …" if len(lines) > 1 else ""
+    return f"{cell}: {one_line(visible(one_line(fresh, room)), room)}{more}"
 
 
 def moving(arguments: Arguments, name: Naming) -> str:
@@ -237,22 +244,13 @@ def moving(arguments: Arguments, name: Naming) -> str:
 def several(ids: object, name: Naming) -> str:
     """Name some cells: `cells 1, 2 and 5`, or `cell 5` for a single one."""
     known = [_named(each, name) for each in (ids if isinstance(ids, list | tuple) else [ids])]
-    if len(known) < 2:  # noqa: PLR2004
+    *names, last = [each.removeprefix("cell ") for each in known] or [""]
+    if not names:
         return "".join(known)
-    names = [each.removeprefix("cell ") for each in known]
-    if len(names) > MOST_CELLS:
-        names[MOST_CELLS - 1 :] = [f"{len(names) - MOST_CELLS + 1} more"]
-    return f"cells {', '.join(names[:-1])} and {names[-1]}"
+    if len(known) > MOST_CELLS:
+        names, last = names[: MOST_CELLS - 1], f"{len(known) - MOST_CELLS + 1} more"
+    return f"cells {', '.join(names)} and {last}"
 
 
 def _named(cell: object, name: Naming) -> str:
     return one_line(visible(name(str(cell))), WIDTH)
-
-
-def _changed(old: str, new: str) -> str:
-    """Return the first line of the new text that the old one does not have."""
-    before = {line.strip() for line in old.split("\n")}
-    lines = [line for line in new.split("\n") if line.strip()]
-    fresh = next((line for line in lines if line.strip() not in before), lines[0])
-    more = " …" if len(lines) > 1 else ""
-    return one_line(visible(one_line(fresh, WIDTH - 20)), WIDTH - 20) + more

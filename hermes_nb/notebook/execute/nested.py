@@ -19,7 +19,6 @@ import time
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import (
-    AbstractContextManager,
     asynccontextmanager,
     contextmanager,
     nullcontext,
@@ -27,11 +26,12 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from hermes_nb.core.messages import Origin
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
 from hermes_nb.notebook.execute.collector import Collector, Output
@@ -72,7 +72,12 @@ class NestedCell:
         """
         pid = os.getpid()
         figures = UserFigures()
-        ipython = self._ipython()
+        ipython = self._shell.run_cell_async(
+            self._code,
+            store_history=False,
+            transformed_cell=self._transformed,
+            preprocessing_exc_tuple=self._problem,
+        )
         result = None
         try:
             self._open = True
@@ -102,18 +107,11 @@ class NestedCell:
             frame = frame.f_back
         return False
 
-    def _ipython(self) -> Coroutine[Any, Any, Any]:
-        run: Coroutine[Any, Any, Any] = self._shell.run_cell_async(
-            self._code,
-            store_history=False,
-            transformed_cell=self._transformed,
-            preprocessing_exc_tuple=self._problem,
-        )
-        return run
-
 
 @types.coroutine
-def _in_this_process(run: Coroutine[Any, Any, Any], pid: int) -> Generator[object, object, Foreign]:
+def _in_this_process(
+    run: Coroutine[Foreign, Foreign, Foreign], pid: int
+) -> Generator[object, object, Foreign]:
     """Step a coroutine, and end a forked child that waits: the loop it waits on is the parent's."""
     sent: object = None
     thrown: BaseException | None = None
@@ -163,19 +161,13 @@ _watching: list[Watch] = []
 @contextmanager
 def watched(*, offline: bool = False) -> Iterator[Watch]:
     """Note in the watch that is yielded whether the network is used meanwhile."""
-    _installed()
+    _install()
     watch = Watch(offline)
     _watching.append(watch)
     try:
         yield watch
     finally:
         _watching.remove(watch)
-
-
-@cache
-def _installed() -> None:
-    """Add the hook, once in a process: none can be taken away again."""
-    sys.addaudithook(_heard)
 
 
 def _heard(event: str, arguments: tuple[object, ...]) -> None:
@@ -185,7 +177,8 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
         return
     offline = any(watch.offline for watch in _watching)
     if event in _SENDS:
-        used = event == "socket.getaddrinfo" or _is_address(arguments[-1])
+        # An address of the network is a tuple; a socket of this machine has a path.
+        used = event == "socket.getaddrinfo" or isinstance(arguments[-1], tuple)
     else:
         used = _reaches_out(arguments[1] if len(arguments) > 1 else arguments[0], offline=offline)
     if not used:
@@ -196,9 +189,8 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
         raise PermissionError(REFUSED)
 
 
-def _is_address(address: object) -> bool:
-    """Say whether it is one of the network's; a socket of this machine has a path."""
-    return isinstance(address, tuple)
+_install = cache(partial(sys.addaudithook, _heard))
+"""Adds the hook, once in a process: none can be taken away again."""
 
 
 def _reaches_out(words: object, *, offline: bool) -> bool:
@@ -207,7 +199,7 @@ def _reaches_out(words: object, *, offline: bool) -> bool:
         words = words.decode("utf-8", "replace")
     given = words if isinstance(words, str) else ""
     if isinstance(words, list | tuple):
-        shell = len(words) > 2 and "-c" in words[1:3]  # noqa: PLR2004 - sh -c COMMAND
+        shell = "-c" in words[1:-1][:2]  # sh -c COMMAND
         given = str(words[-1]) if shell else " ".join(map(str, words))
     place = Place(workspace=Path("/"), directory=Path("/"), home=Path.home())
     judged = judge(given, place)
@@ -220,7 +212,7 @@ GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""
 
 _POLL = 0.02
-_running: WeakKeyDictionary[Any, object] = WeakKeyDictionary()
+_running: WeakKeyDictionary[Shell, object] = WeakKeyDictionary()
 """The innermost nested run of each shell."""
 _around: ContextVar[object] = ContextVar("hermes_nb_nested_run", default=None)
 """The nested run that the current code is part of."""
@@ -251,6 +243,10 @@ class Execution:
     refused: bool = False
     seconds: float = 0.0
 
+    @property
+    def origin(self) -> Origin:
+        return "outside" if self.networked else "workspace"
+
 
 async def execute(
     shell: Shell,
@@ -270,9 +266,10 @@ async def execute(
     """
     started = time.monotonic()
     collector = Collector(on_output)
+    agent = getattr(ours(shell), "awake", None)  # its mode is not for the code that it runs
     async with _its_turn(shell):
         with (
-            _mode_held(shell),
+            agent.permission.held() if agent else nullcontext(),
             watched(offline=offline) as watch,
             undisturbed(shell),
             captured(shell, collector, code),
@@ -313,13 +310,6 @@ async def _its_turn(shell: Shell) -> AsyncIterator[None]:
             del _running[shell]
         else:
             _running[shell] = outer
-
-
-def _mode_held(shell: Shell) -> AbstractContextManager[None]:
-    """Keep the approval mode from code that runs for the agent, if one lives in this shell."""
-    agent = getattr(ours(shell), "awake", None)
-    held: AbstractContextManager[None] = agent.permission.held() if agent else nullcontext()
-    return held
 
 
 def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
