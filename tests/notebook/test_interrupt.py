@@ -25,61 +25,49 @@ def press(after: float = 0.0) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def timed(coroutine):
+@pytest.fixture
+def soon():
+    """Check that the test ended long before what it waits for."""
     started = time.monotonic()
-    return asyncio.run(coroutine), time.monotonic() - started
+    yield
+    assert time.monotonic() - started < SOON
 
 
-def test_a_stop_wakes_an_idle_loop_and_ends_the_block_quietly():
-    async def main():
-        press(0.1)
-        with stoppable() as stop:
-            await asyncio.sleep(60)
-            pytest.fail("not reached")
-        task = asyncio.current_task()
-        assert task is not None and task.cancelling() == 0
-        await asyncio.sleep(0)  # nothing is left over that would cancel this
-        return stop.stopped
-
-    stopped, seconds = timed(main())
-    assert stopped
-    assert seconds < SOON
+def nothing_is_left_over():
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
 
 
-def test_without_a_stop_nothing_happens():
-    async def main():
-        with stoppable() as stop:
-            await asyncio.sleep(0.01)
-        return stop.stopped
-
-    assert asyncio.run(main()) is False
-
-
-def test_an_error_passes_through():
-    async def main():
-        with stoppable():
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(main())
+async def cancelled(turn, *presses):
+    """Start a turn, do some things a moment apart, cancel it; say whether it was cancelled."""
+    task = asyncio.create_task(turn())
+    for do in (*presses, task.cancel):
+        await asyncio.sleep(0.05)
+        do()
+    await asyncio.wait({task})
+    return task.cancelled()
 
 
-def test_a_foreign_cancellation_passes_through():
-    async def turn():
-        with stoppable():
-            await asyncio.sleep(60)
+@pytest.mark.usefixtures("soon")
+async def test_a_stop_wakes_an_idle_loop_and_ends_the_block_quietly():
+    press(0.1)
+    with stoppable() as stop:
+        await asyncio.sleep(60)
+        pytest.fail("not reached")
+    nothing_is_left_over()
+    await asyncio.sleep(0)
+    assert stop.stopped
 
-    async def main():
-        task = asyncio.create_task(turn())
+
+async def test_without_a_stop_nothing_happens_and_an_error_passes_through():
+    with stoppable() as stop:
         await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.wait({task})
-        return task.cancelled()
-
-    assert asyncio.run(main())
+    assert not stop.stopped
+    with pytest.raises(ZeroDivisionError), stoppable():
+        raise ZeroDivisionError
 
 
-def test_a_foreign_cancellation_wins_over_a_stop():
+async def test_a_foreign_cancellation_passes_through_and_wins_over_a_stop():
     async def turn():
         with stoppable():
             try:
@@ -87,86 +75,60 @@ def test_a_foreign_cancellation_wins_over_a_stop():
             finally:
                 await asyncio.sleep(0.1)
 
-    async def main():
-        task = asyncio.create_task(turn())
-        await asyncio.sleep(0.01)
-        press()
-        await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.wait({task})
-        return task.cancelled()
-
-    assert asyncio.run(main())
+    assert await cancelled(turn)
+    assert await cancelled(turn, press)
 
 
-def test_a_stop_that_the_block_swallows_leaves_no_cancellation():
-    async def main():
-        press(0.05)
-        with stoppable() as stop, suppress(asyncio.CancelledError):
+async def test_a_stop_that_the_block_swallows_leaves_no_cancellation():
+    press(0.05)
+    with stoppable() as stop, suppress(asyncio.CancelledError):
+        await asyncio.sleep(60)
+    nothing_is_left_over()
+    assert stop.stopped
+
+
+async def test_a_stop_in_the_last_moment_spills_into_nothing():
+    with stoppable() as stop:
+        press()  # handled at once, but the block ends before the loop hears of it
+    await asyncio.sleep(0.05)
+    assert stop.stopped
+
+
+async def test_a_second_press_does_not_stop_the_cleaning_up():
+    press(0.05)
+    press(0.15)
+    with stoppable() as stop:
+        try:
             await asyncio.sleep(60)
-        task = asyncio.current_task()
-        assert task is not None and task.cancelling() == 0
-        return stop.stopped
-
-    assert asyncio.run(main())
-
-
-def test_a_stop_in_the_last_moment_spills_into_nothing():
-    async def main():
-        with stoppable() as stop:
-            press()  # handled at once, but the block ends before the loop hears of it
-        await asyncio.sleep(0.05)
-        return stop.stopped
-
-    assert asyncio.run(main())
+        finally:
+            await asyncio.sleep(0.3)
+            stop.cleaned = True
+    assert stop.cleaned
 
 
-def test_a_second_press_does_not_stop_the_cleaning_up():
-    async def main():
-        press(0.05)
-        press(0.15)
-        with stoppable() as stop:
-            try:
-                await asyncio.sleep(60)
-            finally:
-                await asyncio.sleep(0.3)
-                stop.cleaned = True
-        return stop.cleaned
-
-    assert asyncio.run(main())
-
-
-def test_a_late_second_press_ends_cleaning_up_that_hangs(monkeypatch):
+@pytest.mark.usefixtures("soon")
+async def test_a_late_second_press_ends_cleaning_up_that_hangs(monkeypatch):
     monkeypatch.setattr("hermes_nb.notebook.interrupt.PATIENCE", 0.1)
-
-    async def main():
-        press(0.05)
-        with stoppable() as stop:
-            try:
-                await asyncio.sleep(60)
-            finally:
-                press(0.3)
-                await asyncio.sleep(60)
-        return stop.stopped
-
-    stopped, seconds = timed(main())
-    assert stopped
-    assert seconds < SOON
+    press(0.05)
+    with stoppable() as stop:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            press(0.3)
+            await asyncio.sleep(60)
+    assert stop.stopped
 
 
-def test_nested_blocks_of_one_task_share_the_stop():
-    async def main():
-        press(0.05)
-        with stoppable() as outer:
-            with stoppable() as inner:
-                await asyncio.sleep(60)
-            pytest.fail("the outer block owns the stop")
-        return inner is outer and outer.stopped
-
-    assert asyncio.run(main())
+async def test_nested_blocks_of_one_task_share_the_stop():
+    press(0.05)
+    with stoppable() as outer:
+        with stoppable() as inner:
+            await asyncio.sleep(60)
+        pytest.fail("the outer block owns the stop")
+    assert inner is outer and outer.stopped
 
 
-def test_off_the_main_thread_it_does_nothing():
+def test_off_the_main_thread_or_without_a_task_it_does_nothing():
     async def main():
         with stoppable() as stop, user_code(0.01):
             await asyncio.sleep(0.05)
@@ -177,26 +139,19 @@ def test_off_the_main_thread_it_does_nothing():
     thread.start()
     thread.join()
     assert results == [False]
-
-
-def test_without_a_task_it_does_nothing():
     with stoppable() as stop:
         pass
     assert not stop.stopped
 
 
-def test_user_code_is_interrupted_inside_a_stoppable_block():
-    async def main():
-        press(0.05)
-        with stoppable() as stop:
-            with pytest.raises(KeyboardInterrupt), user_code() as signals:
-                time.sleep(60)
-            await asyncio.sleep(0.05)
-        return signals.interrupted, stop.stopped
-
-    (interrupted, stopped), seconds = timed(main())
-    assert interrupted and not stopped
-    assert seconds < SOON
+@pytest.mark.usefixtures("soon")
+async def test_user_code_is_interrupted_inside_a_stoppable_block():
+    press(0.05)
+    with stoppable() as stop:
+        with pytest.raises(KeyboardInterrupt), user_code() as signals:
+            time.sleep(60)
+        await asyncio.sleep(0.05)
+    assert signals.interrupted and not stop.stopped
 
 
 def test_a_time_limit_ends_code_that_swallows_exceptions():
@@ -231,50 +186,40 @@ def test_where_a_signal_may_not_be_raised_it_is_reported():
     assert len(calls) == 2
 
 
-def test_the_users_timer_goes_on_with_the_time_it_has_left():
+@pytest.fixture
+def fired():
+    """Yield the times at which the user's own alarm fired."""
     fired = []
     old = signal.signal(signal.SIGALRM, lambda *_: fired.append(time.monotonic()))
-    try:
-        started = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, 2)
-        with user_code(10):
-            time.sleep(0.1)
-        left = signal.getitimer(signal.ITIMER_REAL)[0]
-        assert 0 < left <= 1.91
-        while not fired and time.monotonic() - started < 30:
-            time.sleep(0.05)
-        assert fired[0] - started > 1.9
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+    yield fired
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
 
 
-def test_a_timer_that_ran_out_meanwhile_fires_at_once_afterwards():
-    fired = []
-    old = signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
-    try:
+def test_the_users_timer_goes_on_with_the_time_it_has_left(fired):
+    started = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 2)
+    with user_code(10):
+        time.sleep(0.1)
+    assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1.91
+    until(lambda: fired)
+    assert fired[0] - started > 1.9
+
+
+def test_a_timer_that_ran_out_meanwhile_fires_at_once_afterwards(fired):
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with user_code(10):
+        time.sleep(0.1)
+    until(lambda: fired)
+    assert len(fired) == 1
+
+
+def test_code_that_takes_over_the_alarm_keeps_it(fired):
+    with user_code(10):
+        signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        with user_code(10):
-            time.sleep(0.1)
-        until(lambda: fired)
-        assert fired == [1]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
-
-
-def test_code_that_takes_over_the_alarm_keeps_it():
-    fired = []
-    old = signal.getsignal(signal.SIGALRM)
-    try:
-        with user_code(10):
-            signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-        until(lambda: fired)
-        assert fired == [1]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+    until(lambda: fired)
+    assert fired == [1]
 
 
 def test_handlers_are_put_back_after_an_error():

@@ -177,15 +177,6 @@ def test_a_page_that_came_back_gets_the_turn_and_its_end(scene):
     assert len(last["outputs"]) == 1 and isinstance(last["execution_count"], int)
 
 
-def test_a_turn_that_ends_just_after_its_page_came_back_is_shown_there(scene):
-    scene.begin()
-    scene.page.reload()
-    scene.until_another_page_is_taken_for_it()
-    assert scene.page.shown == []
-    scene.end()
-    assert scene.page.over and "Once upon a time." in scene.page.text
-
-
 def test_a_page_that_is_only_busy_keeps_its_turn(scene):
     page, other = scene.page, Page(scene.kernel)
     other.client, other.name = uuid.uuid4().hex, "page.2"

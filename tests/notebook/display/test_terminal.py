@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -112,11 +111,11 @@ class Terminal:
         above = ["".join(line[i].data for i in range(COLUMNS)) for line in self.screen.history.top]
         return [line.rstrip() for line in [*above, *self.screen.display]]
 
-    def answer(self):
-        """Return the lines between the prompt and the next one."""
+    def answer(self, count=2):
+        """Return the lines between a prompt and the next one."""
         lines = self.lines
-        first = max(i for i, line in enumerate(lines) if line.startswith("In [2]:"))
-        last = max(i for i, line in enumerate(lines) if line.startswith("In [3]:"))
+        prompts = (f"In [{count}]:", f"In [{count + 1}]:")
+        first, last = (max(i for i, at in enumerate(lines) if at.startswith(p)) for p in prompts)
         return [line for line in lines[first + 1 : last] if line]
 
     def colours(self, text):
@@ -248,21 +247,18 @@ def test_a_stopped_turn_keeps_what_was_said(terminal):
     assert not shown.screen.cursor.hidden
 
 
-def test_a_failed_turn_ends_in_one_line(terminal):
-    shown = terminal(failure(401, {"error": {"message": "no such key"}}))
-    shown.send("%hermes hello")
-    shown.until("In [3]:")
-    assert shown.answer()[0].startswith("✗ ")
-    assert "refused the API key" in " ".join(shown.answer()[1:])
-    assert not shown.screen.cursor.hidden
-
-
-def test_a_quiet_turn_shows_its_end_alone(terminal):
-    shown = terminal(slowly("The **end**."))
+def test_a_quiet_turn_shows_its_end_alone_and_a_failed_one_ends_in_one_line(terminal):
+    shown = terminal(slowly("The **end**."), failure(401, {"error": {"message": "no such key"}}))
     shown.send("%hermes --quiet say it")
     for lines in shown.frames("In [3]:"):
         assert not any("◌" in line for line in lines)
     assert shown.answer()[0] == "The end."
+    shown.send("%hermes hello")
+    shown.until("In [4]:")
+    failed = shown.answer(3)
+    assert failed[0].startswith("✗ ")
+    assert "refused the API key" in " ".join(failed[1:])
+    assert not shown.screen.cursor.hidden
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
@@ -334,10 +330,12 @@ def test_a_stopped_map_leaves_its_table(terminal, tmp_path):
     assert "▰" not in answer
 
 
-def test_code_asks_without_colours_too_and_runs_in_the_namespace(terminal):
+def test_without_colours_code_asks_too_and_ctrl_c_stops_the_turn_and_not_the_shell(terminal):
     shown = terminal(
         stream(tool_chunks(("run_python", {"code": "made = 7"}))),
         stream(text_chunks("Made.")),
+        Reply([event(chunk({"content": "The beginning "})), stall]),
+        stream(text_chunks("Onwards.")),
         TERM="dumb",
     )
     shown.send("%hermes make it")
@@ -347,46 +345,18 @@ def test_code_asks_without_colours_too_and_runs_in_the_namespace(terminal):
     assert "Made." in shown.answer()
     shown.send("print('value', made)")
     shown.until("value 7")
-    assert len(shown.server.bodies) == 2
-
-
-def test_ctrl_c_stops_the_turn_and_not_the_shell(terminal):
-    stopped = Reply([event(chunk({"content": "The beginning "})), stall])
-    shown = terminal(stopped, stream(text_chunks("Onwards.")), TERM="dumb")
     shown.send("%hermes tell me a story")
     shown.until("The beginning")
     started = time.monotonic()
     shown.child.sendintr()
-    shown.until("In [3]:")
+    shown.until("In [5]:")
     assert time.monotonic() - started < SOON
-    assert shown.answer()[-1] == "stopped"
+    assert "stopped" in shown.lines
     shown.send("%hermes go on")
-    shown.until("In [4]:")
+    shown.until("In [6]:")
     assert "Onwards." in shown.lines
     roles = [message["role"] for message in shown.server.bodies[-1]["messages"]]
-    assert roles == ["system", "user", "assistant", "user"]
-
-
-def test_output_that_is_no_terminal_gets_plain_text(tmp_path):
-    with Loopback(slowly("The **end**.")) as server:
-        env = {
-            **os.environ,
-            "HERMES_HOME": str(tmp_path / "home"),
-            "IPYTHONDIR": str(tmp_path / "ipython"),
-            "HERMES_NB_BASE_URL": server.url,
-            "HERMES_NB_MODEL": "loopback-model",
-            "TERM": "xterm",
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "IPython", "--simple-prompt", "--colors=nocolor"],
-            check=True,
-            env=env,
-            input="%load_ext hermes_nb\n%hermes say it\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert "The **end**." in done.stdout and "\x1b" not in done.stdout
+    assert roles[-3:] == ["user", "assistant", "user"]
 
 
 def test_plain_text_shows_no_half_of_a_secret(capsys):

@@ -23,6 +23,7 @@ from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.visible import readable
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 PIECES = st.sampled_from(
@@ -74,55 +75,26 @@ def test_what_is_shown(source, shown):
     assert shown in read(source)
 
 
-def test_links_are_no_hyperlinks_of_the_terminal():
-    assert "\x1b]8" not in printed("[a](https://b.example) <https://c.example>")
-
-
-def test_a_table_has_columns_while_they_fit():
-    table = "| a | long name |\n|---|---:|\n| 1 | 2 |"
-    head, _, row = read(table).strip().split("\n")
-    assert head.split() == ["a", "long", "name"]
-    assert row.split() == ["1", "2"]
-
-
 def test_a_table_that_is_too_wide_becomes_lists():
     head = "|".join(f"name{i}" for i in range(30))
     row = "|".join(f"value{i}" for i in range(30))
     shown = read(f"|{head}|\n|{'---|' * 30}\n|{row}|")
     assert all(f"name{i}: value{i}\n" in shown for i in range(30))
-
-
-def test_a_long_cell_is_broken_and_not_cut():
-    shown = read(f"| a | b |\n|---|---|\n| {'x' * 300} | {'y' * 50} |")
-    assert shown.count("x") == 300 and shown.count("y") == 50 and "…" not in shown
-
-
-@given(TEXTS)
-def test_only_colours_reach_the_terminal(source):
-    shown = read(source, width=40)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    long = read(f"| a | b |\n|---|---|\n| {'x' * 300} | {'y' * 50} |")
+    assert long.count("x") == 300 and long.count("y") == 50 and "…" not in long
+    assert "\x1b]8" not in printed("[a](https://b.example) <https://c.example>")
 
 
 @given(TEXTS)
-def test_no_word_is_lost(source):
+def test_only_colours_reach_the_terminal_no_word_is_lost_and_every_line_fits(source):
     words = re.findall(r"[^\W\d_]{2,}", source)
-    shown = re.sub(r"\s", "", read(source, width=200))
-    for word in words:
-        if word not in ("br", "py"):  # a line break, and the language of a fence
-            assert word in shown
-
-
-@given(TEXTS, st.integers(1, 200))
-def test_every_line_fits(source, width):
-    from rich.cells import cell_len
-
-    for line in read(source, width=max(width, 40)).split("\n"):
-        assert cell_len(line) <= max(width, 40)
-
-
-@given(TEXTS)
-def test_blocks_are_what_the_text_consists_of(source):
+    wide = re.sub(r"\s", "", read(source, width=200))
+    # But for a line break, and the language of a fence.
+    assert not [word for word in words if word not in wide and word not in ("br", "py")]
     assert "".join("".join(blocks(source)).split()) == "".join(source.split())
+    shown = read(source, width=40)
+    assert all(cell_len(line) <= 40 for line in shown.split("\n"))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6))
@@ -185,11 +157,6 @@ def lines(drawn):
     return read_lines
 
 
-def test_facts_have_no_head(lines):
-    table = facts([("model", "a|b & <c> $d"), ("home", "/tmp")])
-    assert lines(table) == ["model   a|b & <c> $d", "home    /tmp"]
-
-
 def test_a_table_that_fits_has_columns(lines):
     rows = [(code_span("20261122-144504-cac0b4"), escape("a *title*"))]
     assert lines(grid(("session", "title"), rows)) == [
@@ -197,6 +164,8 @@ def test_a_table_that_fits_has_columns(lines):
         "──────────────────────────────────",
         "20261122-144504-cac0b4   a *title*",
     ]
+    table = facts([("model", "a|b & <c> $d"), ("home", "/tmp")])
+    assert lines(table) == ["model   a|b & <c> $d", "home    /tmp"]
 
 
 def test_a_table_too_wide_keeps_its_ids_whole(lines):
@@ -218,11 +187,8 @@ def test_our_tags_are_styles_and_others_are_text(drawn, lines):
     markdown = f"<b>bold</b> {code_span('a | b `c`')} {escape('<i>no</i> $5')} <blink>x</blink>"
     assert lines(markdown) == ["bold a | b `c` <i>no</i> $5 <blink>x</blink>"]
     assert "\x1b[1mbold" in drawn(markdown) and "\x1b[36ma | b" in drawn(markdown)
-
-
-def test_a_diff_is_in_colours(drawn):
-    shown = drawn(diff_bundle(" one\n-two\n+three")["text/markdown"])
-    assert "\x1b[31m-two" in shown and "\x1b[32m+three" in shown
+    diff = drawn(diff_bundle(" one\n-two\n+three")["text/markdown"])
+    assert "\x1b[31m-two" in diff and "\x1b[32m+three" in diff
 
 
 @given(texts=st.lists(HOSTILE, min_size=1, max_size=6), width=st.integers(5, 130))

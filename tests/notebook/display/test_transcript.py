@@ -21,7 +21,6 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import amount
 from hermes_nb.notebook.display.calls import KEPT_IN_FULL, fitted
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import bundle
@@ -53,16 +52,6 @@ def called(*between, call=CALL, said="", status="ok", seconds=0.1, result="3 pas
     )
 
 
-def test_what_was_said_stays_while_the_next_calls_run():
-    transcript = folded(
-        *called(said="Let me look."),
-        MessageAdded(Message.assistant("", calls=[CALL])),
-        ToolStarted(CALL),
-    )
-    assert transcript.running().startswith("Let me look.")
-    assert transcript.answer == ""
-
-
 @pytest.mark.parametrize(
     ("given", "status", "told"),
     [
@@ -87,15 +76,6 @@ def test_the_answer_to_a_question_stands_in_the_line_of_its_call(given, status, 
     assert "pytest -q · " in transcript.plain()
 
 
-def test_calls_that_are_mere_lines_stand_right_below_one_another():
-    shown = of_calls(KEPT_IN_FULL + 3, {"code": "1"}, result="1").finished()
-    line = r"[✓✗] \*\*run_python\*\* `1`.* s"
-    assert len(re.findall(rf"^{line}  $", shown, re.MULTILINE)) == 2
-    assert re.search(rf"^{line}\n\n<details><summary>", shown, re.MULTILINE)
-    page = RENDERERS[0](shown)
-    assert page.count("<details>") == page.count("</details>") == KEPT_IN_FULL + 1
-
-
 @given(st.text(max_size=120), st.text(max_size=60), st.text(max_size=60))
 def test_nothing_in_the_line_of_a_call_is_obeyed(command, name, reason):
     call = ToolCall(id="1", name=name or "x", arguments={"command": command})
@@ -114,13 +94,6 @@ def test_nothing_in_the_line_of_a_call_is_obeyed(command, name, reason):
         assert page.count("<details>") == page.count("</details>") == 2
 
 
-def test_a_turn_that_never_began_has_no_status_line():
-    transcript = Transcript(model="m")
-    transcript.notes.append("The weights are being fetched.")
-    assert transcript.finished() == "The weights are being fetched."
-    assert transcript.plain() == "The weights are being fetched."
-
-
 def test_a_running_turn_shows_text_calls_and_status():
     transcript = folded(
         TextDelta("Let me "),
@@ -135,10 +108,29 @@ def test_a_running_turn_shows_text_calls_and_status():
     assert "12 passed" in shown
     assert "qwen3 · 1 request · 12.3k in (81 % cached) · 640 out" in shown
     assert transcript.running_call
+    transcript(ToolFinished(CALL, "ok", 0.1))
+    transcript(MessageAdded(Message.assistant("", calls=[CALL])))
+    transcript(ToolStarted(CALL))
+    assert transcript.running().startswith("Let me look.") and transcript.answer == ""
+
+
+def test_what_is_not_final_is_taken_back():
+    transcript = folded(TextDelta("wrong st"), RequestRetried("network: reset", 2.0, 1))
+    assert "wrong st" not in transcript.running()
+    assert "network: reset, again in 2 s" in transcript.running()
+    transcript = folded(ReasoningDelta("thinking about it"))
+    assert "thinking about it" in transcript.running()
+    transcript(TextDelta("Answer"))
+    assert "thinking about it" not in transcript.running()
+    never = Transcript(model="m")
+    never.notes.append("The weights are being fetched.")
+    assert never.finished() == never.plain() == "The weights are being fetched."
 
 
 def test_a_finished_turn_is_the_answer_with_folded_calls():
     transcript = folded(
+        ReasoningDelta("first <b>this</b>, "),
+        ReasoningDelta("then that"),
         *called(said="First, the tests.", seconds=1.25),
         MessageAdded(Message.assistant("All green.")),
         TurnEnded("answered"),
@@ -150,6 +142,8 @@ def test_a_finished_turn_is_the_answer_with_folded_calls():
     assert f"{head}\n\n```text\n3 passed\n```\n\n</details>" in shown
     assert "3 passed" in shown
     assert "First, the tests." in shown
+    assert "<details><summary>reasoning</summary>\n\nfirst" in shown
+    assert "then that\n\n</details>" in shown and "then that" not in transcript.plain()
     assert transcript.plain().splitlines()[0] == "All green."
     assert "✓ terminal pytest -q · 1.2 s" in transcript.plain()
 
@@ -166,19 +160,6 @@ def test_other_endings_say_so(ending, text):
     transcript = folded(MessageAdded(Message.assistant("Half", interrupted=True)), ending)
     assert text in transcript.finished()
     assert "Half" in transcript.finished()
-
-
-def test_a_retry_takes_back_what_was_shown():
-    transcript = folded(TextDelta("wrong st"), RequestRetried("network: reset", 2.0, 1))
-    assert "wrong st" not in transcript.running()
-    assert "network: reset, again in 2 s" in transcript.running()
-
-
-def test_reasoning_is_shown_only_until_there_is_something_better():
-    transcript = folded(ReasoningDelta("thinking about it"))
-    assert "thinking about it" in transcript.running()
-    transcript(TextDelta("Answer"))
-    assert "thinking about it" not in transcript.running()
 
 
 @pytest.mark.parametrize(
@@ -255,13 +236,6 @@ def test_a_long_turn_is_saved_small(count, shape, said):
     assert whole.count("Word") == 4_000
 
 
-def test_an_answer_of_ordinary_length_is_kept_whole():
-    answer = "\n\n".join(f"Paragraph {n} of a report." for n in range(1_500))
-    saved = bundle(of_calls(500, SHAPES["code"], answer=answer), running=False)
-    assert all(text.count(answer) == 1 for text in saved.values())
-    assert sum(len(text.encode()) for text in saved.values()) < 200_000
-
-
 @given(st.text(max_size=400), st.integers(1, 300))
 def test_a_text_fits_into_its_room(text, room):
     assert len(fitted(text, room).encode(errors="replace")) <= room + 200
@@ -282,19 +256,13 @@ def test_the_marks_that_a_model_reads_are_not_shown():
     assert "1 tool call, 1 denied" in shown
 
 
-def test_reasoning_is_folded_in_the_end():
-    transcript = folded(
-        ReasoningDelta("first <b>this</b>, "),
-        ReasoningDelta("then that"),
-        MessageAdded(Message.assistant("Answer")),
-        TurnEnded("answered"),
-    )
-    shown = transcript.finished()
-    assert "<details><summary>reasoning</summary>\n\nfirst" in shown
-    assert "then that\n\n</details>" in shown
-    assert "then that" not in transcript.plain()
-
-
-def test_amounts_read_well():
-    amounts = [amount(n) for n in (0, 640, 999, 1_000, 14_651, 999_999, 1_234_567)]
-    assert amounts == "0 640 999 1.0k 14.7k 1.0M 1.2M".split()
+def test_calls_that_are_mere_lines_stand_right_below_one_another_and_an_answer_is_whole():
+    answer = "\n\n".join(f"Paragraph {n} of a report." for n in range(1_500))
+    turn = of_calls(KEPT_IN_FULL + 3, {"code": "1"}, result="1", answer=answer)
+    line = r"[✓✗] \*\*run_python\*\* `1`.* s"
+    shown = turn.finished()
+    assert len(re.findall(rf"^{line}  $", shown, re.MULTILINE)) == 2
+    assert re.search(rf"^{line}\n\n<details><summary>", shown, re.MULTILINE)
+    page = RENDERERS[0](shown)
+    assert page.count("<details>") == page.count("</details>") == KEPT_IN_FULL + 1
+    assert all(text.count(answer) == 1 for text in bundle(turn, running=False).values())

@@ -23,9 +23,6 @@ from hypothesis import strategies as st
 def test_a_table_of_facts_becomes_two_columns():
     shown = plain_text(facts([("model", "qwen3"), ("requests a turn", "15")]))
     assert shown == "model            qwen3\nrequests a turn  15"
-
-
-def test_a_bar_in_a_cell_is_no_border():
     assert plain_text(facts([("model", "a|b & c"), ("x", "y")])) == "model  a|b & c\nx      y"
 
 
@@ -79,7 +76,4 @@ def test_a_gauge_has_its_width_and_at_most_one_mark(used, whole, mark):
     assert len(bar) == 30
     assert set(bar) <= {SHADES[0], EMPTY, MARK}
     assert bar.count(MARK) == (0 < mark <= whole)
-
-
-def test_without_a_whole_there_is_no_gauge():
     assert gauge(5, 0) == ""

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 from hermes_nb.core.errors import ToolDenied, ToolError, TurnInterrupted
-from hermes_nb.core.events import ApprovalAsked, ToolProgress, TurnEnded
+from hermes_nb.core.events import ApprovalAsked, ToolProgress
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.models.scripted import call
 from hermes_nb.notebook.cell_tools import notebook_tools
-from hermes_nb.notebook.document.document import CellConflict, FallbackDocument, source_hash
+from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.wrappers import asking
@@ -95,15 +95,9 @@ def test_the_toolset(tools):
     assert set(list(risks.values())[6:]) == {Risk.EXECUTE}
     assert all(tool.toolset == "notebook" for tool in tools)
     assert all(tool.exclusive for tool in tools if tool.risk is not Risk.READ)
-
-
-def test_the_schemas_are_short(tools):
     sent = [[tool.name, tool.description, tool.parameters] for tool in tools]
     size = sum(len(json.dumps(each, separators=(",", ":"))) for each in sent)
     assert size / JSON_CHARACTERS_PER_TOKEN <= 900
-
-
-# looking
 
 
 def test_outline_and_what_changed(use, path):
@@ -120,7 +114,7 @@ def test_outline_and_what_changed(use, path):
     assert "*" not in use("notebook_outline")
 
 
-def test_read_cells(use):
+def test_read_cells(use, path):
     shown = use("read_cells", ids=["load-code"])
     assert shown.text == (
         "--- cell 1 load-cod code [1] ---\nx = 20\nx\n--- shows ---\n1\n2\n[image/png 1x1]"
@@ -131,43 +125,13 @@ def test_read_cells(use):
     assert use("read_cells", range="2-9").count("--- cell") == 2
     assert use("read_cells", range="0", ids=["use-code"]).count("--- cell") == 2
     assert use("read_cells").text.count("--- cell") == 4
-
-
-def test_what_cannot_be_read(use):
     assert "cell 'nope'" in refused(use, "read_cells", ids=["nope"])
     assert "no cells in the range 7-9; there are 4" in refused(use, "read_cells", range="7-9")
     assert "give indices as '3-7'" in refused(use, "read_cells", range="a")
     assert "the headings are: 'Load', 'Use'" in refused(use, "read_cells", section="nope")
-
-
-def test_without_eyes_a_picture_is_a_note(shell, path):
-    async def document():
-        return FileDocument(path)
-
-    tool = notebook_tools(shell, document).get("read_cells")
-    context = ToolContext(call=ToolCall(id="1", name="read_cells"))
-    shown = asyncio.run(tool.run(context, {}))
-    assert shown.images == () and "[image/png 1x1, not shown]" in shown.text
-
-
-def test_long_cells_are_capped(use, path):
-    document = FileDocument(path)
-    asyncio.run(document.insert("z = 1\n" * 50_000, index=0))
+    asyncio.run(FileDocument(path).insert("z = 1\n" * 50_000, index=0))
     shown = use("read_cells")
     assert len(shown.text) < 42_000 and "characters dropped" in shown.text
-
-
-# editing
-
-
-def test_insert_cell(use, path, mark):
-    said = use("insert_cell", source="z = 1")
-    assert said.endswith("(index 4) in the file nb.ipynb")
-    use("insert_cell", source="z = 2")
-    use("insert_cell", source="*text*", after="load-t", type="markdown")
-    assert sources(path)[-2:] == ["z = 1", "z = 2"]
-    cell = valid(path)["cells"][1]
-    assert (cell["cell_type"], cell["metadata"]) == ("markdown", {"hermes": mark})
 
 
 class Front:
@@ -177,14 +141,20 @@ class Front:
         return {"metadata": {"cellId": "load-title"}}
 
 
-def test_new_cells_go_below_the_running_one(use, shell, path, mark):
-    shell.kernel = Front()
-    use("insert_cell", source="z = 1")
+def test_insert_cell(use, shell, path, mark):
+    assert use("insert_cell", source="z = 1").endswith("(index 4) in the file nb.ipynb")
     use("insert_cell", source="z = 2")
-    assert sources(path)[:3] == ["# Load", "z = 1", "z = 2"]
-    mark["turn"] = 2
-    use("insert_cell", source="z = 3")
-    assert sources(path)[:3] == ["# Load", "z = 3", "z = 1"]
+    use("insert_cell", source="*text*", after="load-t", type="markdown")
+    assert sources(path)[-2:] == ["z = 1", "z = 2"]
+    cell = valid(path)["cells"][1]
+    assert (cell["cell_type"], cell["metadata"]) == ("markdown", {"hermes": mark})
+    shell.kernel, mark["turn"] = Front(), 2  # below the running one, in the order of their making
+    use("insert_cell", source="y = 1")
+    use("insert_cell", source="y = 2")
+    assert sources(path)[:3] == ["# Load", "y = 1", "y = 2"]
+    mark["turn"] = 3
+    use("insert_cell", source="y = 3")
+    assert sources(path)[:3] == ["# Load", "y = 3", "y = 1"]
 
 
 def test_edit_cell(use, path):
@@ -198,20 +168,13 @@ def test_edit_cell(use, path):
     assert sources(path)[3] == "whole"
     use("edit_cell", id="use-code", new="")
     assert sources(path)[3] == ""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "gist"),
-    [
+    before = path.read_bytes()
+    for old, new, gist in [
         ("z", "1", "`old` is not in cell load-code, which holds:\nx = 20\nx"),
         ("x", "1", "`old` is in cell load-code 2 times (lines 1, 2)"),
         ("20", "20", "the same"), ("", "1", "not in cell"),
-    ],
-)  # fmt: skip
-def test_edits_that_are_refused(use, path, old, new, gist):
-    use("notebook_outline")
-    before = path.read_bytes()
-    assert gist in refused(use, "edit_cell", id="load-code", old=old, new=new)
+    ]:  # fmt: skip
+        assert gist in refused(use, "edit_cell", id="load-code", old=old, new=new)
     assert path.read_bytes() == before
 
 
@@ -239,29 +202,6 @@ def test_delete_and_move(use, path):
     assert "near it" in refused(use, "delete_cell", id="use-code")
 
 
-def test_below_says_which_way_was_taken(shell, mark):
-    async def document():
-        return below
-
-    below = FallbackDocument(shell)
-    shell.run_cell("x = 1", store_history=True)
-    tools = notebook_tools(shell, document, turn_mark=lambda: mark)
-
-    def use(name, **arguments):
-        context = ToolContext(call=ToolCall(id="1", name=name))
-        return asyncio.run(tools.get(name).run(context, arguments))
-
-    assert "offered below" in use("insert_cell", source="y = 2")
-    assert shell.rl_next_input == "y = 2"
-    assert "in-1 code [1]: x = 1" in use("notebook_outline")
-    assert "x = 1" in use("read_cells").text
-    with pytest.raises(ToolError, match="cannot be reached"):
-        use("edit_cell", id="in-1", new="z")
-
-
-# running
-
-
 def test_a_cell_has_a_time_limit(use, shell, path):
     document = FileDocument(path)
     asyncio.run(document.insert("import time\ntime.sleep(30)", index=0))
@@ -285,17 +225,11 @@ def test_run_cells(use, shell, path):
     assert cells[3]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["21\n"]}]
     assert cells[1]["execution_count"] is None
     assert ToolProgress("1", "cell 2 of 2: 21") in events
-
-
-def test_running_stops_at_the_first_error(use, shell, path):
-    use("notebook_outline")
     use("edit_cell", id="load-code", new="print('before')\n1/0")
     text = refused(use, "run_cells", ids=["load-code", "use-code"])
     assert "cell load-code (index 1) failed" in text and "before" in text
     assert "ZeroDivisionError" in text and text.endswith("(1 cells after it were not run)")
-    cells = valid(path)["cells"]
-    assert [o["output_type"] for o in cells[1]["outputs"]] == ["stream", "error"]
-    assert cells[3]["outputs"] == [] and "y" not in shell.user_ns
+    assert [o["output_type"] for o in valid(path)["cells"][1]["outputs"]] == ["stream", "error"]
 
 
 def test_what_does_not_run(use, path, shell):
@@ -314,23 +248,16 @@ threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 time.sleep(60)"""
 
 
-def test_a_stop_writes_what_was_shown_and_ends_the_turn(use, path):
+def test_what_was_shown_before_a_stop_is_written_and_what_cannot_be_is_told(use, path):
     use("notebook_outline")
     use("edit_cell", id="use-code", new=f"print('begun')\n{PRESSED}")
     with pytest.raises(TurnInterrupted):
         use("run_cell", id="use-code")
     assert valid(path)["cells"][3]["outputs"][0]["text"] == ["begun\n"]
-
-
-def test_outputs_that_cannot_be_written_are_told(use, path):
-    use("notebook_outline")
     use("edit_cell", id="use-code", new=f"import os\nos.remove({str(path)!r})\nprint('gone')")
     shown = use("run_cell", id="use-code")
     assert "its outputs could not be written: no file 'nb.ipynb'" in shown
     assert shown.endswith("gone")
-
-
-# approval
 
 
 class Recorder:
@@ -379,16 +306,13 @@ def test_the_user_approves_what_will_happen(ask, use, path, monkeypatch):
     assert whole.startswith(f"{path.name}, in a fresh kernel:")
     assert "y = x + 1" in whole and "print(y)" in whole
     assert len(sources(path)) == 5
-
-
-def test_nobody_is_asked_about_what_cannot_be_done(ask, use):
-    use("notebook_outline")
-    with pytest.raises(ToolError, match="no cell 'nope'"):
-        ask("edit_cell", id="nope", new="")
-    with pytest.raises(ToolError, match="not in cell"):
-        ask("edit_cell", id="use-code", old="nope", new="")
-    with pytest.raises(ToolError, match="only code cells"):
-        ask("run_cell", id="use-title")
+    for name, arguments, gist in [  # nobody is asked about what cannot be done
+        ("edit_cell", {"id": "nope", "new": ""}, "no cell 'nope'"),
+        ("edit_cell", {"id": "use-code", "old": "nope", "new": ""}, "not in cell"),
+        ("run_cell", {"id": "use-title"}, "only code cells"),
+    ]:
+        with pytest.raises(ToolError, match=gist):
+            ask(name, **arguments)
 
 
 def test_the_cell_view_sees_which_cell(tools, use, path):
@@ -407,26 +331,6 @@ def test_the_cell_view_sees_which_cell(tools, use, path):
     assert gist["run_notebook"]({"path": "a\u202e.ipynb"}) == "a\\u202e.ipynb"
     for describe in gist.values():
         assert describe is None or isinstance(describe({}), str)
-
-
-# stories
-
-
-def test_outline_edit_run(shell, path, tools, make_agent):
-    agent = make_agent(
-        call("notebook_outline"),
-        call("edit_cell", id="load-code", old="20", new="41"),
-        call("run_cells", ids=["load-code", "use-code"]),
-        call("insert_cell", source="## Result", type="markdown", after="use-code"),
-        "done",
-        tools=list(tools),
-    )
-    assert take_turn(agent)[-1] == TurnEnded("answered")
-    results = [m for m in agent.messages if m.role == "tool"]
-    assert not any(m.failed for m in results)
-    cells = valid(path)["cells"]
-    assert cells[3]["outputs"][0]["text"] == ["42\n"]
-    assert cells[4]["source"] == ["## Result"]
 
 
 def test_the_user_edits_meanwhile(shell, path, tools, make_agent):
