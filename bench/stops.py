@@ -24,14 +24,7 @@ from pathlib import Path
 from hermes_nb.notebook.commands.table import COMMANDS
 from tests.faults.cells import Cells, calls, says, served_kernel
 from tests.kernels import Result
-from tests.loopback import (
-    Loopback,
-    Reply,
-    event,
-    failure,
-    stall,
-    text_chunks,
-)
+from tests.loopback import Loopback, Reply, event, failure, stall, text_chunks
 
 BEGUN = [event(each) for each in text_chunks("The beginning")[:-1]]
 ASKS = "%%hermes --approve {mode}\n{prompt}"
@@ -138,6 +131,7 @@ def _later(trial: Trial, cells: Cells, stops: int) -> None:
             trial.turn(cells, name, *TURNS[name], random.uniform(0.02, 1.5))
             continue
         if name == "compress":
+            cells.begin()  # else the conversation would be shortened by itself sooner or later
             for _ in range(3):
                 cells.ask(says("word " * 3000), prompt="word " * 3000)
         cells.plays(Reply([stall]))
