@@ -18,10 +18,10 @@ __all__ = ["shell"]
 
 @pytest.fixture
 def small_disk(request, tmp_path):
-    """Yield a file system as large as the module's `DISK` says."""
+    """Yield a file system as large as `room` says."""
     mount = tmp_path / "disk"
     mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={request.module.DISK}", "hermes", mount]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}", "hermes", mount]
     if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("no tmpfs may be mounted here")
     yield mount

@@ -11,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore
 
@@ -108,3 +109,8 @@ def fill(path):
             except OSError:
                 size //= 2
     return path
+
+
+def room(size):
+    """Mark a test as one on a `small_disk` of this size."""
+    return pytest.mark.parametrize("small_disk", [size], indirect=True)
