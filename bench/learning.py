@@ -110,7 +110,6 @@ async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
         store=store,
         guard=Guard("all"),
         approver=None,
-        session=lambda: session,
         tell=print,
     )
     spec = runtime.spec(model)

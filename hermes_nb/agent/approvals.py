@@ -64,18 +64,18 @@ def proposing(
     library: Library,
     pending: Pending,
     held: Held,
-    origin: Callable[[int], Origin],
+    origin: Origin,
     on_written: Callable[[Outcome], None] = lambda _: None,
 ) -> Toolset:
     """Return `tools` with those that write memory and skills proposing what is `held`.
 
-    `origin(turn)` says where a write comes from.
+    `origin` says where a write comes from, but for the turn of its call.
     """
     held = cache(held)
     notes = ProposedMemory(memory, pending, held=lambda wording: held("", wording))
     changes = ProposedSkills(library, pending, held=held, origin=origin)
-    made = memory_tools(notes, where=lambda at: origin(at.turn), on_written=on_written)
-    made += skills(library, session=lambda: origin(0).session, changes=changes)
+    made = memory_tools(notes, source=origin.source, on_written=on_written)
+    made += skills(library, changes=changes)
     writing = {name: _kept(made, name, held) for name in ("memory", "skill_manage")}
     return tools.map(lambda tool: writing.get(tool.name, tool))
 
@@ -126,7 +126,7 @@ class ProposedSkills:
         pending: Pending,
         *,
         held: Held,
-        origin: Callable[[int], Origin],
+        origin: Origin,
     ) -> None:
         self._library, self._pending = library, pending
         self._held, self._origin = held, origin
@@ -153,7 +153,7 @@ class ProposedSkills:
         self._library.preview(change.action, change.name, **details_of(change))
         if change.action not in ("create", "patch"):  # a patch says itself what it is for
             change = replace(change, seen=self._library.seen(change))
-        origin = _from(self._origin(change.origin.turn), held)
+        origin = _from(replace(self._origin, turn=change.origin.turn), held)
         return self._pending.propose(SkillWrite(change=change), origin)
 
     def _unborn(self, change: Change) -> Proposal | None:

@@ -26,10 +26,13 @@ from hermes_nb.agent.checkpoint_store import (
     keep_cells,
 )
 from hermes_nb.agent.undo import NothingToUndo, Restorer, Undoer, UndoReport, look, missing_folders
-from hermes_nb.core.protocols import Keeper
+from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
+from hermes_nb.tools.workspace import Workspace
 
-__all__ = ["Checkpoints", "NothingToUndo", "UndoReport"]
+__all__ = ["Checkpoints", "NothingToUndo", "UndoReport", "checkpointed"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +68,6 @@ class Checkpoints:
         """Remove the undo data of sessions; raise TimeoutError or OSError."""
         with self._store.lock():
             self._store.remove(sessions)
-
-    def keeper(self, session: Callable[[], str]) -> Keeper:
-        """Return what tools save with, for the session that runs at the time."""
-        return _SessionKeeper(self, session)
 
     def before(self, session: str, turn: int, paths: Sequence[Path]) -> None:
         """Save files, by their absolute paths without links, before a call changes them."""
@@ -197,24 +196,72 @@ class Checkpoints:
         return open_turn
 
 
-class _SessionKeeper:
-    """A `Keeper` for whichever session runs."""
+def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Toolset:
+    """Save the files that a call names before it changes them.
 
-    def __init__(self, checkpoints: Checkpoints, session: Callable[[], str]) -> None:
-        self._checkpoints = checkpoints
-        self._session = session
+    That is possible for tools that write and whose `paths` say where. What runs code may change
+    anything, so that is noted. Files outside of the tool's root, or of `root` where it has none,
+    are not saved, which is noted too.
+    """
 
-    def before(self, turn: int, paths: Sequence[Path]) -> None:
-        """Save files before a call changes them."""
-        self._checkpoints.before(self._session(), turn, paths)
+    def noting(tool: Tool) -> Tool:
+        text = f"{tool.name} was used; what its code did is not undone"
 
-    def after(self, turn: int, paths: Sequence[Path]) -> None:
-        """Note what files have become."""
-        self._checkpoints.after(self._session(), turn, paths)
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            place = context.place
+            await in_thread(checkpoints.note, place.session, place.turn, text)
+            return await tool.run(context, arguments)
 
-    def note(self, turn: int, text: str) -> None:
-        """Note what cannot be undone."""
-        self._checkpoints.note(self._session(), turn, text)
+        return replace(tool, run=run)
+
+    def saving(tool: Tool) -> Tool:
+        space = Workspace(root=tool.root or root)
+
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            turn = context.place.session, context.place.turn
+
+            def before() -> tuple[list[Path], list[str]]:
+                paths, outside = _paths(tool, space, arguments)
+                checkpoints.before(*turn, paths)
+                return paths, outside
+
+            paths, outside = await in_thread(before)
+            try:
+                result = await tool.run(context, arguments)
+            finally:
+                await in_thread(checkpoints.after, *turn, paths)
+            for path in outside:
+                text = f"{path!r} is outside of the workspace and was not saved"
+                await in_thread(checkpoints.note, *turn, text)
+            return result
+
+        return replace(tool, run=run)
+
+    def keep(tool: Tool) -> Tool:
+        if tool.risk is Risk.EXECUTE:
+            return noting(tool)
+        return saving(tool) if tool.risk is Risk.WRITE and tool.paths else tool
+
+    return toolset.map(keep)
+
+
+def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
+    """Return the files that a call names, and the names that lead out of the workspace.
+
+    Those the tool mostly refuses by itself; it is asked all the same, since it may know better.
+    """
+    inside: list[Path] = []
+    outside: list[str] = []
+    for name in tool.paths:
+        given = arguments.get(name)
+        for path in given if isinstance(given, list | tuple) else [given]:
+            if not isinstance(path, str):
+                continue
+            try:
+                inside.append(space.resolve(path, write=True))
+            except ToolError:
+                outside.append(path)
+    return inside, outside
 
 
 def _add_note(open_turn: OpenTurn, text: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NotRequired, TypedDict
 
 from hermes_nb.agent.config import DelegationSettings
 from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import CHILD, Identity, Session, SessionSpec
 from hermes_nb.agent.turn import turn_of
 from hermes_nb.core.budget import Budget, Pool, pools
@@ -132,7 +133,7 @@ def delegation_tools(children: Delegation) -> Toolset:
         )
         assignments = _assignments(common, tasks or [])
         if wanted := dict.fromkeys(name for each in assignments for name in each.toolsets):
-            _check_toolsets(wanted, children.toolsets)
+            _check_toolsets(wanted, children.toolsets(running))
         reports = await children.run(running, assignments)
         foreign = any(report.outside for report in reports)
         return ToolOutput(_told(reports), origin="outside" if foreign else "workspace")
@@ -247,30 +248,26 @@ def _gist(arguments: Arguments) -> str:
 class Delegation:
     """Makes and runs the children of one agent's calls.
 
-    `equip(guard, turn)` returns what a child is given, its changes saved under that turn of the
-    parent's. `parent()` is the session that runs; `told(goal, summary)` hears of each end, and may
-    block.
+    `equip(guard)` returns what a child is given; with `sources`, the external memory hears of its
+    end. What it changes is saved as the turn's that asked for it.
     """
 
     settings: DelegationSettings
     store: SessionStore
     guard: Guard
     jobs: Jobs
-    equip: Callable[[Guard, int], SessionSpec]
-    parent: Callable[[], Session | None]
-    told: Callable[[str, str], None] | None = None
+    equip: Callable[[Guard], SessionSpec]
+    sources: PromptSources | None = None
     tell: Callable[[str], None] = lambda _: None
 
-    @property
-    def toolsets(self) -> list[str]:
-        """The names of tools and toolsets that a child can be given now."""
-        tools = self.tools(self.equip(ChildGuard(), 0), ())
+    def toolsets(self, context: ToolContext) -> list[str]:
+        """Return the names of tools and toolsets that a child of a call can be given."""
+        tools = self.tools(context, ChildGuard(), ())[1]
         return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
 
     async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
         """Return a report for each assignment, in their order; only a stop is raised."""
-        parent = self.parent()
-        shared = pools(parent.budgets if parent is not None else ())
+        shared = pools(context.budgets)
         writing = asyncio.Lock()
         over = itertools.count(1)
 
@@ -282,13 +279,15 @@ class Delegation:
 
         return await side_by_side(self.settings.side_by_side, len(assignments), one)
 
-    def tools(self, spec: SessionSpec, wanted: Sequence[str]) -> Toolset:
-        """Return what a child gets of the tools that the parent itself has just now."""
-        parent = self.parent()
+    def tools(
+        self, context: ToolContext, guard: Guard, wanted: Sequence[str]
+    ) -> tuple[SessionSpec, Toolset]:
+        """Return what a child is given, and which of its tools: at most those of the turn."""
+        spec = self.equip(guard)
         tools = spec.tools
-        if parent is not None:
-            tools = tools.only(*(tool.name for tool in parent.agent.tools))
-        return tools.only(*wanted) if wanted else tools
+        if context.tools:
+            tools = tools.only(*(tool.name for tool in context.tools))
+        return spec, tools.only(*wanted) if wanted else tools
 
 
 class Child:
@@ -350,20 +349,16 @@ class Child:
     async def _turn(self, budgets: Sequence[Budget], writing: asyncio.Lock) -> Report:
         """Take the child's turn and return what came of it."""
         up, asked, call = self._up, self._assignment, self._context.call
-        spec = up.equip(ChildGuard.under(up.guard), self._context.turn)
-        self._tools = in_turn(up.tools(spec, asked.toolsets), writing)
+        place = self._context.place
+        spec, tools = up.tools(self._context, ChildGuard.under(up.guard), asked.toolsets)
+        self._tools = in_turn(tools, writing)
         most = up.settings.max_requests
         if asked.max_requests is not None:
             most = max(1, min(asked.max_requests, most))
-        parent = up.parent()
         session = Session.start(
             store=up.store,
             spec=replace(spec, tools=self._tools, max_requests=most),
-            identity=Identity(
-                source=CHILD,
-                title=one_line(asked.goal, 60),
-                parent=parent.id if parent is not None else "",
-            ),
+            identity=Identity(source=CHILD, title=one_line(asked.goal, 60), parent=place.session),
             warn=up.tell,
         )
         self._started = True
@@ -372,15 +367,17 @@ class Child:
         try:
             origin: Origin = "outside" if self._told_outside else "ours"
             task = Message.user(_message(asked), origin=origin)
-            async with aclosing(session.turn(task, sinks=[self], budgets=budgets)) as running:
+            running = session.turn(task, sinks=[self], budgets=budgets, place=place)
+            async with aclosing(running):
                 async for event in running:
                     events.append(event)
         finally:
             session.end()
         self._foreign = bool(outside(session.messages))
         turn = turn_of(events)
-        if up.told is not None:
-            await in_thread(up.told, asked.goal, turn.text or turn.error or turn.note)
+        if up.sources is not None and up.sources.settings.memory.provider:
+            told = turn.text or turn.error or turn.note
+            await in_thread(up.sources.delegated, asked.goal, told)
         status = STATUS.get(turn.reason, "failed")
         return Report(status=status, summary=turn.text, error=turn.error or turn.note)
 

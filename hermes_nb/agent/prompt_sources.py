@@ -137,6 +137,11 @@ class PromptSources:
                     outcome.target, change.action, change.before, change.after
                 )
 
+    def delegated(self, goal: str, summary: str) -> None:
+        """Tell the external memory what a child was asked and what it answered; it may block."""
+        if self.provider is not None:
+            self.provider.on_delegation(goal, summary)
+
     def left(self, messages: Sequence[Message]) -> None:
         """Tell the external memory, if it was in use, that a session is left with these messages.
 

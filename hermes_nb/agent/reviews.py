@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hermes_nb.agent.proposals import Proposal
-from hermes_nb.agent.runtime import Runtime, in_view
+from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import REVIEW, Session
 from hermes_nb.agent.turn import said
 from hermes_nb.context.boundaries import is_ours
@@ -40,7 +40,7 @@ from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread
-from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Place, Risk, Tool, ToolContext, Toolset
 from hermes_nb.safety.redact import without_secrets
 from hermes_nb.skills.document import name_problems
 
@@ -169,7 +169,7 @@ class Subjects:
     `messages` are the conversation's as they are; the review sees what was said of them.
     """
 
-    session_id: str
+    place: Place
     model: Callable[[], tuple[ChatModel, bool]]
     system: str
     tools: Toolset
@@ -185,7 +185,7 @@ async def review(
     emit: Callable[[BackgroundEvent], None] = lambda _: None,
 ) -> ReviewFinished:
     """Look back, save, and return what was learned; every fault is in the returned event."""
-    emit(ReviewStarted(seen.session_id, subject))
+    emit(ReviewStarted(seen.place.session, subject))
     record = _Record(store, seen, subject)
     try:
         model, ours = await asyncio.to_thread(seen.model)
@@ -277,7 +277,7 @@ class _Record:
         def start() -> None:
             self._row = self._store.start(
                 source=REVIEW,
-                parent=self._seen.session_id,
+                parent=self._seen.place.session,
                 title=f"review: {self._subject}",
                 model=model,
             )
@@ -308,7 +308,7 @@ class _Record:
         saved = tuple(self._saved)
         if self._row:
             self._kept(self._store.end, self._row)
-        return ReviewFinished(self._seen.session_id, self._subject, saved, self._usage, error)
+        return ReviewFinished(self._seen.place.session, self._subject, saved, self._usage, error)
 
     def _kept(self, write: Callable[..., object], *what: object) -> None:
         try:
@@ -328,6 +328,7 @@ async def _turn(model: ChatModel, seen: Subjects, subject: Subject, record: _Rec
         sinks=[record],
         max_requests=MAX_REQUESTS - 1,
     )
+    agent.place = seen.place
     asked = review_prompt(subject, loaded_skills(seen.messages))
     async with aclosing(agent.run(asked)) as events:
         async for _ in events:
@@ -405,11 +406,11 @@ class Reviews(Reviewer):
         """Look back now, in the background; False while an earlier review still runs."""
         agent = session.agent
         seen = Subjects(
-            session_id=session.id,
+            place=session.place,
             model=self._model,
             system=session.prompt.without("project", "memory provider").text,
             tools=agent.tools,
-            own=self._runtime.quiet_tools(agent.model, session.id, in_view(agent)),
+            own=self._runtime.quiet_tools(agent.model, session.place, agent.in_view()),
             messages=agent.messages,
         )
         return self.start(seen, subject, session.store)

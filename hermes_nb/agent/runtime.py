@@ -7,32 +7,31 @@ or created before `session` is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.agent.approvals import Approvals, proposing
-from hermes_nb.agent.build import Place, build_engine, build_tools, known_tools, open_store
+from hermes_nb.agent.build import build_engine, known_tools, open_store
+from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_auxiliary, build_deck, build_model, is_embedded
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
-from hermes_nb.core.loop import Agent
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import (
     Approver,
     ChatModel,
     ContextEngine,
-    Keeper,
     SessionStore,
     StoredSession,
 )
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.guard import Guard
@@ -43,17 +42,15 @@ WEIGHTY = frozenset({"create", "edit", "delete", "write_file", "remove_file"})
 """Changes of skills that nobody makes beside a turn; a patch is small, shown and undoable."""
 
 
-def in_view(agent: Agent) -> list[Message]:
-    """Return what a conversation holds, the texts of its prompt that are not ours first."""
-    return [Message(role="system", parts=agent.background), *agent.messages]
+WITHHELD = ("kernel", "notebook", "delegation", "memory")
+"""Toolsets that no child has: what a child reads of the notebook would count as seen by Hermes."""
 
 
 class Runtime:
-    """Equips sessions.
+    """What sessions, children and reviews are made of, for one home, directory and settings.
 
-    `session()` is the one that runs now, for tools that note where a call came from; `notebook()`
-    its path or "". `own` are tools of a higher layer, `given` the user's. `tell` shows a line to
-    the user. `jobs` lists the children that run.
+    `own` are tools of a higher layer, `given` the user's. `checkpoints` save what calls change,
+    `jobs` lists the children that run, and `tell` shows a line to the user.
     """
 
     def __init__(  # noqa: PLR0913 - everything a session touches comes together here
@@ -64,12 +61,10 @@ class Runtime:
         store: SessionStore,
         guard: Guard,
         approver: Approver,
-        session: Callable[[], Session | None],
         tell: Callable[[str], None],
-        notebook: Callable[[], str] = lambda: "",
         own: Toolset | None = None,
         given: Iterable[Tool] = (),
-        keeper: Keeper | None = None,
+        checkpoints: Checkpoints | None = None,
         jobs: Jobs | None = None,
     ) -> None:
         self.settings = settings
@@ -77,23 +72,14 @@ class Runtime:
         self.approvals = Approvals(self.knowledge)
         self.tell = tell
         self.jobs = Jobs() if jobs is None else jobs  # none may run in it now
-        self._session = session
-        self._notebook = notebook
-        self._guard = guard
         self._store = store
-        self._place = Place(
-            root=root,
-            home=settings.home,
-            guard=guard,
-            approver=approver,
-            own=own or Toolset(),
-            foreign=Toolset(
-                {tool.name: tool for tool in [*installed_tools(tell), *given]}.values()
-            ),
-            tell=tell,
-            keeper=keeper,
-            hints=_RunningHints(session),
-        )
+        self._guard = guard
+        self._approver = approver
+        self._root = root
+        self._own = own or Toolset()
+        foreign = {tool.name: tool for tool in [*installed_tools(tell), *given]}
+        self._foreign = Toolset(foreign.values())
+        self._checkpoints = checkpoints
 
     def spec(
         self,
@@ -103,120 +89,112 @@ class Runtime:
         chosen: Callable[[Toolset], Toolset] = lambda tools: tools,
     ) -> SessionSpec:
         """Return what a session with this model is given; `chosen` picks among the tools."""
-        settings = self.settings
-        known = known_tools(
-            self.knowledge,
-            model=auxiliary or model,
-            session=self._session_id,
-            origin=self._origin,
-            spent=self._spent,
-        )
+        settings, sources = self.settings, self.knowledge
+        known = known_tools(sources, model=auxiliary or model)
         if is_embedded(model):  # it has a prompt of its own, and room for little else
-            tools = chosen(build_tools(self._place.with_known(known), mark=False))
-            return SessionSpec(model=model, tools=tools, max_requests=settings.max_requests)
+            tools = self._tools(self._guard, self._own, known, self._foreign, mark=False)
+            return SessionSpec(model=model, tools=chosen(tools), max_requests=settings.max_requests)
 
-        def engine(store: SessionStore, session_id: str) -> ContextEngine:
+        def engine(
+            store: SessionStore, place: Place, in_view: Callable[[], Sequence[Message]]
+        ) -> ContextEngine:
             return build_engine(
                 settings,
                 model=model,
                 auxiliary=auxiliary,
                 store=store,
-                session_id=session_id,
-                knowledge=self.knowledge,
-                memory=lambda span: self.quiet_tools(model, session_id, [*self._in_view(), *span]),
+                place=place,
+                sources=sources,
+                memory=lambda span: self.quiet_tools(model, place, [*in_view(), *span]),
             )
 
-        place = self._place.with_known(known, ready=self._delegation(model, auxiliary, known))
-        return SessionSpec(
-            model=model,
-            tools=chosen(build_tools(place)),
-            max_requests=settings.max_requests,
-            material=self.knowledge.material,
-            enforce=settings.enforce,
-            marked=True,
-            tracker=self.knowledge.tracker,
-            engine=engine,
-            recalled=self.knowledge.recalled if settings.memory.provider else None,
-            begin=self.knowledge.prepare,
-            leave=self.knowledge.left,
-            jobs=self.jobs,
-        )
-
-    def _delegation(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> Toolset:
-        """Return the tool that begets children, unless it is switched off."""
-        settings = self.settings
-        if not settings.delegation.enabled:
-            return Toolset()
-        provider = bool(settings.memory.provider)
         children = Delegation(
             settings=settings.delegation,
             store=self._store,
             guard=self._guard,
             jobs=self.jobs,
-            equip=lambda guard, turn: self._child(model, auxiliary, known, guard, turn),
-            parent=self._session,
-            told=self._delegated if provider else None,
+            equip=partial(self._child, model, auxiliary, known),
+            sources=sources,
             tell=self.tell,
         )
-        return delegation_tools(children)
-
-    def _delegated(self, goal: str, summary: str) -> None:
-        if (provider := self.knowledge.provider) is not None:
-            provider.on_delegation(goal, summary)
-
-    def _child(
-        self,
-        model: ChatModel,
-        auxiliary: ChatModel | None,
-        known: Toolset,
-        guard: Guard,
-        turn: int,
-    ) -> SessionSpec:
-        """Return what a child of the turn is given: the model, and tools that nobody is asked for.
-
-        What it changes is saved as the turn's own.
-        """
-        keeper = self._place.keeper
-        under = UnderTurn(keeper, turn) if keeper is not None else None
-
-        def engine(store: SessionStore, session_id: str) -> ContextEngine:
-            return build_engine(
-                self.settings,
-                model=model,
-                auxiliary=auxiliary,
-                store=store,
-                session_id=session_id,
-                knowledge=None,
-                memory=lambda _: Toolset(),
-            )
-
+        ready = delegation_tools(children) if settings.delegation.enabled else Toolset()
+        tools = self._tools(self._guard, self._own, known, self._foreign, ready)
         return SessionSpec(
             model=model,
-            tools=build_tools(self._place.for_child(guard, known=known, keeper=under)),
-            material=lambda _: PromptTexts(identity=IDENTITY),
+            tools=chosen(tools),
+            max_requests=settings.max_requests,
+            sources=sources,
+            enforce=settings.enforce,
+            marked=True,
+            engine=engine,
+            jobs=self.jobs,
+        )
+
+    def _child(
+        self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset, guard: Guard
+    ) -> SessionSpec:
+        """Return what a child is given: the model, and tools that nobody is asked for.
+
+        Nothing there remembers, delegates or touches the kernel. A tool that has to run alone
+        could not do so beside other children.
+        """
+
+        def shared(tools: Toolset) -> Toolset:
+            return Toolset(tool for tool in tools.without(*WITHHELD) if not tool.exclusive)
+
+        def engine(store: SessionStore, place: Place, _: object) -> ContextEngine:
+            return build_engine(
+                self.settings, model=model, auxiliary=auxiliary, store=store, place=place
+            )
+
+        reading = Toolset(tool for tool in known if tool.risk is Risk.READ)
+        return SessionSpec(
+            model=model,
+            tools=self._tools(guard, shared(self._own), reading, shared(self._foreign)),
+            texts=PromptTexts(identity=IDENTITY),
             enforce=self.settings.enforce,
             marked=True,
             engine=engine,
         )
 
-    def _in_view(self) -> Sequence[Message]:
-        session = self._session()
-        return in_view(session.agent) if session is not None else ()
-
-    def quiet_tools(
-        self, model: ChatModel, session_id: str, messages: Sequence[Message]
+    def _tools(
+        self,
+        guard: Guard,
+        own: Toolset,
+        known: Toolset,
+        foreign: Toolset,
+        ready: Toolset | None = None,
+        *,
+        mark: bool = True,
     ) -> Toolset:
+        """Return tools that are undoable, guarded and limited; the `ready` see to that themselves.
+
+        `mark` puts untrusted results between marks; a small model would only be confused by them.
+        """
+        from hermes_nb.tools.files import files
+        from hermes_nb.tools.installed import without_taken
+        from hermes_nb.tools.terminal import terminal
+        from hermes_nb.tools.wrappers import asking, limited, marked
+
+        ready = ready or Toolset()
+        spill = self.settings.home / "outputs"
+        tools = own + files(self._root, also_readable=(spill,)) + terminal(self._root) + known
+        free = without_taken(foreign, tools + ready, self.tell)
+        tools = (tools + free).usable()
+        if self._checkpoints is not None:
+            tools = checkpointed(tools, self._checkpoints, self._root)
+        tools = limited(asking(tools, guard, self._approver), spill=spill)
+        return marked(tools, mark=mark) + ready
+
+    def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:
         """Return the memory and skill tools in a form that asks nobody, for work beside a turn.
 
         What a turn would have to ask for waits for the user's approval, by the conversation's whole
         `messages`: everything while text from outside is among them or `memory.write_approval` is
         set, what is worded like somebody else's text, and every change of skills but a patch.
         """
-        known, notebook = self.knowledge, self._notebook()
+        known = self.knowledge
         stranger = outside(messages)
-
-        def origin(turn: int) -> Origin:
-            return Origin(session=session_id, turn=turn, notebook=notebook, source=REVIEW)
 
         def held(action: str, wording: str) -> str | None:
             if stranger:
@@ -226,73 +204,15 @@ class Runtime:
             asked = self.settings.memory.write_approval or action in WEIGHTY
             return "" if asked else None
 
-        tools = known_tools(
-            known,
-            model=model,
-            session=lambda: session_id,
-            origin=lambda context: origin(context.turn),
-        ).only("memory", "skills")
         return proposing(
-            tools,
+            known_tools(known, model=model, source=REVIEW).only("memory", "skills"),
             memory=known.memory,
             library=known.library,
             pending=self.approvals.pending,
             held=held,
-            origin=origin,
+            origin=Origin(session=place.session, notebook=place.notebook, source=REVIEW),
             on_written=known.written,
         )
-
-    def _spent(self, usage: Usage, model: str) -> None:
-        """Count what work beside the conversation used."""
-        if (session := self._session()) is not None:
-            session.spend(usage, model)
-
-    def _session_id(self) -> str:
-        session = self._session()
-        return session.id if session is not None else ""
-
-    def _origin(self, context: ToolContext) -> Origin:
-        return Origin(session=self._session_id(), turn=context.turn, notebook=self._notebook())
-
-
-@dataclass(frozen=True, slots=True)
-class UnderTurn:
-    """A keeper of what children change: theirs is a part of the turn that begot them."""
-
-    keeper: Keeper
-    turn: int
-
-    def before(self, turn: int, paths: Sequence[Path]) -> None:
-        """Save files that a call is about to change."""
-        self.keeper.before(self.turn, paths)
-
-    def after(self, turn: int, paths: Sequence[Path]) -> None:
-        """Note what these files have become."""
-        self.keeper.after(self.turn, paths)
-
-    def note(self, turn: int, text: str) -> None:
-        """Note what a call did that cannot be undone."""
-        self.keeper.note(self.turn, text)
-
-
-class _RunningHints:
-    """The hints of whichever session runs now."""
-
-    def __init__(self, session: Callable[[], Session | None]) -> None:
-        self._session = session
-
-    def after(
-        self,
-        tool_name: str,
-        arguments: Mapping[str, Any],
-        *,
-        earlier: Sequence[Mapping[str, Any]] = (),
-    ) -> str:
-        """Return the hint that a call leads to, "" for none."""
-        session = self._session()
-        if session is None or session.hints is None:
-            return ""
-        return session.hints.after(tool_name, arguments, earlier=earlier)
 
 
 class Opening:
@@ -362,7 +282,6 @@ class Opening:
                 sandboxed=settings.sandbox.use != "off",
             ),
             approver=self._approver,
-            session=lambda: self.current,
             own=self._own,
             tell=self._tell,
         )

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from hermes_nb.agent.config import BudgetSettings
 from hermes_nb.agent.jobs import Jobs
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.recorder import Recorder, standing_budgets, together
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
-from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
+from hermes_nb.core.calls import NO_OUTPUT
+from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError, ToolDenied
 from hermes_nb.core.events import (
     ChildFinished,
     ContextCompressed,
@@ -31,14 +33,15 @@ from hermes_nb.core.protocols import (
     StoredSession,
 )
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.tools import Arguments, Place, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
-from hermes_nb.tools.wrappers import context_tools
+from hermes_nb.tools.wrappers import context_tools, following
 
+InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
 """Sources of sessions that were made from another one."""
 
@@ -65,25 +68,21 @@ class Identity:
 class SessionSpec:
     """What a session is given.
 
-    `material` is asked for the texts of the prompt whenever one is built. `enforce` is as in
-    `PromptContext`. `marked` says whether the tools mark untrusted results. `tracker(seen)` makes
-    the hints of one conversation, and `engine(store, session_id)` its context engine. `recalled`
-    returns what an external memory has to say about a prompt; it may block. `begin()` is called
-    when a turn begins, `leave(messages)` when the session is left with these. `budget` is what the
-    session, and its notebook, may spend. `jobs` lists what runs beside the conversation.
+    Its prompt is made of the `sources`, or of fixed `texts` where there are none. `enforce` is as
+    in `PromptContext`, `marked` says whether the tools mark untrusted results. `budget` is what the
+    session, and its notebook, may spend. `jobs` lists what runs beside the conversation. As an
+    engine is made for one session, `engine` makes it: of its store, its place, and what returns
+    the conversation that is in view.
     """
 
     model: ChatModel
     tools: Toolset
     max_requests: int = MAX_REQUESTS
-    material: Callable[[Toolset], PromptTexts] = lambda _: PromptTexts()
+    sources: PromptSources | None = None
+    texts: PromptTexts = field(default_factory=PromptTexts)
     enforce: bool | None = None
     marked: bool = False
-    tracker: Callable[[Sequence[str]], HintTracker] | None = None
-    engine: Callable[[SessionStore, str], ContextEngine | None] = lambda *_: None
-    recalled: Callable[[str], str] | None = None
-    begin: Callable[[], None] = lambda: None
-    leave: Callable[[Sequence[Message]], None] = lambda _: None
+    engine: Callable[[SessionStore, Place, InView], ContextEngine | None] = lambda *_: None
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     jobs: Jobs = field(default_factory=Jobs)
 
@@ -100,10 +99,8 @@ def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
         enforce=spec.enforce,
         marked=spec.marked,
     )
-    return build(spec.material(tools), occasion)
+    return build(spec.sources.material(tools) if spec.sources else spec.texts, occasion)
 
-
-__all__ = ["PERSONAL", "Identity", "Session", "SessionSpec", "compose"]
 
 PERSONAL = frozenset({"identity", "memory provider", "system message", "memory", "user", "skills"})
 
@@ -135,12 +132,14 @@ class Session:
         self.usage = Usage()
         self.by_job: dict[tuple[str, str], Usage] = {}
         self.compressions: list[ContextCompressed] = []
-        self.hints = spec.tracker(_hinted(agent.messages)) if spec.tracker else None
+        self.hints = spec.sources.tracker(_hinted(agent.messages)) if spec.sources else None
         self._identity = identity
         self._spec = spec
         self._budgets: tuple[Budget, ...] = ()
         self._resumed = bool(agent.messages)
         self._taking = False
+        self._begun = False
+        self._offered: tuple[Toolset, ContextEngine | None] | None = None
         agent.sinks[:0] = [recorder]
         agent.sinks.append(self._fold)
         recorder.moved = self._moved
@@ -231,18 +230,24 @@ class Session:
         max_requests: int | None = None,
         budgets: Iterable[Budget] = (),
         effort: Effort = "",
+        place: Place | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Take a turn; `sinks` see its events after the session's own.
 
-        It keeps to the `budgets` given and to those of the session and its notebook. A resumed
-        conversation that fills the window is compressed first, which only sinks see. Raises
+        It keeps to the `budgets` given and to those of the session and its notebook. It is taken at
+        a `place`, by default the session's own, in whose session it is where none is named. A
+        resumed conversation that fills the window is compressed first, which only sinks see. Raises
         `SessionBusy`, and leaves the turn that is under way alone.
         """
         self.check_idle()
         self._taking = True
         extra = list(sinks)
         self.agent.sinks += extra
-        self._spec.begin()
+        place = place or self.place
+        self.agent.place = place if place.session else replace(place, session=self.id)
+        if self._spec.sources is not None and not self._begun:
+            self._spec.sources.prepare()
+            self._begun = True
         try:
             self._budgets = (*budgets, *await in_thread(self.standing))
             await self._clear_up()
@@ -269,14 +274,14 @@ class Session:
         return tuple(layer.text for layer in self.prompt.layers if layer.name in PERSONAL)
 
     @property
+    def place(self) -> Place:
+        """Where the conversation takes place."""
+        return Place(session=self.id, notebook=self._identity.notebook)
+
+    @property
     def jobs(self) -> Jobs:
         """What runs beside the conversation just now."""
         return self._spec.jobs
-
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        """What the running turn is held to; nothing between two turns."""
-        return self._budgets
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -296,14 +301,13 @@ class Session:
             self._engage()
 
     def use(self, tools: Toolset) -> None:
-        """Use these tools from the next turn on, and those of the context engine."""
-        self.agent.tools = self.with_own(tools)
-
-    def with_own(self, tools: Toolset) -> Toolset:
-        """Return these tools and those of the context engine."""
+        """Use these tools from the next turn on, with hints, and those of the context engine."""
         engine = self.agent.engine
-        offered = context_tools(engine) if engine is not None else Toolset()
-        return tools + Toolset(tool for tool in offered if tool.name not in tools)
+        if self._offered == (tools, engine):  # what goes by identity, as schemas do, goes on
+            return
+        self._offered = tools, engine
+        hinted = with_hints(tools, self.hints) if self.hints is not None else tools
+        self.agent.tools = with_context(hinted, engine)
 
     def reload(self) -> Prompt:
         """Build the system prompt anew, from files and memory as they are now, and keep it."""
@@ -362,7 +366,8 @@ class Session:
         """
         if self.agent.engine is not None:
             self.agent.engine.session_ended()
-        self._spec.leave(self.agent.messages)
+        if self._spec.sources is not None:
+            self._spec.sources.left(self.agent.messages)
 
     def end(self) -> None:
         """Leave the session and mark it as ended, so that it is not resumed on its own."""
@@ -384,6 +389,8 @@ class Session:
 
     def _moved(self, session_id: str) -> None:
         """Go on under the id of a copy, with an engine that reads and writes there."""
+        if self.agent.place.session == self.id:
+            self.agent.place = replace(self.agent.place, session=session_id)
         self.id = session_id
         if self.agent.engine is not None:
             self.agent.engine.session_ended()
@@ -391,7 +398,7 @@ class Session:
 
     def _engage(self) -> None:
         """Give the agent its context engine, and the engine's tools."""
-        self.agent.engine = self._spec.engine(self.store, self.id)
+        self.agent.engine = self._spec.engine(self.store, self.place, self.agent.in_view)
         if self.agent.engine is not None:
             self.agent.engine.session_started(self.id, self.agent.request)
         self.use(self._spec.tools)
@@ -408,11 +415,11 @@ class Session:
     async def _with_recall(self, prompt: str | Message) -> Message:
         """Return the user's message, and behind it what an external memory recalls."""
         message = Message.user(prompt) if isinstance(prompt, str) else prompt
-        recalled = self._spec.recalled
-        if recalled is None:
+        sources = self._spec.sources
+        if sources is None or not sources.settings.memory.provider:
             return message
         said = message.parts[0] if message.parts else Text("")
-        text = await in_thread(recalled, said.text if isinstance(said, Text) else "")
+        text = await in_thread(sources.recalled, said.text if isinstance(said, Text) else "")
         return replace(message, parts=(*message.parts, Text(text, "outside"))) if text else message
 
     def _rebuilt(self, note: str) -> str:
@@ -451,3 +458,37 @@ def _hinted(messages: Iterable[Message]) -> list[str]:
     """Return the names of the hints that a conversation holds already."""
     results = (message.text for message in messages if message.role == "tool")
     return [name for text in results for name in HintTracker.seen_in(text)]
+
+
+def with_context(tools: Toolset, engine: ContextEngine | None) -> Toolset:
+    """Return these tools and those of a context engine, as far as no name is taken."""
+    offered = context_tools(engine) if engine is not None else Toolset()
+    return tools + Toolset(tool for tool in offered if tool.name not in tools)
+
+
+def with_hints(toolset: Toolset, tracker: HintTracker) -> Toolset:
+    """Append to each result, error results too, what the tracker has to say about the call.
+
+    Of calls that run side by side the first in call order gets a hint that several lead to,
+    whichever ends first. What was denied or stopped gets none.
+    """
+
+    async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
+        earlier = _earlier(context, toolset)
+        # Off the loop: the file system may be slow.
+        text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
+        return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
+
+    return toolset.map(lambda tool: following(tool, hint, apart=ToolDenied))
+
+
+def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
+    """Return the arguments of the calls beside this one that come first and will have a result."""
+    found: list[Arguments] = []
+    for call in context.beside:
+        if call is context.call:
+            return found
+        tool = toolset.get(call.name)
+        if tool is not None and not call.problem and not tool.check(call.arguments):
+            found.append(call.arguments)
+    return []

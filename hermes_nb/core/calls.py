@@ -84,13 +84,12 @@ async def run_segment(
     calls: Sequence[ToolCall],
     tools: Toolset,
     *,
-    turn: int,
+    context: Callable[..., ToolContext],
     settle: Settle,
-    messages: Sequence[Message] = (),
 ) -> AsyncGenerator[Event, None]:
     """Run calls side by side and yield their events; messages come in call order.
 
-    `messages` is the conversation that led to the calls.
+    `context` makes what a call is told of its turn.
     """
     queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
     stop = threading.Event()
@@ -102,15 +101,8 @@ async def run_segment(
         settle(call, result)
 
     def start(call: ToolCall) -> asyncio.Task[None]:
-        context = ToolContext(
-            call=call,
-            turn=turn,
-            beside=tuple(calls),
-            messages=messages,
-            emit=_emitter(queue),
-            stop=stop,
-        )
-        return asyncio.create_task(_run_one(context, tools, queue, slots, record))
+        running = context(call=call, beside=tuple(calls), emit=_emitter(queue), stop=stop)
+        return asyncio.create_task(_run_one(running, tools, queue, slots, record))
 
     tasks = [start(call) for call in calls]
     waiting = list(calls)

@@ -6,7 +6,8 @@ step    = [compression] (TextDelta | ReasoningDelta | RequestRetried [compressio
           UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
 compression = UsageReported* [ContextCompressed], one UsageReported a request of the engine's own
 segment = the calls that run side by side; each is
-          ToolStarted [ApprovalAsked ApprovalGiven] (ToolProgress | child)* ToolFinished,
+          ToolStarted [ApprovalAsked ApprovalGiven] (ToolProgress | UsageReported | child)*
+          ToolFinished,
           the calls' events interleaved; MessageAdded(tool) comes in call order, each behind
           its ToolFinished
 child   = ChildStarted ChildProgress* ChildFinished, those of one call interleaved
@@ -224,12 +225,11 @@ BackgroundEvent = ReviewStarted | ReviewFinished
 """What happens beside the turns, from another thread."""
 Delta = TextDelta | ReasoningDelta | RequestRetried
 ChildEvent = ChildStarted | ChildProgress | ChildFinished
-ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress | ChildEvent
+ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress | UsageReported | ChildEvent
 Event = (
     TurnStarted
     | MessageAdded
     | Delta
-    | UsageReported
     | ContextCompressed
     | ToolStarted
     | ToolEvent

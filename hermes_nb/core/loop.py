@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hermes_nb.core.budget import Budget, Refusal, refusal
 from hermes_nb.core.calls import run_segment
@@ -38,7 +39,7 @@ from hermes_nb.core.protocols import (
     Waited,
 )
 from hermes_nb.core.segments import segments
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.tools import Place, ToolContext, Toolset
 
 COMPRESSING = 2
 """Requests as large as the prompt that a compression takes at most, as a rule: the look at what
@@ -190,7 +191,8 @@ class Agent:
     prompt that follows a compression, with the engine's note at its end; without it, the note is
     appended to the present one, once. `model`, `tools`, `sinks` and `effort` (that of a
     `Request`) may be exchanged between turns. `background` are the texts in the system prompt that
-    are not ours, for whoever judges calls.
+    are not ours, for whoever judges calls. `place` is where they come from; without a turn of its
+    own it is the agent's.
     """
 
     def __init__(
@@ -210,6 +212,7 @@ class Agent:
         self.engine = engine
         self.rebuild = rebuild
         self.background: tuple[Text, ...] = ()
+        self.place = Place()
         self.sinks = list(sinks)
         self.max_requests = max_requests
         self.turns = sum(map(is_prompt, messages))
@@ -233,6 +236,10 @@ class Agent:
     @system.setter
     def system(self, text: str) -> None:
         self._conversation.system = text
+
+    def in_view(self) -> tuple[Message, ...]:
+        """Return what the conversation holds, the texts of its prompt that are not ours first."""
+        return (Message(role="system", parts=self.background), *self._conversation.messages)
 
     def prompt_tokens(self) -> int:
         """Return the size of the next prompt: what the provider last counted, plus an estimate."""
@@ -378,15 +385,16 @@ class Agent:
                 yield event
 
     async def _calls(self, message: Message, progress: Progress) -> AsyncGenerator[Event, None]:
-        background = Message(role="system", parts=self.background)
         for segment in segments(message.calls, self.tools):
-            running = run_segment(
-                segment,
-                self.tools,
+            context = partial(
+                ToolContext,
                 turn=self.turns,
-                settle=progress.settle,
-                messages=(background, *self.messages),
+                place=self.place if self.place.turn else replace(self.place, turn=self.turns),
+                messages=self.in_view(),
+                tools=tuple(self.tools),
+                budgets=self._budgets,
             )
+            running = run_segment(segment, self.tools, context=context, settle=progress.settle)
             async with aclosing(running) as events:
                 async for event in events:
                     yield event

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, Protocol, overload, runtime_checkable
 
 from hermes_nb.core.events import Answer, Delta, Event, UsageReported
@@ -204,7 +203,6 @@ __all__ = [
     "ContextEngine",
     "EventSink",
     "Hit",
-    "Keeper",
     "MemoryProvider",
     "MessageState",
     "Request",
@@ -441,19 +439,3 @@ class Variable:
     type: str
     shape: str = ""
     columns: Mapping[str, str] | None = None
-
-
-class Keeper(Protocol):
-    """Saves what a turn changes, so that it can be undone. It never raises, and may block."""
-
-    def before(self, turn: int, paths: Sequence[Path]) -> None:
-        """Save files, by their absolute paths without links, that a call is about to change."""
-        ...
-
-    def after(self, turn: int, paths: Sequence[Path]) -> None:
-        """Note what these files have become, however the call ended."""
-        ...
-
-    def note(self, turn: int, text: str) -> None:
-        """Note what a call did that cannot be undone."""
-        ...

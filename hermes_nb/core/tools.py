@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from hermes_nb.core.budget import Budget
 from hermes_nb.core.events import Answer, ToolEvent, ToolProgress
 from hermes_nb.core.messages import Image, Message, Origin, ToolCall
 from hermes_nb.core.threads import in_thread
@@ -44,21 +45,38 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where something happens: a session and its turn, a notebook's path, a cell's id.
+
+    What is not known is "" or 0. What a child agent does happens where its parent asked for it.
+    """
+
+    session: str = ""
+    turn: int = 0
+    notebook: str = ""
+    cell: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a running call may use of the turn it runs in.
 
-    `emit` may be called from any thread. `stop` is set when the turn is stopped: a tool that runs
-    in a thread looks at it between pieces of work. `beside` are the calls that run side by side,
-    this one among them, in the order in which the model asked for them. `messages` is the
-    conversation up to them. `permit` is how the guard lets this call run, for the tool that has
-    more than one way; `ask` puts a further question to the user, and `remember` lets calls like
-    this one run in a way from now on.
+    `turn` counts the agent's own turns, `place` says where the call comes from. `emit` may be
+    called from any thread. `stop` is set when the turn is stopped: a tool that runs in a thread
+    looks at it between pieces of work. `beside` are the calls that run side by side, this one among
+    them, in the order in which the model asked for them. `messages` is the conversation up to them,
+    `tools` are the turn's, and `budgets` what it is held to. `permit` is how the guard lets this
+    call run, for the tool that has more than one way; `ask` puts a further question to the user,
+    and `remember` lets calls like this one run in a way from now on.
     """
 
     call: ToolCall
     turn: int = 0
+    place: Place = field(default_factory=Place)
     beside: tuple[ToolCall, ...] = ()
     messages: Sequence[Message] = ()
+    tools: Sequence[Tool] = ()
+    budgets: Sequence[Budget] = ()
     permit: object = None
     ask: Ask | None = None
     remember: Callable[[object], None] = lambda _: None

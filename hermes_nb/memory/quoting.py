@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from hermes_nb.core.messages import Message, Reply, Usage
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request, StoredMessage, StoredSession
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.memory.recall import Found, Listed, Passage, Recall
@@ -31,6 +32,7 @@ _NEIGHBOUR = 300
 _HEADING = 400
 
 Terms = Collection[str]
+Emit = Callable[[UsageReported], None]
 
 
 def told(found: Sequence[Found], query: str, limit: int = LIMIT) -> str:
@@ -175,28 +177,30 @@ what it asks for is not addressed to you."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condenser:
-    """Asks `model` for summaries; `spent` hears what each request used."""
+    """Asks `model` for summaries."""
 
     recall: Recall
     model: ChatModel
-    spent: Callable[[Usage, str], None] = lambda *_: None
     seconds: float = SECONDS
 
-    async def summarised(self, query: str, found: Sequence[Found]) -> list[Found]:
-        """Return what was found with a summary each, or a note on why there is none."""
+    async def summarised(self, query: str, found: Sequence[Found], emit: Emit) -> list[Found]:
+        """Return what was found with a summary each, or a note on why there is none.
+
+        `emit` hears what each request used.
+        """
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(each: Found) -> Found:
             async with slots:
-                return await self._condensed(query, each)
+                return await self._condensed(query, each, emit)
 
         return list(await asyncio.gather(*(one(each) for each in found)))
 
-    async def _condensed(self, query: str, found: Found) -> Found:
+    async def _condensed(self, query: str, found: Found, emit: Emit) -> Found:
         try:
             async with asyncio.timeout(self.seconds):
                 transcript = await asyncio.to_thread(self._transcript, query, found)
-                summary = await self._ask(query, found, transcript)
+                summary = await self._ask(query, found, transcript, emit)
         except TimeoutError:
             return replace(found, note=f"not condensed: no answer within {self.seconds:g} s")
         except Exception as error:  # noqa: BLE001 - a model's fault must not cost the excerpts
@@ -206,14 +210,14 @@ class Condenser:
             return replace(found, note="not condensed: the model had nothing to say")
         return replace(found, summary=summary)
 
-    async def _ask(self, query: str, found: Found, transcript: str) -> str:
+    async def _ask(self, query: str, found: Found, transcript: str, emit: Emit) -> str:
         when = day(found.session.written or found.session.started)
         text = f"Topic: {redact(query)[:2_000]}\nSession of {when}\n\nTranscript:\n{transcript}"
         request = Request(messages=(Message.system(PROMPT), Message.user(text)))
         async with aclosing(self.model.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, Reply):
-                    self.spent(item.usage, item.model)
+                    emit(UsageReported(item.usage, item.model, "recall and maps"))
                     return _shortened(item.message.text)
         return ""
 

@@ -12,18 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_nb.agent.config import Endpoint
-from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
+from hermes_nb.agent.session import Identity, Session, SessionSpec, compose, with_context
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Message, mend
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, StoredSession, body_of
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.notebook.display.transcript import grid
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
-from hermes_nb.tools.wrappers import context_tools
 
 SHOWN = 6_000
 """Characters shown of one message; `--into NAME` gets all of them."""
@@ -133,10 +132,9 @@ def scene(
     `found` is what it would go on with, None for a new session.
     """
     if isinstance(found, Session):
-        return found.agent.system, found.messages, found.with_own(chosen)
-    engine = spec.engine(store, found.id if found else UNSAID)
-    offered = context_tools(engine) if engine is not None else Toolset()
-    tools = chosen + Toolset(tool for tool in offered if tool.name not in chosen)
+        return found.agent.system, found.messages, with_context(chosen, found.agent.engine)
+    place = Place(session=found.id if found else UNSAID)
+    tools = with_context(chosen, spec.engine(store, place, tuple))
     if found is not None:
         return found.system_prompt, mend(store.messages(found.id), note=LOST_RESULT), tools
     prompt = compose(spec, Identity(source=source).platform, UNSAID)

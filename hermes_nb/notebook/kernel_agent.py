@@ -31,7 +31,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
 from hermes_nb.core.text import amount, one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
@@ -40,6 +40,7 @@ from hermes_nb.notebook.cell_tools import ToolsInUse, own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
+from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene, told
 from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed
@@ -223,8 +224,13 @@ class KernelAgent:
         told_to = session.id if options.context else None
         message = await self.message_builder.message(prompt, told_to, pictures=pictures)
         most = options.max_requests or self.settings().max_requests
-        budgets = self._budgets(options)
-        await shown.take(session, message, max_requests=most, budgets=budgets)
+        await shown.take(
+            session,
+            message,
+            max_requests=most,
+            budgets=self._budgets(options),
+            place=Place(notebook=self.access.path, cell=running_cell(self.shell)),
+        )
 
     def _came_to(self, shown: CellTurn) -> None:
         """Keep what a turn came to, and bind its answer to the variable that the user named."""
@@ -365,8 +371,6 @@ class KernelAgent:
             store=self.store,
             guard=self.guard,
             approver=CellApprover(self.shell, self.access.frontend),
-            session=lambda: self.session,
-            notebook=lambda: self.notebook,
             own=own_tools(
                 self.shell,
                 self.access,
@@ -375,7 +379,7 @@ class KernelAgent:
                 root=working_directory,
             ),
             given=self._given,
-            keeper=self.access.checkpoints.keeper(lambda: self.session.id if self.session else ""),
+            checkpoints=self.access.checkpoints,
             tell=self.note,
             jobs=self.jobs,
         )

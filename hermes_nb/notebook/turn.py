@@ -16,6 +16,7 @@ from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
+from hermes_nb.core.tools import Place
 from hermes_nb.notebook.display import make_view
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import StatusView, View
@@ -129,7 +130,13 @@ class CellTurn:
                     self.view.close()
 
     async def take(
-        self, session: Session, message: Message, *, max_requests: int, budgets: Iterable[Budget]
+        self,
+        session: Session,
+        message: Message,
+        *,
+        max_requests: int,
+        budgets: Iterable[Budget],
+        place: Place,
     ) -> None:
         """Take the turn; a cancellation passes through when its last event has been seen."""
         self.transcript.model = session.agent.model.name
@@ -140,6 +147,7 @@ class CellTurn:
             max_requests=max_requests,
             budgets=budgets,
             effort=self.options.effort,
+            place=place,
         )
         async with aclosing(turn) as running:
             async for _ in running:

@@ -29,8 +29,6 @@ from hermes_nb.skills.ledger import Origin as SkillOrigin
 from hermes_nb.skills.library import Library, View
 from hermes_nb.tools.schema import tool
 
-Where = Callable[[ToolContext], Origin]
-
 
 class Step(TypedDict):
     """One operation of a batch."""
@@ -61,18 +59,18 @@ class Notes(Protocol):
 def memory_tools(
     memory: Notes,
     *,
-    where: Where = lambda context: Origin(turn=context.turn),
+    source: str = "agent",
     write_approval: bool = False,
     on_written: Callable[[Outcome], None] = lambda _: None,
 ) -> Toolset:
     """Return the tool `memory`.
 
-    `where` says what a call's write is recorded under; `on_written` hears of every write, in the
-    thread of the call. With `write_approval` the guard treats a write like one to a file, and what
-    is approved is shown as a diff; without, it counts as harmless: it is small, recorded, shown
-    and undoable.
+    A write is recorded under the place of its call, as that of a `source`; `on_written` hears of
+    each, in the thread of the call. With `write_approval` the guard treats a write like one to a
+    file, and what is approved is shown as a diff; without, it counts as harmless: it is small,
+    recorded, shown and undoable.
     """
-    made = replace(_memory(memory, where, on_written), wording=memory_wording)
+    made = replace(_memory(memory, source, on_written), wording=memory_wording)
     if write_approval:
 
         async def preview(arguments: Mapping[str, Any]) -> str:
@@ -83,17 +81,7 @@ def memory_tools(
     return Toolset([made])
 
 
-def session_tools(
-    recall: Recall,
-    *,
-    current: Callable[[], str] = lambda: "",
-    condenser: Condenser | None = None,
-) -> Toolset:
-    """Return the tool `session_search`; `current` is the id of the session that is running."""
-    return Toolset([_session_search(recall, current, condenser)])
-
-
-def _memory(memory: Notes, where: Where, on_written: Callable[[Outcome], None]) -> Tool:
+def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -> Tool:
     # Exclusive: of two calls in one reply, the first may make room for the second.
     @tool(
         name="memory",
@@ -119,7 +107,11 @@ def _memory(memory: Notes, where: Where, on_written: Callable[[Outcome], None]) 
             operations: several steps, all or none
         """
         steps = _steps(action, content, old_text, operations)
-        outcome = memory.apply(target, steps, origin=where(context))
+        at = context.place
+        origin = Origin(
+            session=at.session, turn=at.turn, cell=at.cell, notebook=at.notebook, source=source
+        )
+        outcome = memory.apply(target, steps, origin=origin)
         if not outcome.applied:
             raise ToolError(outcome.message)
         on_written(outcome)
@@ -128,11 +120,12 @@ def _memory(memory: Notes, where: Where, on_written: Callable[[Outcome], None]) 
     return memory_tool
 
 
-def _session_search(
-    recall: Recall, current: Callable[[], str], condenser: Condenser | None
-) -> Tool:
+def session_tools(recall: Recall, *, condenser: Condenser | None = None) -> Toolset:
+    """Return the tool `session_search`; the session that a call comes from is left out."""
+
     @tool(toolset="sessions", describe=_search_gist)
     async def session_search(
+        context: ToolContext,
         query: str = "",
         limit: Annotated[int, {"minimum": 1, "maximum": 10}] = 3,
         sort: Sort = "relevance",
@@ -148,7 +141,7 @@ def _session_search(
             window: messages before and after it
             summarize: a digest of each instead of excerpts
         """
-        running = tuple(filter(None, [current()]))
+        running = tuple(filter(None, [context.place.session]))
         try:
             if session_id:
                 page = await asyncio.to_thread(_page, recall, session_id, query, around, window)
@@ -162,7 +155,7 @@ def _session_search(
                 recall.discover, query, limit=limit, sort=sort, exclude_lineage=running
             )
             if summarize and condenser is not None:
-                found = await condenser.summarised(query, found)
+                found = await condenser.summarised(query, found, context.emit)
         except LookupError as error:
             raise ToolError(str(error)) from error
         except StoreError as error:
@@ -172,7 +165,7 @@ def _session_search(
         text = await asyncio.to_thread(told, found, query)
         return ToolOutput(text, origin=_origin([p for each in found for p in each.passages]))
 
-    return session_search
+    return Toolset([session_search])
 
 
 def _origin(passages: Sequence[Passage]) -> TextOrigin:
@@ -257,17 +250,9 @@ class Managing(Protocol):
         ...
 
 
-def skills(
-    library: Library,
-    *,
-    session: Callable[[], str] = lambda: "",
-    changes: Managing | None = None,
-) -> Toolset:
-    """Return the tools for a library; `session()` is what changes are attributed to.
-
-    `changes` makes them, by default the library.
-    """
-    manage = _skill_manage(library, changes or library, session)
+def skills(library: Library, *, changes: Managing | None = None) -> Toolset:
+    """Return the tools for a library; `changes` makes changes, by default the library."""
+    manage = _skill_manage(library, changes or library)
     return Toolset([_skills_list(library), _skill_view(library), manage])
 
 
@@ -311,7 +296,7 @@ def _skill_view(library: Library) -> Tool:
     return skill_view
 
 
-def _skill_manage(library: Library, changes: Managing, session: Callable[[], str]) -> Tool:
+def _skill_manage(library: Library, changes: Managing) -> Tool:
     def gist(arguments: Mapping[str, Any]) -> str:
         parts = (str(arguments.get(key) or "") for key in ("action", "name", "file_path"))
         return visible(" ".join(part for part in parts if part))
@@ -353,7 +338,7 @@ def _skill_manage(library: Library, changes: Managing, session: Callable[[], str
             old_string=old_string,
             new_string=new_string,
             replace_all=replace_all,
-            origin=SkillOrigin(session=session(), turn=context.turn),
+            origin=SkillOrigin(session=context.place.session, turn=context.place.turn),
         )
         if not outcome.applied:
             raise ToolError(outcome.message)

@@ -1,8 +1,8 @@
 """What cuts across tools, as functions from toolset to toolset; each is async like what it wraps.
 
-`limited` bounds what a tool may say, `marked` says whose text it is, `with_hints` adds what leads
-there, `asking` puts the guard in front of what a tool may do, `checkpointed` saves what it changes:
-inside of `asking`, since only a call that was allowed is saved.
+`limited` bounds what a tool may say, `marked` says whose text it is, `asking` puts the guard in
+front of what a tool may do. What belongs to one mechanism stands there: `agent.checkpoints` saves
+what a call changes, `agent.session` adds its hints.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import asyncio
 import hashlib
 import re
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from hermes_nb.core.calls import NO_OUTPUT, as_output
+from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Origin
-from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ContextEngine, Keeper
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ContextEngine
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
@@ -32,7 +32,6 @@ from hermes_nb.safety.sandbox import Profile
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.safety.visible import visible
 from hermes_nb.tools.arguments import Checker
-from hermes_nb.tools.workspace import Workspace
 
 CAP = 50_000
 TURN_CAP = 200_000
@@ -98,7 +97,7 @@ def limited(
                 shown = head_tail(text, max(room - _MARKER, room // 2), where=place)
             return replace(output, text=shown)
 
-        return _following(tool, shortened)
+        return following(tool, shortened)
 
     return toolset.map(limit)
 
@@ -128,35 +127,9 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
                 return output
             return replace(output, text=wrap(text, source=source, scanned=scanned))
 
-        return _following(tool, look, apart=ToolDenied)
+        return following(tool, look, apart=ToolDenied)
 
     return toolset.map(change)
-
-
-class Hinting(Protocol):
-    """What has something to say about calls: a session's `HintTracker`, or that of the running."""
-
-    def after(
-        self, tool_name: str, arguments: Arguments, *, earlier: Sequence[Arguments] = ()
-    ) -> str:
-        """Return the hint that a call leads to, "" for none."""
-        ...
-
-
-def with_hints(toolset: Toolset, tracker: Hinting) -> Toolset:
-    """Append to each result, error results too, what the tracker has to say about the call.
-
-    Of calls that run side by side the first in call order gets a hint that several lead to,
-    whichever ends first. What was denied or stopped gets none.
-    """
-
-    async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
-        earlier = _earlier(context, toolset)
-        # Off the loop: the file system may be slow.
-        text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
-        return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
-
-    return toolset.map(lambda tool: _following(tool, hint, apart=ToolDenied))
 
 
 def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
@@ -193,54 +166,6 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     return toolset.map(lambda tool: ask(tool) if guard.watches(tool) else tool)
 
 
-def checkpointed(toolset: Toolset, keeper: Keeper, root: Path) -> Toolset:
-    """Let the keeper save the files that a call names before it changes them.
-
-    That is possible for tools that write and whose `paths` say where. What runs code may change
-    anything, so the keeper notes that it was used. Files outside of the tool's root, or of `root`
-    where it has none, are not saved, which is noted too.
-    """
-
-    def noting(tool: Tool) -> Tool:
-        text = f"{tool.name} was used; what its code did is not undone"
-
-        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
-            await in_thread(keeper.note, context.turn, text)
-            return await tool.run(context, arguments)
-
-        return replace(tool, run=run)
-
-    def saving(tool: Tool) -> Tool:
-        space = Workspace(root=tool.root or root)
-
-        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
-            turn = context.turn
-
-            def before() -> tuple[list[Path], list[str]]:
-                paths, outside = _paths(tool, space, arguments)
-                keeper.before(turn, paths)
-                return paths, outside
-
-            paths, outside = await in_thread(before)
-            try:
-                result = await tool.run(context, arguments)
-            finally:
-                await in_thread(keeper.after, turn, paths)
-            for path in outside:
-                text = f"{path!r} is outside of the workspace and was not saved"
-                await in_thread(keeper.note, turn, text)
-            return result
-
-        return replace(tool, run=run)
-
-    def keep(tool: Tool) -> Tool:
-        if tool.risk is Risk.EXECUTE:
-            return noting(tool)
-        return saving(tool) if tool.risk is Risk.WRITE and tool.paths else tool
-
-    return toolset.map(keep)
-
-
 def context_tools(engine: ContextEngine) -> Toolset:
     """Return an engine's tools as the toolset `context`, their arguments checked by schema.
 
@@ -272,7 +197,7 @@ def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
     return toolset.map(hold)
 
 
-def _following(tool: Tool, change: Change, *, apart: type[ToolError] | tuple[()] = ()) -> Tool:
+def following(tool: Tool, change: Change, *, apart: type[ToolError] | tuple[()] = ()) -> Tool:
     """Return the tool so that what it returns or raises is changed as the model would read it.
 
     Errors of the kind `apart` stay as they are.
@@ -366,37 +291,6 @@ def _whose(tool: Tool, source: str, given: Origin) -> Origin:
     if given == "outside" or tool.toolset in OUTSIDE or (tool.origin is not None and source):
         return "outside"
     return "ours" if tool.toolset in OURS else given
-
-
-def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
-    """Return the arguments of the calls beside this one that come first and will have a result."""
-    found: list[Arguments] = []
-    for call in context.beside:
-        if call is context.call:
-            return found
-        tool = toolset.get(call.name)
-        if tool is not None and not call.problem and not tool.check(call.arguments):
-            found.append(call.arguments)
-    return []
-
-
-def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
-    """Return the files that a call names, and the names that lead out of the workspace.
-
-    Those the tool mostly refuses by itself; it is asked all the same, since it may know better.
-    """
-    inside: list[Path] = []
-    outside: list[str] = []
-    for name in tool.paths:
-        given = arguments.get(name)
-        for path in given if isinstance(given, list | tuple) else [given]:
-            if not isinstance(path, str):
-                continue
-            try:
-                inside.append(space.resolve(path, write=True))
-            except ToolError:
-                outside.append(path)
-    return inside, outside
 
 
 def _spilled(spill: Path, context: ToolContext, text: str) -> str:

@@ -45,15 +45,12 @@ class World:
             store=self.store,
             guard=self.guard,
             approver=None,
-            session=lambda: self.session,
             tell=self.told.append,
-            notebook=lambda: "/work/n.ipynb",
         )
-        self.session = None
         self.session = Session.start(
             store=self.store,
             spec=self.runtime.spec(self.model),
-            identity=Identity(),
+            identity=Identity(notebook="/work/n.ipynb"),
             warn=print,
         )
         self.reviews = Reviews(self.runtime, model=lambda: (self.model, False))
@@ -255,9 +252,9 @@ def test_the_look_before_messages_go_proposes_as_well(world):
     model = ScriptedModel([[add("Likes tea.")]])
 
     def memory(messages):
-        return world.runtime.quiet_tools(model, world.session.id, messages)
+        return world.runtime.quiet_tools(model, world.session.place, messages)
 
-    asyncio.run(flush([Message.user("I like tea.")], model=model, memory=memory))
+    asyncio.run(flush([Message.user("I like tea.")], model=model, memory=memory, place=Place()))
     assert world.known.memory.entries("memory") == []
     assert [each.gist for each in world.approvals.waiting()] == ["add memory: Likes tea."]
 
@@ -325,6 +322,7 @@ PROPOSER = """
 import sys
 from hermes_nb.agent.proposals import Pending
 from hermes_nb.agent.proposals import MemoryWrite, SkillWrite
+from hermes_nb.core.tools import Place
 from hermes_nb.memory.history import Origin
 from hermes_nb.memory.entries import Operation
 from hermes_nb.skills.editing import Change

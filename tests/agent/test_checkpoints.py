@@ -24,14 +24,13 @@ from hermes_nb.agent.checkpoint_store import (
     dumps,
     loads,
 )
-from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo, checkpointed
 from hermes_nb.agent.undo import CellsRestored, cells_diff, file_diff, shown_path
 from hermes_nb.core.errors import HermesError, ToolError
-from hermes_nb.core.tools import Risk, Toolset
+from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.tools.files import files
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.terminal import terminal
-from hermes_nb.tools.wrappers import checkpointed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -562,12 +561,12 @@ def test_the_tools_save_what_they_change_and_say_what_they_cannot(saved, work):
         (work / path).write_text("later", encoding="utf-8")
         return "ok"
 
-    tools = checkpointed(
-        files(work) + terminal(work) + Toolset([later]), saved.keeper(lambda: S), work
-    )
+    tools = checkpointed(files(work) + terminal(work) + Toolset([later]), saved, work)
 
     def call(name, **arguments):
-        return run(tools.get(name), within=context_for(tools.get(name), turn=7), **arguments)
+        tool = tools.get(name)
+        within = context_for(tool, place=Place(session=S, turn=7))
+        return run(tool, within=within, **arguments)
 
     call("write_file", path="sub/new.txt", content="x")
     call("patch", path="link.txt", old="one", new="two")

@@ -38,14 +38,12 @@ class World:
         self.told = []
         self.store = open_store(load_settings(home=home), print)
         self.model = ScriptedModel(steps)
-        self.session = None
         self.runtime = Runtime(
             load_settings(home=home),
             root=home,
             store=self.store,
             guard=Guard("all"),
             approver=None,
-            session=lambda: self.session,
             tell=self.told.append,
         )
         self.session = Session.start(

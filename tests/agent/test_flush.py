@@ -6,7 +6,7 @@ import asyncio
 
 from hermes_nb.agent.build import flush
 from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.core.tools import Risk, Tool, Toolset
+from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.models.scripted import ScriptedModel, call
 
 PARAMETERS = {"type": "object", "properties": {"content": {"type": "string"}}}
@@ -32,10 +32,14 @@ def memory(kept):
     )
 
 
+def look(model, tools):
+    return asyncio.run(flush(SPAN, model=model, memory=lambda _: tools, place=Place()))
+
+
 def test_it_saves_and_says_what_it_used():
     kept = []
     model = ScriptedModel([call("memory", content="uses polars")])
-    used = asyncio.run(flush(SPAN, model=model, memory=lambda _: memory(kept)))
+    used = look(model, memory(kept))
     assert kept == ["uses polars"]
     assert [event.purpose for event in used] == ["memory"]
     (request,) = model.requests
@@ -44,7 +48,7 @@ def test_it_saves_and_says_what_it_used():
 
 def test_the_model_reads_the_messages_cut_and_without_secrets():
     model = ScriptedModel(["Nothing to save."])
-    asyncio.run(flush(SPAN, model=model, memory=lambda _: memory([])))
+    look(model, memory([]))
     told = model.requests[0].messages[-1].text
     assert "Always use polars" in told
     assert "a1B2a1B2" not in told
@@ -53,5 +57,5 @@ def test_the_model_reads_the_messages_cut_and_without_secrets():
 
 def test_without_a_memory_tool_nothing_is_asked():
     model = ScriptedModel([])
-    assert asyncio.run(flush(SPAN, model=model, memory=lambda _: Toolset())) == []
+    assert look(model, Toolset()) == []
     assert model.requests == []

@@ -11,7 +11,7 @@ from hermes_nb.agent.reviews import MAX_REQUESTS, Reviewer, Subjects, review
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import ReviewFinished, ReviewStarted
 from hermes_nb.core.messages import Message
-from hermes_nb.core.tools import Risk, Tool, Toolset
+from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
 
@@ -52,7 +52,7 @@ def subjects(model, notes=None, extra=()):
     notes = notes or Notes()
     forbidden = make("terminal", lambda c, a: pytest.fail("ran a command"), Risk.EXECUTE)
     return Subjects(
-        session_id="talk",
+        place=Place(session="talk"),
         model=lambda: (model, False),
         system=SYSTEM,
         tools=Toolset([forbidden, make("memory", risk=Risk.REMEMBER), *extra]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from types import SimpleNamespace
 
 import pytest
 from hermes_nb.agent.session import Identity, Session, SessionSpec
@@ -15,6 +16,7 @@ from hermes_nb.core.protocols import Compression, ContextEngine
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.prompt.builder import PromptTexts
 
 
 class Engine(ContextEngine):
@@ -39,6 +41,28 @@ class Engine(ContextEngine):
 
     def session_ended(self):
         self.heard.append("ended")
+
+
+class Sources:
+    """Stands in for what a prompt is made of, and notes what it is asked."""
+
+    settings = SimpleNamespace(memory=SimpleNamespace(provider="notes"))
+
+    def __init__(self):
+        self.begun, self.heard = 0, []
+        self.left = self.heard.append
+
+    def material(self, tools):
+        return PromptTexts()
+
+    def tracker(self, seen):
+        return None
+
+    def recalled(self, prompt):
+        return ""
+
+    def prepare(self):
+        self.begun += 1
 
 
 @pytest.fixture
@@ -73,11 +97,9 @@ def test_a_second_turn_is_refused_and_the_first_one_left_alone(store):
 
     async def story():
         started, go_on = asyncio.Event(), asyncio.Event()
-        begun = []
+        sources = Sources()
         steps = [call("wait"), "done"]
-        session = session_of(
-            store, *steps, tools=[wait_tool(started, go_on)], begin=lambda: begun.append(1)
-        )
+        session = session_of(store, *steps, tools=[wait_tool(started, go_on)], sources=sources)
         budget = Budget(Limits(tokens=10**6), scope="this turn")
         first = asyncio.create_task(taken(session, "first", budgets=[budget]))
         await started.wait()
@@ -94,7 +116,7 @@ def test_a_second_turn_is_refused_and_the_first_one_left_alone(store):
         events = await first
         assert events[-1] == TurnEnded("answered")
         assert seen == []
-        assert begun == [1]
+        assert sources.begun == 1
         assert budget.used.input > 7, "what was used beside the turn counts as well"
         assert [m.text for m in session.messages if m.role == "user"] == ["first"]
 
@@ -103,7 +125,7 @@ def test_a_second_turn_is_refused_and_the_first_one_left_alone(store):
 
 def test_a_second_turn_is_refused_while_the_first_gets_ready(store):
     async def story():
-        session = session_of(store, "one", recalled=lambda prompt: "")
+        session = session_of(store, "one", sources=Sources())
         results = await asyncio.gather(
             taken(session, "first"), taken(session, "second"), return_exceptions=True
         )
@@ -153,11 +175,11 @@ def test_another_model_ends_the_engine_of_the_one_before(store):
 
 
 def test_who_leaves_says_so_with_the_conversation(store):
-    left = []
-    session = session_of(store, "one", leave=left.append)
+    sources = Sources()
+    session = session_of(store, "one", sources=sources)
     asyncio.run(taken(session, "first"))
     session.leave()
-    assert [message.text for message in left[0]] == ["first", "one"]
+    assert [message.text for message in sources.heard[0]] == ["first", "one"]
     assert store.get(session.id).ended is None
 
 

@@ -209,11 +209,9 @@ def test_results_stay_within_their_size(tmp_path_factory, sessions):
 def condense(recall, steps, query="zebra", **options):
     model = ScriptedModel(steps, window=options.pop("window", None))
     spent = []
-    condenser = Condenser(
-        recall=recall, model=model, spent=lambda usage, name: spent.append(usage), **options
-    )
+    condenser = Condenser(recall=recall, model=model, **options)
     found = recall.discover(query)
-    return asyncio.run(condenser.summarised(query, found)), model, spent
+    return asyncio.run(condenser.summarised(query, found, spent.append)), model, spent
 
 
 def test_sessions_are_condensed_about_the_query(store, recall):
@@ -253,7 +251,7 @@ def test_a_slow_model_leaves_the_excerpts_and_delays_nobody(store, recall):
 
     condenser = Condenser(recall=recall, model=Slow([]), seconds=0.2)
     started = time.monotonic()
-    found = asyncio.run(condenser.summarised("zebra", recall.discover("zebra")))
+    found = asyncio.run(condenser.summarised("zebra", recall.discover("zebra"), print))
     assert time.monotonic() - started < SOON
     assert all("no answer within 0.2 s" in each.note for each in found)
 

@@ -8,6 +8,7 @@ from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import ApprovalAsked
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
+from hermes_nb.core.tools import Place
 from hermes_nb.models.scripted import call
 from hermes_nb.safety.guard import Guard
 from hermes_nb.skills.library import Library
@@ -31,7 +32,7 @@ def library(root):
 
 @pytest.fixture
 def tools(library):
-    return skills(library, session=lambda: "s1")
+    return skills(library)
 
 
 class Person:
@@ -109,7 +110,9 @@ def test_an_odd_frontmatter_is_left_out_as_well(tools, root, head):
 
 def test_manage_says_what_happened(tools, library):
     manage = tools.get("skill_manage")
-    said = run(manage, action="create", name="draw", content=text("draw"), category="data")
+    within = context_for(manage, place=Place(session="s1"))
+    details = {"name": "draw", "content": text("draw"), "category": "data"}
+    said = run(manage, within=within, action="create", **details)
     assert said == "created skill 'draw' in data"
     assert library.usage()["draw"].origin.session == "s1"
     said = run(manage, action="patch", name="draw", old_string="axes", new_string="ticks")

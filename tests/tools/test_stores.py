@@ -8,7 +8,7 @@ from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
-from hermes_nb.core.tools import Risk
+from hermes_nb.core.tools import Place, Risk
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.history import Origin
 from hermes_nb.memory.quoting import Condenser
@@ -21,6 +21,7 @@ from hermes_nb.tools.wrappers import asking
 
 from tests.conftest import take_turn
 from tests.patience import SOON
+from tests.tools.support import context_for
 from tests.tools.support import told as run
 
 
@@ -99,12 +100,9 @@ def test_wrong_arguments_never_reach_it(memory, arguments):
 
 def test_a_write_is_recorded_and_told(curated):
     told = []
-    tools = memory_tools(
-        curated,
-        where=lambda context: Origin(session="s", turn=context.turn, cell="c"),
-        on_written=told.append,
-    )
-    run(tools.get("memory"), action="add", content="likes tea")
+    memory = memory_tools(curated, on_written=told.append).get("memory")
+    within = context_for(memory, place=Place(session="s", cell="c"))
+    run(memory, within=within, action="add", content="likes tea")
     assert [change.after for outcome in told for change in outcome.changes] == ["likes tea"]
     assert curated.history()[0].origin == Origin(session="s", cell="c")
     assert curated.history()[0].id == told[0].records[0]
@@ -169,9 +167,10 @@ def test_sessions_are_searched_read_and_listed(store):
 
 def test_the_running_session_is_no_result(store):
     session = store.sessions()[1].id
-    tool = search(store, current=lambda: session)
-    assert "nothing in past sessions" in run(tool, query="zebra")
-    assert session not in run(tool)
+    tool = search(store)
+    within = context_for(tool, place=Place(session=session))
+    assert "nothing in past sessions" in run(tool, within=within, query="zebra")
+    assert session not in run(tool, within=within)
 
 
 def test_an_unknown_session_and_a_broken_store_are_said(store):
@@ -205,7 +204,9 @@ def test_a_stop_ends_a_running_digest(store):
     tool = search(store, condenser=Condenser(recall=Recall([store]), model=Slow([])))
 
     async def stopped():
-        task = asyncio.ensure_future(tool.run(None, {"query": "zebra", "summarize": True}))
+        task = asyncio.ensure_future(
+            tool.run(context_for(tool), {"query": "zebra", "summarize": True})
+        )
         await asyncio.sleep(0.3)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
