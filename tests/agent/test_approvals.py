@@ -15,6 +15,7 @@ from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Identity, Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
+from hermes_nb.core.tools import Place
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety.guard import Guard
 
