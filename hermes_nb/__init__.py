@@ -43,8 +43,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types a
 
 def load_ipython_extension(shell: Shell) -> None:
     """Add the magics; called by `%load_ext hermes_nb`, or by the first use of a lazy magic."""
-    from hermes_nb.notebook.lazy import ours, settle_running_call
+    from hermes_nb.notebook.lazy import settle_running_call
     from hermes_nb.notebook.magics import load
+    from hermes_nb.notebook.shell import ours
 
     new = ours(shell) is None
     load(shell)

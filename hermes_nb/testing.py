@@ -88,7 +88,7 @@ def normalise(function: Normaliser) -> None:
     """
     from IPython.core.getipython import get_ipython
 
-    from hermes_nb.notebook.lazy import ours
+    from hermes_nb.notebook.shell import ours
 
     shell: Foreign = get_ipython()
     magics = shell and ours(shell)

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.home import home_directory, read_dotenv
-from hermes_nb.agent.sources import Picker, read_yaml
+from hermes_nb.agent.sources import Picker, home_directory, read_dotenv, read_yaml
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
@@ -278,7 +277,7 @@ def _foreign_mode(value: object, source: str) -> ApproveMode:
 
 def _cassette(picked: Picker) -> CassetteMode:
     value = picked("cassette", default="off")
-    if value is False:  # YAML's reading of a bare off
+    if value in (False, "off"):  # YAML's reading of a bare off
         return "off"
     return mode_named(str(value))
 
@@ -436,6 +435,8 @@ def _key_for(base_url: str, env: Mapping[str, str]) -> str:
     A server on this machine gets none; any other address is what the user configured for
     `OPENAI_API_KEY`.
     """
+    if not base_url:
+        return env.get("OPENAI_API_KEY", "")
     try:
         host = urlsplit(base_url).hostname or ""
     except ValueError:  # no address at all; the request will say so

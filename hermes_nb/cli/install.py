@@ -26,9 +26,8 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.notebook.commands import doctor as checks
 from hermes_nb.notebook.commands.doctor import Finding, look
-from hermes_nb.notebook.lazy import EXTENSION, MAGIC
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
-from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.shell import EXTENSION, MAGIC, Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 

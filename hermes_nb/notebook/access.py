@@ -38,12 +38,12 @@ from hermes_nb.notebook.document.document import (
 )
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CLIPPED
-from hermes_nb.notebook.document.known import Seen, is_message, running_cell
+from hermes_nb.notebook.document.known import Seen, is_message
 from hermes_nb.notebook.document.outline import outline
 from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, running_cell
 
 OUTPUT_CAP = 1_000_000
 """Characters of one output that cross the bridge; a longer one is cut and marked with `CLIPPED`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.errors import ToolError
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
@@ -222,38 +222,6 @@ def _where(cell: Cell) -> str:
     return f"cell {brief_id(cell.id)} (index {cell.index})"
 
 
-class ToolsInUse:
-    """Chooses tools; `everything()` are all there are, built on first use."""
-
-    def __init__(self, everything: Callable[[], Toolset]) -> None:
-        self._everything = everything
-        self._names: tuple[str, ...] = ()
-
-    def choose(self, names: str) -> Toolset:
-        """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
-        wanted = _listed(names)
-        chosen = self._only(() if wanted == ("all",) else wanted)
-        self._names = () if wanted == ("all",) else wanted
-        return chosen
-
-    def chosen(self, names: str = "") -> Toolset:
-        """Return the tools for a turn that names these; "" are those chosen before."""
-        wanted = _listed(names) or self._names
-        return self._only(() if wanted == ("all",) else wanted)
-
-    def _only(self, names: tuple[str, ...]) -> Toolset:
-        everything = self._everything()
-        if not names:
-            return everything
-        known = sorted({tool.name for tool in everything} | {tool.toolset for tool in everything})
-        for name in names:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else "%hermes tools lists them"
-                raise ConfigError(f"there is no tool or toolset {name!r}; {hint}")
-        return everything.only(*names)
-
-
 def own_tools(
     shell: Shell,
     access: NotebookAccess,
@@ -278,7 +246,3 @@ def own_tools(
         path=lambda: access.path,
         root=root,
     )
-
-
-def _listed(names: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names.split(",") if name.strip())

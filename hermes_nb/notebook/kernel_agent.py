@@ -35,20 +35,18 @@ from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
-from hermes_nb.notebook.attachments import Attachment, attachments
-from hermes_nb.notebook.cell_tools import ToolsInUse, own_tools
+from hermes_nb.notebook.attachments import attachments
+from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
-from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene, told
 from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed
-from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.models import ModelsInUse
-from hermes_nb.notebook.shell import Shell
-from hermes_nb.notebook.turn import CellTurn, with_remedy
-from hermes_nb.notebook.user_message import UserMessageBuilder
+from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.notebook.turn import CellTurn, ToolsInUse, TurnOptions, with_remedy
+from hermes_nb.notebook.user_message import Attachment, UserMessageBuilder
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span, escape

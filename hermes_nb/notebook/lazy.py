@@ -15,37 +15,15 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from hermes_nb.core.errors import HermesError
+from hermes_nb.notebook.shell import EXTENSION, MAGIC, Shell, other
 
-if TYPE_CHECKING:
-    from hermes_nb.notebook.shell import Foreign, Shell
-
-EXTENSION = "hermes_nb"
-MAGIC = "hermes"
 CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
 
 
 class LoadedLate(HermesError):
     """The extension was loaded in the middle of the cell that needed it."""
-
-
-def ours(shell: Shell) -> Foreign:
-    """Return the magics of this package in a shell, None where it is not loaded.
-
-    Another package's may be registered under the same name, and have the same class name.
-    """
-    module = f"{EXTENSION}.notebook.magics"
-    return next((each for each in shell.configurables if type(each).__module__ == module), None)
-
-
-def other(shell: Shell) -> str:
-    """Return the package that `%%hermes` is of where that is not this one, else ""."""
-    magic = shell.magics_manager.magics["cell"].get(MAGIC)
-    module = getattr(magic, "spec", "") or getattr(magic, "__module__", "")  # a lazy one's, or its
-    package: str = module.partition(".")[0]
-    return "" if package == EXTENSION else package
 
 
 def watch(shell: Shell) -> None:

@@ -21,11 +21,10 @@ from traitlets import Int, TraitError, Unicode, observe, validate
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
-from hermes_nb.notebook import transformers
 from hermes_nb.notebook.commands.table import Completions
 from hermes_nb.notebook.interrupt import Stopped, stoppable
-from hermes_nb.notebook.lazy import MAGIC, other, ours
-from hermes_nb.notebook.line import refuse_key, split_options
+from hermes_nb.notebook.line import awaited, questions, refuse_key, split_options
+from hermes_nb.notebook.shell import MAGIC, other, ours
 
 if TYPE_CHECKING:
     from hermes_nb.agent.turn import Turn
@@ -184,7 +183,7 @@ class HermesMagics(Magics):
             self._unsent += [prompt] if prompt and not arguments.dry_run else []
             raise
         from hermes_nb.core.budget import Limits
-        from hermes_nb.notebook.line import TurnOptions
+        from hermes_nb.notebook.turn import TurnOptions
 
         options = TurnOptions(
             model=arguments.model,
@@ -297,15 +296,15 @@ def load(shell: Shell) -> None:
     magics.take(shell)
     if (completer := getattr(shell, "Completer", None)) is not None:
         completer.custom_matchers.append(Completions(magics).matcher)
-    shell.input_transformers_cleanup.append(transformers.questions)
-    shell.input_transformers_post.append(transformers.awaited)
+    shell.input_transformers_cleanup.append(questions)
+    shell.input_transformers_post.append(awaited)
 
 
 def unload(shell: Shell) -> None:
     """Take back what `load` registered, and stop what runs in the background."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
         # By where they are from: after a reload they are other objects.
-        where = transformers.__name__
+        where = awaited.__module__
         hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != where]
     if (completer := getattr(shell, "Completer", None)) is not None:
         matchers = completer.custom_matchers

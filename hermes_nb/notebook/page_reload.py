@@ -33,11 +33,10 @@ from hermes_nb.notebook.display.views import (
     has_kernel,
     is_drawing,
 )
-from hermes_nb.notebook.document.known import running_cell
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.page_discovery import Info, comms_heard, holds_back
-from hermes_nb.notebook.shell import Foreign, Shell
+from hermes_nb.notebook.shell import Foreign, Shell, running_cell
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,12 @@
-"""IPython's shell as this package uses it, and values of libraries that are not ours to import."""
+"""IPython's shell as this package uses it: its type, our magics in it, the cell that it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeAlias
 
+EXTENSION = "hermes_nb"
+MAGIC = "hermes"
 Foreign: TypeAlias = Any
 """A value of a library that is not ours to import: a part of the shell, a table, a stream."""
 
@@ -67,3 +69,27 @@ class Shell(Protocol):
     def transform_cell(self, raw_cell: str) -> str:
         """Return a cell as Python."""
         ...
+
+
+def ours(shell: Shell) -> Foreign:
+    """Return the magics of this package in a shell, None where it is not loaded.
+
+    Another package's may be registered under the same name, and have the same class name.
+    """
+    module = f"{EXTENSION}.notebook.magics"
+    return next((each for each in shell.configurables if type(each).__module__ == module), None)
+
+
+def other(shell: Shell) -> str:
+    """Return the package that `%%hermes` is of where that is not this one, else ""."""
+    magic = shell.magics_manager.magics["cell"].get(MAGIC)
+    module = getattr(magic, "spec", "") or getattr(magic, "__module__", "")  # a lazy one's, or its
+    package: str = module.partition(".")[0]
+    return "" if package == EXTENSION else package
+
+
+def running_cell(shell: Shell) -> str:
+    """Return the id of the cell whose code runs now, "" where the front end does not say it."""
+    kernel = getattr(shell, "kernel", None)
+    parent = kernel.get_parent() if kernel is not None else {}
+    return str((parent.get("metadata") or {}).get("cellId") or "")

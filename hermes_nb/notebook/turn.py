@@ -1,4 +1,4 @@
-"""A turn in a cell: shown while it runs, a value when it is over, and how its cell ends.
+"""A turn in a cell: what is wished of it, how it is shown, what it came to and how its cell ends.
 
 What a user can do about a turn that failed is the second half of the line that its cell ends with.
 Which failure it was is told by how its text begins, in the words of `models.chat.errors`; scripts
@@ -7,24 +7,94 @@ and the command line have other ways out, so the words for a notebook are here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import difflib
+import keyword
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from hermes_nb.agent.session import Session
 from hermes_nb.agent.turn import Turn, turn_of
-from hermes_nb.core.budget import Budget
+from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
-from hermes_nb.core.tools import Place
+from hermes_nb.core.protocols import Effort
+from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.notebook.display import make_view
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import StatusView, View
 from hermes_nb.notebook.frontend import FrontEnd
-from hermes_nb.notebook.line import TurnOptions
 from hermes_nb.notebook.page_reload import rejoined, widgets_live
 from hermes_nb.notebook.shell import Shell
+from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.redact import redact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOptions:
+    """One turn's wishes; None, "" and () mean: as it is.
+
+    `images` are expressions, `into` is the name of a variable. `limits` hold for this turn alone.
+    """
+
+    model: str = ""
+    tools: str = ""
+    session: str = ""
+    new: bool = False
+    context: bool = True
+    max_requests: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    approve: Mode | None = None
+    effort: Effort = ""
+    images: tuple[str, ...] = ()
+    into: str = ""
+    quiet: bool = False
+    dry_run: bool = False
+
+    def check(self, prompt: str) -> None:
+        """Raise `ConfigError` for what can be seen to be wrong before anything happens."""
+        if not prompt.strip():
+            raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
+        if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
+            raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
+
+
+class ToolsInUse:
+    """Chooses tools; `everything()` are all there are, built on first use."""
+
+    def __init__(self, everything: Callable[[], Toolset]) -> None:
+        self._everything = everything
+        self._names: tuple[str, ...] = ()
+
+    def choose(self, names: str) -> Toolset:
+        """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
+        wanted = _listed(names)
+        chosen = self._only(() if wanted == ("all",) else wanted)
+        self._names = () if wanted == ("all",) else wanted
+        return chosen
+
+    def chosen(self, names: str = "") -> Toolset:
+        """Return the tools for a turn that names these; "" are those chosen before."""
+        wanted = _listed(names) or self._names
+        return self._only(() if wanted == ("all",) else wanted)
+
+    def _only(self, names: tuple[str, ...]) -> Toolset:
+        everything = self._everything()
+        if not names:
+            return everything
+        known = sorted({tool.name for tool in everything} | {tool.toolset for tool in everything})
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "%hermes tools lists them"
+                raise ConfigError(f"there is no tool or toolset {name!r}; {hint}")
+        return everything.only(*names)
+
+
+def _listed(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
 
 OTHER = "`%hermes model NAME` goes on with another model"
 BY_BEGINNING = (

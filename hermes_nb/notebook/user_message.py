@@ -5,11 +5,17 @@ The notebook adds where we are, what changed and what went wrong. Its first line
 `- name: type shape (columns)`; the embedded model looks for exactly these, so no other line begins
 with `- `. Of the error that a cell ended with it tells what it says, and the lines of the user's
 own that led to it; errors of ours, and a stop by the user, are no failure of the cell's code.
+
+In the prompt, a dollar sign and an expression in backticks stand for a value, by explicit request
+only: braces, dollars and backslashes are just text. Two dollar signs before a backtick mean
+nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 import linecache
+import numbers
 import re
 import sys
 import traceback
@@ -18,16 +24,94 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from hermes_nb.core.errors import HermesError
-from hermes_nb.core.messages import Message, Part, Text
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.messages import Image, Message, Part, Text
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.access import NotebookAccess
-from hermes_nb.notebook.attachments import Attachment, interpolate
-from hermes_nb.notebook.document.outputs import strip_ansi
+from hermes_nb.notebook.document.outputs import dimensions, strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
+from hermes_nb.notebook.interrupt import user_code
+from hermes_nb.notebook.previews import HIDDEN, names_a_secret, preview
 from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.redact import redact
+
+TEXT_BUDGET = 50_000
+"""Characters of a string: whoever asks for one wants its text."""
+BUDGET = 4_000
+"""Characters of the description of anything else."""
+_PLACE = re.compile(r"\$\$`|\$`([^`\n]+)`")
+
+
+def interpolate(prompt: str, shell: Shell) -> str:
+    """Return the prompt with each expression replaced by its value.
+
+    Strings and numbers are put in as they are, everything else as `inspect_variable` shows it.
+    Raises `ConfigError` when an expression cannot be evaluated; then nothing is sent.
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        return "$`" if match[1] is None else _value(match[1].strip(), shell)
+
+    return _PLACE.sub(replaced, prompt)
+
+
+def literal(text: str) -> str:
+    """Return text that `interpolate` gives back as it is: for what the user did not type."""
+    return text.replace("$`", "$$`")
+
+
+def _value(expression: str, shell: Shell) -> str:
+    value = evaluate(expression, shell, shown=f"${one_line(expression, 60)!r} in the prompt")
+    kind = type(value)  # a proxy's `__class__` would run its code
+    if names_a_secret(expression, value):
+        return HIDDEN
+    if issubclass(kind, str):
+        return redact(head_tail(str(value), TEXT_BUDGET))
+    if issubclass(kind, int) and not issubclass(kind, bool):
+        return preview(value)  # of thousands of digits it says so
+    if value is None or issubclass(kind, numbers.Number):
+        return str(value)
+    return describe(expression, value, budget=BUDGET)
+
+
+def evaluate(expression: str, shell: Shell, *, shown: str) -> object:
+    """Return an expression's value in the user's namespace.
+
+    `shown` is what the `ConfigError` calls it that is raised when it has none.
+    """
+    try:
+        with user_code():
+            return shell.ev(expression)
+    except NameError as error:
+        names = list(user_variables(shell.user_ns, shell.user_ns_hidden))
+        missing = getattr(error, "name", None) or expression
+        near = difflib.get_close_matches(str(missing), names, n=3)
+        hint = f"near it: {', '.join(near)}" if near else "%whos lists the variables"
+        message = f"{shown}: there is no variable {missing!r}; {hint}. Nothing was sent"
+    except SyntaxError as error:
+        message = f"{shown} is not a Python expression ({error.msg}). Nothing was sent"
+    except Exception as error:  # noqa: BLE001 - the user's expression may raise anything
+        text = redact(one_line(f"{type(error).__name__}: {text_of(error)}", 200))
+        message = f"{shown} raised {text}. Nothing was sent"
+    raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A picture, and what it is called in the conversation."""
+
+    name: str
+    image: Image
+
+    @property
+    def told(self) -> str:
+        """Its name and size."""
+        size = dimensions(self.image.mime, self.image.data)
+        pixels = f" {size[0]}x{size[1]}" if size else ""
+        return f"{self.name} ({self.image.mime}{pixels})"
+
 
 MESSAGE = 1_000
 """Characters of an error's message."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent.config import SandboxSettings, load_settings
-from hermes_nb.agent.home import read_dotenv
+from hermes_nb.agent.sources import read_dotenv
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel
 

@@ -7,7 +7,7 @@ import asyncio
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.table import find, perform
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.line import TurnOptions
+from hermes_nb.notebook.turn import TurnOptions
 
 
 class Desk:

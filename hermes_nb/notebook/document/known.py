@@ -15,7 +15,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id, conflict, find
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, running_cell
 from hermes_nb.safety.visible import visible
 
 Open = Callable[[], Awaitable[NotebookDocument]]
@@ -176,13 +176,6 @@ def first_words(cell: Cell) -> str:
 
 def _told(cell: Cell) -> str:
     return telling(cell.source, 60) if cell.type == "code" else first_words(cell)
-
-
-def running_cell(shell: Shell) -> str:
-    """Return the id of the cell whose code runs now, "" where the front end does not say it."""
-    kernel = getattr(shell, "kernel", None)
-    parent = kernel.get_parent() if kernel is not None else {}
-    return str((parent.get("metadata") or {}).get("cellId") or "")
 
 
 def is_message(source: str) -> bool:

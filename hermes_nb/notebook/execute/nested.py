@@ -36,8 +36,7 @@ from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
 from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
-from hermes_nb.notebook.lazy import ours
-from hermes_nb.notebook.shell import Foreign, Shell
+from hermes_nb.notebook.shell import Foreign, Shell, ours
 from hermes_nb.safety.needs import Need
 from hermes_nb.safety.policy import Place, judge
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.attachments import interpolate
 from hermes_nb.notebook.commands.edits import explain_prompt, fix_prompt
 from hermes_nb.notebook.document.document import Cell, source_hash
+from hermes_nb.notebook.user_message import interpolate
 
 
 def above(source, type_="code"):

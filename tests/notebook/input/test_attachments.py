@@ -21,7 +21,7 @@ from hermes_nb.notebook.attachments import (
     shrunk_array,
 )
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.line import TurnOptions
+from hermes_nb.notebook.turn import TurnOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
