@@ -1,4 +1,6 @@
-"""`jupyter hermes run`: a prompt as one turn in a session, from a shell or a script; or a notebook.
+"""`jupyter hermes run`: a prompt as one turn in a session, or a notebook in a kernel of its own.
+
+It is run from a shell or a script, and nobody need be there to be asked.
 
 With `--json` each event of the turn is a line for programs: an object with `event`, the name of its
 class in `hermes_nb.core.events`, and that class's fields; a message is as `Message.to_dict` gives
@@ -10,19 +12,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import keyword
+import math
+import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
 from hermes_nb.cli.sessions import found
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
+from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
@@ -30,8 +39,12 @@ from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
 from hermes_nb.notebook.display import terminal_view
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable, user_code
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.execute.fresh_kernel import Failure
 
 FOR_NOTEBOOKS = {
     "output": "--output",
@@ -40,6 +53,9 @@ FOR_NOTEBOOKS = {
     "accept": "--accept",
 }
 FOR_PROMPTS = {"session": "--session", "json": "--json"}
+_FILE = "HERMES_NB_CASSETTE_FILE"
+TAG, INJECTED = "parameters", "injected-parameters"
+_WORDS = {"true": True, "false": False, "none": None}
 NOBODY = (
     "nobody can be asked here, so it was not run; "
     "`jupyter hermes run --approve all` allows such calls"
@@ -55,9 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             message = f"{option} has no meaning for {'a notebook' if is_notebook else 'a prompt'}"
             raise UsageProblem(message)
     if is_notebook:
-        from hermes_nb.cli import notebooks
-
-        return notebooks.run(Path(what), arguments)
+        return _notebook(Path(what), arguments)
     return _prompt(sys.stdin.read() if what == "-" else what, arguments)
 
 
@@ -181,4 +195,141 @@ def ask_on_terminal(question: str) -> str:
 
 
 def _warn(text: object) -> None:
-    print(str(text).replace("`", "").replace("**", ""), file=sys.stderr, flush=True)
+    """Say what was written as Markdown."""
+    _tell(str(text).replace("`", "").replace("**", ""))
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _notebook(file: Path, arguments: argparse.Namespace) -> int:
+    """Run a notebook, write it where it is wanted, say how it ended, and return the exit code."""
+    import nbformat
+
+    notebook = _read(file)
+    if arguments.parameters:
+        _parametrise(notebook, arguments.parameters)
+    if arguments.accept:
+        from hermes_nb.models.cassette_file import Tape
+
+        Tape(_cassette(file)).accept()
+    output = Path(arguments.output) if arguments.output else None
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UsageProblem(f"there is no directory {output.absolute().parent}")
+    stopped, failure = asyncio.run(_cells(notebook, file.absolute(), arguments))
+    if output is not None:
+        try:
+            write_atomic(output, nbformat.writes(notebook).encode("utf-8", "replace"))
+        except OSError as error:
+            raise ConfigError(f"cannot write {output}: {error.strerror or error}") from error
+    if stopped:
+        _tell("stopped")
+        return STOPPED
+    refused = list(_refused(notebook))
+    for line in refused:
+        _tell(line)
+    if failure is None:
+        return REFUSED if refused else OK
+    _tell(redact(visible(str(failure))))
+    return MISSED if is_miss(failure.error) else FAILED
+
+
+async def _cells(
+    notebook: Foreign, file: Path, arguments: argparse.Namespace
+) -> tuple[bool, Failure | None]:
+    """Return whether Ctrl-C ended the run, and else what failed."""
+    from hermes_nb.notebook.execute.fresh_kernel import run_notebook
+
+    wanted = {
+        "HERMES_NB_APPROVE": arguments.approve,
+        "HERMES_NB_MODEL": arguments.model,
+        "HERMES_NB_MAX_REQUESTS": arguments.max_requests,
+        "HERMES_NB_CASSETTE": arguments.cassette,
+        # the kernel knows no notebook of its own
+        _FILE: _cassette(file) if arguments.cassette else None,
+    }
+    failure = None
+
+    def tell(number: int, source: str) -> None:
+        if sys.stderr.isatty():  # a pipe or a log hears nothing
+            gist = one_line(visible(source, lines=True), 60)
+            _tell(f"[{number}/{len(notebook.cells)}] {gist}")
+
+    with stoppable() as stop:
+        failure = await run_notebook(
+            notebook,
+            directory=file.parent,
+            env={name: str(value) for name, value in wanted.items() if value is not None},
+            timeout=arguments.timeout,
+            progress=tell,
+        )
+    return stop.stopped, failure
+
+
+def _cassette(file: Path) -> Path:
+    from hermes_nb.models.cassette import SUFFIX
+
+    return Path(os.environ.get(_FILE) or file.absolute().with_name(file.stem + SUFFIX))
+
+
+def _read(file: Path) -> Foreign:
+    import nbformat
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # cells without ids get them
+            notebook = nbformat.read(file, as_version=4)
+            nbformat.validate(notebook, relax_add_props=True)  # what tools add is their own
+    except FileNotFoundError as error:
+        raise UsageProblem(f"there is no notebook {file}") from error
+    except Exception as error:  # whatever nbformat raises on what is no notebook
+        message = f"{file} cannot be read as a notebook: {one_line(str(error), 300)}"
+        raise UsageProblem(message) from error
+    return notebook
+
+
+def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> None:
+    """Put values into a cell of their own, as papermill does it; raise `UsageProblem`.
+
+    It stands behind the cell tagged `parameters`, or else first; one of an earlier run goes.
+    """
+    import nbformat
+
+    language = notebook.metadata.get("kernelspec", {}).get("language", "python")
+    if language != "python":
+        raise UsageProblem(f"-p sets Python variables, and this notebook is in {language}")
+    lines = ["# Parameters"]
+    for name, text in parameters:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageProblem(f"{name!r} cannot name a variable")
+        lines.append(f"{name} = {value_of(text)!r}")
+    # A random id would make every run another notebook.
+    made = nbformat.v4.new_code_cell("\n".join(lines), id=INJECTED, metadata={"tags": [INJECTED]})
+    tags = [(each, each.metadata.get("tags", ())) for each in notebook.cells]
+    cells = [(each, tagged) for each, tagged in tags if INJECTED not in tagged]
+    at = next((at for at, (_, tagged) in enumerate(cells, 1) if TAG in tagged), 0)
+    notebook.cells = [each for each, _ in cells]
+    notebook.cells.insert(at, made)
+
+
+def value_of(text: str) -> str | float | bool | None:
+    """Return what a word on a command line stands for: None, a truth value, a number, or itself."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(number):  # the others have no literal
+            return number
+    return text
+
+
+def _refused(notebook: Foreign) -> Iterator[str]:
+    """Yield a line for each call that was refused, as the cells' outputs tell."""
+    for number, cell in enumerate(notebook.cells, 1):
+        for output in cell.get("outputs", ()):
+            for call in output.get("metadata", {}).get("hermes", {}).get("refused", ()):
+                yield f"cell {number}: refused: {redact(visible(str(call)))}"

@@ -9,7 +9,7 @@ import nbformat
 import psutil
 import pytest
 from hermes_nb.cli.main import main
-from hermes_nb.cli.notebooks import _parametrise, value_of
+from hermes_nb.cli.run import _parametrise, value_of
 from hypothesis import given
 from hypothesis import strategies as st
 
