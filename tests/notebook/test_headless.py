@@ -108,38 +108,3 @@ def test_a_failed_turn_stops_the_run(serve, tmp_path):
     with pytest.raises(CellExecutionError, match="refused the API key"):
         client.execute()
     assert notebook.cells[2].outputs == []
-
-
-def test_a_missing_name_is_said_before_anything_is_sent(serve, tmp_path):
-    server = serve(stream(text_chunks("unreachable")))
-    notebook = write(
-        tmp_path / "n.ipynb", "%load_ext hermes_nb\nvalue = 1", "%hermes tell $`valeu`"
-    )
-    client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
-    with pytest.raises(CellExecutionError, match="valeu"):
-        client.execute()
-    assert server.bodies == []
-
-
-def test_what_a_turn_changed_in_files_is_shown_and_undone(serve, tmp_path):
-    (tmp_path / "a.txt").write_text("old\n", encoding="utf-8")
-    serve(
-        stream(tool_chunks(("write_file", {"path": "a.txt", "content": "new\n"}))),
-        stream(tool_chunks(("write_file", {"path": "b.txt", "content": "made\n"}))),
-        stream(text_chunks("Done.")),
-    )
-    notebook = write(
-        tmp_path / "n.ipynb",
-        "%load_ext hermes_nb",
-        "%%hermes --approve edits\nchange it",
-        "%hermes diff",
-        "%hermes undo",
-    )
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}}).execute()
-    diff = notebook.cells[2].outputs[0]["data"]["text/markdown"]
-    assert "-old" in diff
-    assert "+new" in diff
-    assert "+made" in diff
-    assert "is undone" in notebook.cells[3].outputs[0]["data"]["text/markdown"]
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "old\n"
-    assert not (tmp_path / "b.txt").exists()

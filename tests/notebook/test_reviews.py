@@ -66,24 +66,6 @@ def test_a_review_comes_after_so_many_turns_and_is_told_at_the_next(running):
     assert "undone" in running.run("%hermes memory undo").markdown.lower()
 
 
-def test_under_approval_it_waits_is_told_and_is_saved_when_allowed(running, tmp_path):
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700, exist_ok=True)
-    (home / "config.yaml").write_text("memory:\n  write_approval: true\n")
-    for prompt in ("one", "two"):
-        assert running.run(f"%hermes {prompt}", allow_stdin=True).status == "ok"
-    assert running.run(WAIT).text.split() == ["4", "True"]
-    third = running.run("%hermes three", allow_stdin=True).markdown
-    assert "1 note waits: keep `%hermes memory approve 1` · look" in third
-    assert "Learned since" not in third
-    assert "Answers in German" in running.run("%hermes memory pending").markdown
-    assert not (home / "memories/USER.md").exists()
-    assert running.run("%hermes memory approve 1").status == "ok"
-    assert (home / "memories/USER.md").read_text(encoding="utf-8").startswith("Answers in German")
-    assert "Nothing waits" in running.run("%hermes memory pending").markdown
-    assert "undone" in running.run("%hermes memory undo").markdown.lower()
-
-
 def test_without_anybody_there_none_comes(running):
     for prompt in ("one", "two"):
         assert running.run(f"%hermes {prompt}").status == "ok"

@@ -446,26 +446,20 @@ def test_a_terminal_gets_the_texts(desk):
         asyncio.run(open_panel(desk.agent, "weather"))
 
 
-def test_what_turns_used_is_kept_by_session(desk):
-    def used(tokens):
-        return Reply(message=Message.assistant("ok"), usage=Usage(input=tokens, requests=1))
-
-    async def story():
-        desk.plays(used(100), used(200), used(50), used(300))
-        await desk.agent.ask("a")
-        await desk.agent.ask("b")
-        first = desk.agent.session.id
+@played
+async def test_what_turns_used_is_kept_by_session(desk):
+    ok = Message.assistant("ok")
+    desk.plays(*(Reply(message=ok, usage=Usage(input=n, requests=1)) for n in (100, 50, 300)))
+    sessions = []
+    for resumed in (None, None, 0):
         desk.agent.new()
-        await desk.agent.ask("c")
-        second = desk.agent.session.id
-        desk.agent.resume(first)
-        await desk.agent.ask("d")
-        happened = desk.agent.hub
-        assert [turn.input for turn in happened.of(first).turns] == [100, 200, 300]
-        assert [turn.input for turn in happened.of(second).turns] == [50]
-        assert happened.of("another").turns == []
-
-    asyncio.run(story())
+        if resumed is not None:
+            desk.agent.resume(sessions[resumed])
+        await desk.agent.ask("go")
+        sessions.append(desk.agent.session.id)
+    used = [[turn.input for turn in desk.agent.hub.of(each).turns] for each in sessions[:2]]
+    assert used == [[100, 300], [50]]
+    assert desk.agent.hub.of("another").turns == []
 
 
 numbers = st.integers(-10, 10**9) | st.floats(allow_nan=True, allow_infinity=True)
@@ -505,14 +499,10 @@ def test_any_gauge_stays_within_its_rail(parts, total, window, threshold):
     assert legend(safe).count("<i ") == len(safe)
 
 
-@given(numbers, numbers)
-def test_any_meter_is_a_share(used, limit):
-    assert all(value <= 312 for _, _, value in drawn(meter(used, limit, "x")))
-
-
-@given(st.lists(usages, max_size=60))
-def test_any_spending_fits_its_picture(turns):
-    assert all(value <= 313 for _, _, value in drawn(spending(turns)))
+@given(numbers, numbers, st.lists(usages, max_size=60))
+def test_any_meter_and_any_spending_fit_their_pictures(used, limit, turns):
+    for picture in (meter(used, limit, "x"), spending(turns)):
+        assert all(value <= 313 for _, _, value in drawn(picture))
 
 
 @given(st.text(max_size=300))
