@@ -218,7 +218,7 @@ def test_54_in_the_kernel(cells):
 # 56: No descriptor is left: an error, no crash, and all is well when there are some; none leaks.
 TURNS = 200
 
-TURNS = """
+SHORT_OF_THEM = """
 import contextlib, json, os, resource, sys
 from pathlib import Path
 from hermes_nb import Hermes
@@ -262,7 +262,7 @@ def test_56_an_error_and_no_crash(home, tmp_path):
             return calls(("terminal", {"command": "echo hi"})) if asked else says("Done.")
 
     with Answers(says("unset")) as server:
-        _, line = ["", *finished(run_python(TURNS, server.url, work, home))]
+        _, line = ["", *finished(run_python(SHORT_OF_THEM, server.url, work, home))]
     (first, *few, last), saved = json.loads(line)
     assert first == "answered"
     for reason, error, _ in few:
