@@ -11,23 +11,19 @@ SMALL = str.maketrans("aeinorst", "ᴀᴇɪɴᴏʀꜱᴛ")
 
 
 def upside(text, every=2):
-    """Return `text` with a mark after every second letter."""
     return "".join(c + "\u0301" * (i % every == 0 and c.isalpha()) for i, c in enumerate(text))
 
 
 def smuggled(text):
-    """Return `text` as variation selectors behind an emoji."""
     selectors = (b + 0xE0100 - 16 if b >= 16 else b + 0xFE00 for b in text.encode())
     return "😀" + "".join(map(chr, selectors))
 
 
 def jumbled(text):
-    """Return `text` with two inner letters of every long word swapped."""
     return " ".join(w[:2] + w[3] + w[2] + w[4:] if len(w) > 6 else w for w in text.split())
 
 
 def mathematical(text):
-    """Return `text` in bold mathematical letters."""
     return "".join(chr(0x1D41A + ord(c) - 97) if "a" <= c <= "z" else c for c in text)
 
 

@@ -8,7 +8,6 @@ from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.tools import Risk, Tool
 from hermes_nb.safety.guard import Guard, Way, shape_of, shown
 from hermes_nb.safety.sandbox import Profile
-from hermes_nb.safety.visible import visible
 
 
 def make(name="t", risk=Risk.READ, toolset="", paths=()):
@@ -99,22 +98,6 @@ def test_what_is_shown_is_what_would_run():
     assert shown(WRITE, {"path": "a", "old": "c\nd", "new": "e"}) == "path: a\nold:\n-c\n-d\nnew: e"
     assert "x" * 9_000 in shown(WRITE, {"path": "a", "content": "x" * 9_000})
     assert shown(NETWORK, {"n": [1, "\u200b"]}) == 'n: [1, "\\u200b"]'
-
-
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("plain ASCII", "plain ASCII"),
-        ("größer 漢字 🚀", "größer 漢字 🚀"),
-        ("a\tb\nc\rd\0", "a\\tb\\nc\\rd\\x00"),
-        ("\x1b[31m\x9b", "\\x1b[31m\\x9b"),
-        ("\u202e\u200b\u2028\ufeff", "\\u202e\\u200b\\u2028\\ufeff"),
-        ("\U000e0041\ud800", "\\U000e0041\\ud800"),
-    ],
-)
-def test_visible(text, seen):
-    assert visible(text) == seen
-    assert visible("a\n\tb\r", lines=True) == "a\n\tb\\r"
 
 
 PLANTS = {

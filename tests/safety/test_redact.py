@@ -1,11 +1,13 @@
-"""What no single family says: cut keys, the quick way, time. The rest: `contract/safety`."""
+"""What no family says: cut keys, messages, the quick way, time. The rest: `contract/safety`."""
 
 from __future__ import annotations
 
+import json
 import string
 
 import pytest
-from hermes_nb.safety.redact import STUB, _redacted, redact
+from hermes_nb.core.messages import Image, Message, ToolCall
+from hermes_nb.safety.redact import STUB, _redacted, redact, without_secrets
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,15 +27,6 @@ def test_a_key_with_headers_goes_even_if_cut_off():
         cut = f"-----BEGIN {kind}-----\n{headers}\n{body}"
         assert redact(cut) == STUB
         assert redact(f"{cut}\n-----END {kind}-----") == STUB
-
-
-def test_a_private_key_goes_whole():
-    body = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"] * 5)
-    pem = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
-    assert redact(f"before\n{pem}\nafter") == f"before\n{STUB}\nafter"
-    assert redact(pem.replace("\n", "\\n")) == STUB
-    cut = pem[:-200]
-    assert "MIIE" not in redact(cut)
 
 
 @given(PARTS | st.text(max_size=400))
@@ -75,3 +68,61 @@ def test_a_key_never_survives(before, key, after):
 )
 def test_hostile_text_takes_linear_time(unit):
     within(1.2, redact, unit * (150_000 // len(unit)))
+
+
+KEY = "sk-ant-api03-aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
+PASSWORD = "hunter2-Zq81"
+
+VALUES = st.recursive(
+    st.one_of(
+        st.text('abcxyz "\\\n', max_size=30),
+        st.integers(),
+        st.booleans(),
+        st.none(),
+        st.just(f"the key is {KEY}"),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), VALUES, max_size=4))
+def test_arguments_stay_valid_and_lose_their_secrets(arguments):
+    written = json.dumps(arguments, ensure_ascii=False)
+    call = ToolCall(id="1", name="t", arguments=arguments, text=written)
+    message = Message.assistant(f"using {KEY}", calls=[call], reasoning=f"it is {KEY}")
+    stored = without_secrets(message)
+    assert KEY not in json.dumps(stored.to_dict())
+    assert json.loads(stored.calls[0].arguments_json()).keys() == arguments.keys()
+    assert without_secrets(stored) == stored
+    if KEY not in written:
+        assert stored.calls == message.calls
+
+
+def test_a_name_tells_what_its_value_is():
+    arguments = {"path": "a.py", "env": {"DB_PASSWORD": PASSWORD}}
+    call = ToolCall(id="1", name="t", arguments=arguments, text=json.dumps(arguments))
+    stored = without_secrets(Message.assistant(calls=[call])).calls[0]
+    assert PASSWORD not in stored.arguments_json()
+    assert stored.arguments == {"path": "a.py", "env": {"DB_PASSWORD": "[redacted]"}}
+
+
+def test_arguments_that_could_not_be_read_keep_what_is_wrong_with_them():
+    call = ToolCall(id="1", name="t", text=f'{{"key": {KEY}', problem=f"no JSON: {KEY}")
+    stored = without_secrets(Message.assistant(calls=[call])).calls[0]
+    assert KEY not in stored.text + stored.problem
+    assert stored.problem.startswith("no JSON")
+
+
+def test_what_a_provider_checks_byte_by_byte_stays():
+    signature = "ErUBCkYIAxgCIkD" + "aB3dE5fG7hJ9" * 8
+    echo = {"thinking_blocks": [{"thinking": f"the key {KEY}", "signature": signature}]}
+    stored = without_secrets(Message(role="assistant", echo=echo)).echo
+    assert stored == {
+        "thinking_blocks": [{"thinking": "the key [redacted]", "signature": signature}]
+    }
+
+
+def test_a_message_without_secrets_is_the_same_object():
+    message = Message.user("how many rows?", images=[Image("aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5")])
+    assert without_secrets(message) is message

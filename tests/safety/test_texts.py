@@ -38,8 +38,7 @@ MISSED = {
 }
 ATTACKS = ("hostile", "hostile_later", "hostile_third")
 HARMLESS = ("benign", "benign_later", "benign_third")
-
-
+AROUND = "The build reads its settings from the project file; see the guide.\n" * 40
 COUNTED = (("fourth", 0.85, 0.05), ("unseen", 0.75, 0.13))
 """Of the texts that are counted: the least share of attacks found, the most of others flagged."""
 
@@ -53,24 +52,16 @@ def texts(name):
 
 
 def flagged(name):
-    """Return the share of a file's texts that are not clean."""
     verdicts = [scan(row["text"]).verdict for row in rows(name)]
     return sum(verdict != "clean" for verdict in verdicts) / len(verdicts)
 
 
 @pytest.mark.parametrize("row", [row for name in ATTACKS for row in texts(name)])
-def test_an_attack_is_found(row):
+def test_an_attack_is_found_also_in_the_middle_of_something_longer(row):
     if row["name"] in MISSED:
         pytest.xfail("known to be missed")
     assert scan(row["text"]).verdict != "clean"
-
-
-@pytest.mark.parametrize("row", [row for name in ATTACKS for row in texts(name)])
-def test_it_is_found_in_the_middle_of_something_longer(row):
-    if row["name"] in MISSED:
-        pytest.xfail("known to be missed")
-    around = "The build reads its settings from the project file; see the guide.\n" * 40
-    assert scan(f"{around}\n\n{row['text']}\n\n{around}").verdict != "clean"
+    assert scan(f"{AROUND}\n\n{row['text']}\n\n{AROUND}").verdict != "clean"
 
 
 @pytest.mark.parametrize("row", [row for name in HARMLESS for row in texts(name)])

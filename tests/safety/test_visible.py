@@ -32,3 +32,19 @@ def test_nothing_hides_in_any_text(text):
 @given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs"))))
 def test_plain_text_stays(text):
     assert readable(text) == visible(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("plain ASCII", "plain ASCII"),
+        ("größer 漢字 🚀", "größer 漢字 🚀"),
+        ("a\tb\nc\rd\0", "a\\tb\\nc\\rd\\x00"),
+        ("\x1b[31m\x9b", "\\x1b[31m\\x9b"),
+        ("\u202e\u200b\u2028\ufeff", "\\u202e\\u200b\\u2028\\ufeff"),
+        ("\U000e0041\ud800", "\\U000e0041\\ud800"),
+    ],
+)
+def test_visible(text, seen):
+    assert visible(text) == seen
+    assert visible("a\n\tb\r", lines=True) == "a\n\tb\\r"
