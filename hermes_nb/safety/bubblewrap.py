@@ -112,7 +112,7 @@ def arguments(plan: Plan, *, nobody: bool) -> list[str]:
         args += ["--bind" if path in plan.writable else "--ro-bind", path, path]
     for path, target in ways.items():
         args += ["--symlink", target, path] if target else ["--perms", "0755", "--dir", path]
-    for path in _folders(plan.masks):
+    for path in filter(os.path.isdir, plan.masks):
         args += ["--remount-ro", path]
     return [*args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(plan.directory)]
 
@@ -182,10 +182,6 @@ def _fixed(plan: Plan) -> list[str]:
         else:
             args += ["--ro-bind", name, name]
     return args
-
-
-def _folders(masks: Iterable[str]) -> list[str]:
-    return [path for path in masks if os.path.isdir(path)]
 
 
 def _masks(masks: Iterable[str], opened: Iterable[str]) -> list[str]:

@@ -157,7 +157,9 @@ class Guard:
         if reaches and (where := outside(messages)):
             what = _told(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
             return f"{what}, and {where} holds text from outside"
-        if lasts and (passage := taken(_wording(tool, arguments), messages)):
+        texts = (value for value in arguments.values() if isinstance(value, str))
+        wording = "\n".join(texts) if tool.wording is None else tool.wording(arguments)
+        if lasts and (passage := taken(wording, messages)):
             return f"its wording is not yours or the agent's own: “{passage}”"
         return ""
 
@@ -178,7 +180,10 @@ class Guard:
             verdict="allow",
             shown=shown(tool, arguments),
             shape=shape_of(tool, arguments),
-            lasting=_same(directory),
+            lasting=(
+                f"this very command in {directory.name or directory}, while the files that it "
+                "names stay as they are, until this kernel ends"
+            ),
             way=Way(Profile.READ if confines else Profile.OUTSIDE, judged.plan, judged.needs),
         )
         if refused := self._refusal(judged):
@@ -246,6 +251,9 @@ def _later(tool: Tool, arguments: Arguments) -> str:
     if tool.toolset == "notebook":
         starts = any(map(_MAGIC.search, texts))
         return "the cell would start an agent when it is run" if starts else ""
+    # As the strings of a notebook's JSON read: no escapes of letters, lists of lines joined.
+    plain = (re.sub(r"\\u00([0-9a-fA-F]{2})", lambda u: chr(int(u[1], 16)), text) for text in texts)
+    texts = [re.sub(r'"\s{0,99},\s{0,99}"', "", text) for text in plain]
     root = tool.root or Path()
     for name in tool.paths:
         given = arguments.get(name)
@@ -254,15 +262,9 @@ def _later(tool: Tool, arguments: Arguments) -> str:
                 continue
             if why := why_later(root / path, root):
                 return f"{path} is {why}, which is run or obeyed later"
-            if path.endswith(".ipynb") and any(_MAGIC.search(_unescaped(each)) for each in texts):
+            if path.endswith(".ipynb") and any(map(_MAGIC.search, texts)):
                 return f"{path} would start an agent when it is run"
     return ""
-
-
-def _unescaped(text: str) -> str:
-    """Return JSON as its strings read: without escapes of letters, lists of strings joined."""
-    text = re.sub(r"\\u00([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), text)
-    return re.sub(r'"\s{0,99},\s{0,99}"', "", text)
 
 
 def _told(tool: Tool, risk: Risk) -> str:
@@ -272,13 +274,6 @@ def _told(tool: Tool, risk: Risk) -> str:
     if tool.toolset in _LASTING:
         return _WHY[Risk.REMEMBER]
     return _WHY[risk]
-
-
-def _wording(tool: Tool, arguments: Arguments) -> str:
-    """Return the text that a call would make last."""
-    if tool.wording is not None:
-        return tool.wording(arguments)
-    return "\n".join(value for value in arguments.values() if isinstance(value, str))
 
 
 def shape_of(tool: Tool, arguments: Arguments) -> str:
@@ -302,22 +297,12 @@ def shape_of(tool: Tool, arguments: Arguments) -> str:
 
 def lasting(tool: Tool, arguments: Arguments) -> str:
     """Return in words what "always" covers."""
-    if tool.paths and tool.risk is Risk.EXECUTE:
-        named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
-        return f"{tool.name} of {named} as it is now, until this kernel ends"
+    named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
+    what = "any Python code" if "code" in arguments else f"any {tool.name}"
     if tool.paths:
-        named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
-        return f"any {tool.name} of {named}, until this kernel ends"
-    if "code" in arguments:
-        return "any Python code, until this kernel ends"
-    return f"any {tool.name}, until this kernel ends"
-
-
-def _same(directory: Path) -> str:
-    return (
-        f"this very command in {directory.name or directory}, while the files that it names stay "
-        "as they are, until this kernel ends"
-    )
+        executes = tool.risk is Risk.EXECUTE
+        what = f"{'' if executes else 'any '}{tool.name} of {named}{' as it is now' * executes}"
+    return f"{what}, until this kernel ends"
 
 
 def shown(tool: Tool, arguments: Arguments) -> str:

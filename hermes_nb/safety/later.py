@@ -9,7 +9,6 @@ installed code, of which it sees what Python runs at its start.
 from __future__ import annotations
 
 import difflib
-import functools
 import hashlib
 import os
 import re
@@ -134,14 +133,10 @@ def _later(place: str, parts: tuple[str, ...], name: str, root: Path) -> bool:
         return low == "pyvenv.cfg" or low.startswith(("activate", "python"))
     if known_names("later").file.match(low) or low == ".git":
         return True
-    if (_whole((*parts, low)) or low in _firsts_of_pairs()) and os.path.islink(path):
+    above = any(low == first for first, _ in known_names("later").pairs)
+    if (above or _whole((*parts, low))) and os.path.islink(path):
         return True
     return bool(_MODULE.search(name)) and bool(shadows(Path(path), root))
-
-
-@functools.cache
-def _firsts_of_pairs() -> frozenset[str]:
-    return frozenset(first for first, _ in known_names("later").pairs)
 
 
 def _links(place: str, folders: Sequence[str]) -> list[str]:
@@ -202,9 +197,10 @@ def take_back(snapshot: Snapshot) -> list[Taken]:
     names = sorted(snapshot.files.keys() | after.keys())
     for name in sorted(names, key=lambda name: ".git" not in Path(name).parts):
         before, now = snapshot.files.get(name), after.get(name)
-        if before == now or _is_fixed(name, snapshot) or _may_stay(Path(name), before, now):
-            continue
         path = Path(name)
+        fixed = before and any(str(place) in snapshot.fixed for place in (path, *path.parents))
+        if before == now or fixed or _may_stay(path, before, now):
+            continue
         if path.parent.exists() and path.parent.resolve() != path.parent:
             continue  # a link leads elsewhere; it is itself taken away
         _put(path, before)
@@ -218,12 +214,6 @@ def give_back(taken: Sequence[Taken]) -> None:
     """Make what was taken away anew, now that the user has agreed."""
     for each in taken:
         _put(each.path, each.after)
-
-
-def _is_fixed(name: str, snapshot: Snapshot) -> bool:
-    if name not in snapshot.files:
-        return False
-    return any(str(place) in snapshot.fixed for place in (name, *Path(name).parents))
 
 
 def _may_stay(path: Path, before: Kept | None, now: Kept | None) -> bool:

@@ -59,7 +59,7 @@ No alternative can run past the next sign that opens another one, so that time s
 """
 
 
-def typeset(content: str, mark: str) -> str | None:
+def _typeset(content: str, mark: str) -> str | None:
     """Return a formula between its marks as front ends may typeset it, None for what is no formula.
 
     `mark` is `$` or `$$`, or "" for an environment, which is its own mark.
@@ -81,7 +81,7 @@ def environment(text: str, start: int, name: str) -> int:
     return end + len(closing) if end >= 0 else -1
 
 
-def inert(text: str) -> str:
+def _inert(text: str) -> str:
     """Return TeX as plain text for Markdown: nothing of it is typeset or taken for markup."""
     shown = "".join(f"&#{ord(c)};" if c in "*_[]!~|`" else c for c in html.escape(text))
     return shown.replace("\\", BACKSLASH).replace("$", DOLLAR)
@@ -108,9 +108,10 @@ _FOLD_LINE = re.compile(
     re.MULTILINE,
 )
 _FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
+"""A line that begins with a tag: parsers may then read its whole block as HTML."""
 
 
-def folds_close(text: str) -> bool:
+def _folds_close(text: str) -> bool:
     """Say whether a text's `<details>` stand on lines of their own and all of them close."""
     depth = tags = 0
     for line in _FOLD_LINE.finditer(text):
@@ -121,7 +122,7 @@ def folds_close(text: str) -> bool:
     return depth == 0 and tags == len(_FOLD.findall(text))
 
 
-def kept_tags(block: str, *, folds: bool) -> frozenset[str]:
+def _kept_tags(block: str, *, folds: bool) -> frozenset[str]:
     """Return the names of the tags that a block may keep; `folds` allows `<details>`."""
     kept = VOID | FOLDS if folds else VOID
     unclosed: list[str] = []
@@ -135,24 +136,13 @@ def kept_tags(block: str, *, folds: bool) -> frozenset[str]:
     return kept if unclosed else kept | INLINE
 
 
-def is_bare(tag: str, kept: frozenset[str]) -> bool:
-    """Say whether what begins like a tag is one of those kept."""
-    found = _TAG.fullmatch(tag) or re.fullmatch(r"<()(details) open()>", tag)
-    return found is not None and found[2].lower() in kept
-
-
-def begins_html(block: str) -> bool:
-    """Say whether a line of a block begins with a tag: parsers may then read it all as HTML."""
-    return _FIRST.search(block) is not None
-
-
 SAFE_SCHEMES = frozenset({"http", "https", "mailto", "attachment"})
 _INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _PLAIN = "/:?#@&'*+,;=%-._~"
 """What an address may hold as it stands; other ASCII signs could end it or begin markup."""
 
 
-def link_target(written: str) -> str:
+def _link_target(written: str) -> str:
     """Return the address of a link for use in Markdown, `#` where following it would execute.
 
     `written` is what stands there in Markdown, entities and backslashes included.
@@ -166,7 +156,7 @@ def link_target(written: str) -> str:
     return written if ordinary else _quoted(address)
 
 
-def is_local(written: str) -> bool:
+def _is_local(written: str) -> bool:
     """Say whether a picture lies beside the notebook or in it, so that loading it tells nobody."""
     address = _decoded(written).replace("\\", "/")
     if address.lower().startswith("attachment:"):
@@ -223,21 +213,23 @@ def clean(text: str, *, tags: frozenset[str] = frozenset(), lone: bool = False) 
         kind = token.lastgroup or ""
         if token["begin"]:
             end = environment(text, at, token["env"])
-            formula = typeset(text[token.start() : end], "") if end >= 0 else None
+            formula = _typeset(text[token.start() : end], "") if end >= 0 else None
             out.append(formula or BACKSLASH + token["begin"][1:])
             at = end if formula else at
         elif mark := _FORMULAS.get(kind):
-            formula = typeset(token[kind], mark) or inert(token[0])
+            formula = _typeset(token[kind], mark) or _inert(token[0])
             touching = any(out) and next(filter(None, reversed(out))).endswith("$")
             out.append(f" {formula}" if touching else formula)
         elif token["opening"]:
             out.append(_link(token))
         elif token["image"] is not None:
-            out.append(_picture(token))
+            out.append("!" if token["source"] and _is_local(token["source"]) else "")
             at = token.start("image")
         elif token["tag"]:
-            stays = is_bare(token["tag"], tags)
-            out.append(token["tag"] if stays else "&lt;")
+            tag = token["tag"]
+            bare = _TAG.fullmatch(tag) or re.fullmatch(r"<()(details) open()>", tag)
+            stays = bare and bare[2].lower() in tags
+            out.append(tag if stays else "&lt;")
             at = at if stays else token.start() + 1
         else:
             out.append(_sign(token, lone=lone))
@@ -248,15 +240,10 @@ def _link(token: re.Match[str]) -> str:
     """Return the beginning of a link's target, or of a definition of one."""
     before = token["opening"] + token["gap"]
     if token["target"] is not None:
-        return before + link_target(token["target"])
+        return before + _link_target(token["target"])
     if token["angle"] and token["opening"] == "](":
-        return before + link_target(token["angle"].replace(" ", "%20"))
+        return before + _link_target(token["angle"].replace(" ", "%20"))
     return f"{before}&lt;{html.escape(token['angle'] or '')}"
-
-
-def _picture(token: re.Match[str]) -> str:
-    """Return the sign that makes a link a picture, or nothing."""
-    return "!" if token["source"] and is_local(token["source"]) else ""
 
 
 def _sign(token: re.Match[str], *, lone: bool) -> str:
@@ -264,20 +251,14 @@ def _sign(token: re.Match[str], *, lone: bool) -> str:
     if token["dollar"]:
         return "$" if lone else DOLLAR
     if token["address"]:
-        return link_target(token["address"])
+        return _link_target(token["address"])
     if token["entity"]:
         telling = _TELLING.search(html.unescape(token[0]))
         return f"&amp;{token[0][1:]}" if telling else token[0]
-    if token["pair"]:
-        return _pair(token[0], lone=lone)
+    if token["pair"]:  # escaped, both begin formulas too
+        dollar = token[0] if lone else DOLLAR
+        return dollar if token[0] == r"\$" else BACKSLASH
     return BACKSLASH + token[0][1:]
-
-
-def _pair(escaped: str, *, lone: bool) -> str:
-    r"""Return a backslash or a dollar that was escaped: `\\` and `\$` begin formulas too."""
-    if escaped == r"\$":
-        return escaped if lone else DOLLAR
-    return BACKSLASH
 
 
 _HTML = "div span b i small br ul ol li code pre p em strong details summary sub".split()
@@ -338,13 +319,15 @@ def safe_markdown(text: str) -> str:
     """
     parts = list(_parts(readable(text).split("\n")))
     prose = "\n".join(line for part in parts if part.language is None for line in part.lines)
-    folds = folds_close(prose)
+    folds = _folds_close(prose)
     blocks: list[str] = []
     for part in parts:
         if part.language is None:
             blocks += [_prose(part.lines, folds=folds)] if part.lines else []
         else:
-            blocks.append(_fenced(part))
+            code = "\n".join(part.lines)
+            loads = part.language.lower() == "mermaid" and DIAGRAM.search(code)
+            blocks.append(code_block(code, "text" if loads else part.language))
     # Blank lines around a fence: then every parser opens and closes it here, and no formula, which
     # ends at a blank line, can reach into it.
     cleaned = "\n\n".join(blocks).strip("\n")
@@ -370,12 +353,11 @@ def code_span(text: str) -> str:
 
 def escape(text: str) -> str:
     """Return text for use between HTML tags inside Markdown: nothing in it is markup."""
-    return MARKS.sub(_mark, html.escape(visible(text, lines=True)))
-
-
-def _mark(match: re.Match[str]) -> str:
     apart = {"$": DOLLAR, "\\": BACKSLASH, "\n": "<br>"}
-    return apart.get(match[0]) or f"&#{ord(match[0])};"
+    return MARKS.sub(
+        lambda match: apart.get(match[0]) or f"&#{ord(match[0])};",
+        html.escape(visible(text, lines=True)),
+    )
 
 
 def _spelled(text: str) -> str:
@@ -403,13 +385,6 @@ def _parts(lines: list[str]) -> Iterator[_Part]:
     yield part
 
 
-def _fenced(part: _Part) -> str:
-    code, language = "\n".join(part.lines), part.language or ""
-    if language.lower() == "mermaid" and DIAGRAM.search(code):
-        language = "text"
-    return code_block(code, language)
-
-
 def _prose(lines: list[str], *, folds: bool) -> str:
     """Clean lines outside fences, block by block: a block ends at a blank line."""
     out: list[str] = []
@@ -428,11 +403,11 @@ def _block(lines: list[str], *, folds: bool) -> str:
     """Clean one block; its inline code counts only if each line closes what it opens."""
     whole = "\n".join(lines)
     lone = whole.count("$") == 1 and not re.search(r"\\[(\[]", whole)
-    tags = kept_tags(whole, folds=folds)
+    tags = _kept_tags(whole, folds=folds)
     spans = [_spans(line) for line in lines]
     if any(span is None for span in spans):
         return clean(whole, tags=tags, lone=lone)
-    as_html = begins_html(whole)
+    as_html = _FIRST.search(whole) is not None
     out: list[str] = []
     at = offset = 0
     for line, found in zip(lines, spans, strict=True):

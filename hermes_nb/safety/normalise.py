@@ -228,8 +228,10 @@ _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="
 def decoded(text: str) -> Iterator[Decoded]:
     """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
     for match in _SPELLED.finditer(text):
+        in_time()
         yield Decoded(match.start(), match.end(), _spelled(match[0]))
     for match in _RUN.finditer(text):
+        in_time()
         if said := next(filter(None, map(_as_text, _readings(match[0]))), ""):
             yield Decoded(match.start(), match.end(), said)
 

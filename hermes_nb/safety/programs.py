@@ -313,12 +313,6 @@ def _verbs() -> dict[str, _Verb]:
     }
 
 
-@cache
-def _settings() -> re.Pattern[str]:
-    """Return what a repository may set: nothing of it makes git run a program."""
-    return re.compile(known_commands()["repository"]["settings"], re.VERBOSE)
-
-
 _LIKE_SECRETS = (".env*", "id_*", "*secret*", "*credential*")
 _TABLE = known_names("secret")
 _INSIDE = [f"{name}/**" for name in (*_TABLE.folders, *map("/".join, _TABLE.pairs))]
@@ -470,7 +464,8 @@ def _check_settings(place: Path, root: Path | None) -> None:
     if listed is None and root is not None:
         refuse("git does not tell what this repository sets")
     names = (listed or b"").decode(errors="surrogateescape").split("\0")
-    if key := next((name for name in names if name and not _settings().fullmatch(name)), ""):
+    harmless = re.compile(known_commands()["repository"]["settings"], re.VERBOSE).fullmatch
+    if key := next((name for name in names if name and not harmless(name)), ""):
         refuse(f"the repository sets {key}, which may run something")
 
 

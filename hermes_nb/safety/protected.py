@@ -190,17 +190,16 @@ def shadows(path: Path, root: Path) -> str:
     folder, name = (
         (path.parent.parent, path.parent.name) if name == "__init__" else (path.parent, name)
     )
-    if name in NOT_IMPORTED or name not in _installed(_folders_of_modules()):
+    if name in NOT_IMPORTED:
+        return ""
+    places = (place for place in sys.path if PurePath(place).name in NOT_WALKED)
+    there = [(place, os.stat(place).st_mtime_ns) for place in places if os.path.isdir(place)]
+    if name not in _installed(tuple(there)):
         return ""
     inside = (folder / "__init__.py").exists() and folder != root and str(folder) not in sys.path
     if inside and not any(folder.glob("*.ipynb")):
         return ""
     return f"imported in place of the installed module {name!r}"
-
-
-def _folders_of_modules() -> tuple[tuple[str, int], ...]:
-    places = (place for place in sys.path if PurePath(place).name in NOT_WALKED)
-    return tuple((place, os.stat(place).st_mtime_ns) for place in places if os.path.isdir(place))
 
 
 @functools.lru_cache(maxsize=4)
@@ -372,7 +371,11 @@ def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
     ordinary: list[tuple[int, str]] = []
     table = known_names("secret")
     own, agent = os.path.basename(place).casefold(), str(hermes_home())
-    for entry in _entries(place):
+    try:
+        entries = [*os.scandir(place)]
+    except OSError:
+        entries = []
+    for entry in entries:
         name = entry.name.casefold()
         hidden = at_home and name.startswith(".") and not name.startswith(".git")
         if entry.is_dir(follow_symlinks=False):
@@ -397,14 +400,6 @@ def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
         specials=tuple(specials),
         ordinary=tuple(ordinary),
     )
-
-
-def _entries(place: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(place) as entries:
-            return list(entries)
-    except OSError:
-        return []
 
 
 def _files_below(folder: str, deadline: Deadline) -> list[str]:

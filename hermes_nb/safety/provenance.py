@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 from hermes_nb.core.files import locked, make_private, write_atomic
@@ -65,18 +66,18 @@ _WHERE = {
 
 def accepted(messages: Iterable[Message]) -> list[Message]:
     """Return the messages with text from outside counted as the workspace's."""
+
+    def ours(part: Part) -> Part:
+        if isinstance(part, Text) and part.origin == "outside":
+            return replace(part, origin="workspace")
+        return part
+
     return [
-        replace(message, parts=tuple(map(_accepted, message.parts)))
+        replace(message, parts=tuple(map(ours, message.parts)))
         if message.origin == "outside"
         else message
         for message in messages
     ]
-
-
-def _accepted(part: Part) -> Part:
-    if isinstance(part, Text) and part.origin == "outside":
-        return replace(part, origin="workspace")
-    return part
 
 
 def taken(text: str, messages: Sequence[Message]) -> str:
@@ -224,14 +225,9 @@ class Trust:
         """Return the entries; a file that is damaged takes another name first."""
         entries, problem = self._read()
         if problem:
-            self._file.replace(self._aside())
+            places = (self._file.with_name(f"{FILE}.damaged-{n}") for n in count(1))
+            self._file.replace(next(place for place in places if not place.exists()))
         return entries
-
-    def _aside(self) -> Path:
-        number = 1
-        while (place := self._file.with_name(f"{FILE}.damaged-{number}")).exists():
-            number += 1
-        return place
 
     def _write(self, entries: dict[str, Accepted]) -> None:
         listed = [asdict(entry) for _, entry in sorted(entries.items())]

@@ -155,21 +155,13 @@ def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
             yield Sign("hidden_html", "order", 0.5, start, end)
             score += _DISGUISE
         yield replace(sign, score=score, start=start, end=end)
-    runs = [*_runs(view.text, context)]
+    runs = [run for run in decoded(view.text) if not context.example(run.start, run.end)]
     spans = [place(*view.span(run.start, run.end)) for run in runs]
     if depth == _DEEPEST:
         yield from (Sign("encoded", "deep", 1, start, end) for start, end in spans)
     elif runs:
         for sign in _layer(*_together(runs, spans), depth + 1):
             yield replace(sign, score=sign.score + (0 if depth else _DISGUISE))
-
-
-def _runs(text: str, context: Context) -> Iterator[Decoded]:
-    """Yield the encoded runs of a text that are no examples."""
-    for run in decoded(text):
-        in_time()
-        if not context.example(run.start, run.end):
-            yield run
 
 
 _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
@@ -343,8 +335,7 @@ def neutralised(text: str, findings: Sequence[Finding]) -> str:
     parts: list[str] = []
     done = 0
     for start, end, categories in _passages(text, findings):
-        parts.append(text[done:start])
-        parts.append(f"[passage withheld: {', '.join(categories)}]")
+        parts += text[done:start], f"[passage withheld: {', '.join(categories)}]"
         done = end
     return "".join(parts) + text[done:]
 
@@ -403,7 +394,9 @@ def wrap(
         ids = ",".join(sorted({finding.category for finding in result.findings}))
         note = f' withheld="{ids}"'
     body = without_marks(body)
-    nonce = nonce or _fresh(body)
+    given = nonce
+    while not nonce or (nonce != given and nonce in body):
+        nonce = secrets.token_hex(_NONCE_BYTES)
     title = one_line(re.sub(r"[\"<>]", "'", visible(source)), _SHOWN_SOURCE)
     return (
         f'<untrusted-{nonce} source="{title}"{note}>\n'
@@ -415,20 +408,10 @@ def wrap(
 def without_marks(text: str) -> str:
     """Return `text` with everything that looks like a mark of ours taken apart."""
     view = normalise(text)
-    plain = view.text.translate(_LETTERS)
-    found = [view.span(m.start(), m.end()) for m in _MARK.finditer(plain)]
     parts: list[str] = []
     done = 0
-    for start, end in found:
-        parts.append(text[done:start])
-        parts.append("[forged mark]")
+    for mark in _MARK.finditer(view.text.translate(_LETTERS)):
+        start, end = view.span(*mark.span())
+        parts += text[done:start], "[forged mark]"
         done = max(done, end)
     return "".join(parts) + text[done:]
-
-
-def _fresh(text: str) -> str:
-    """Return a nonce that does not occur in the text."""
-    nonce = secrets.token_hex(_NONCE_BYTES)
-    while nonce in text:
-        nonce = secrets.token_hex(_NONCE_BYTES)
-    return nonce
