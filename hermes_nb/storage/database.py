@@ -24,20 +24,27 @@ from hermes_nb.core.errors import StoreError
 from hermes_nb.core.files import make_private
 from hermes_nb.storage import repair
 from hermes_nb.storage.opening import (
+    LATER,
+    SOON,
+    BrokenIndex,
     Opened,
     Schema,
+    SharedLock,
     forbidden,
     identity,
     logs,
     lost_its_head,
+    only_index,
     open_file,
     open_memory,
     open_read_only,
+    patiently,
+    pause,
     primary,
     stamp,
+    unfinished,
     version_of,
 )
-from hermes_nb.storage.waiting import LATER, SOON, SharedLock, patiently, pause
 
 T = TypeVar("T")
 Action = Callable[[sqlite3.Connection], T]
@@ -160,7 +167,7 @@ class Database:
                 connection = self._begin(patience)
                 result = action(connection)
                 # Our own tables have been checked by now; the index writes what it has collected.
-                with repair.only_index():
+                with only_index():
                     patiently(connection.execute, "COMMIT", patience=BUSY_SECONDS)
                 if self._stamp is not None:
                     self._stamp = stamp(self.path)
@@ -232,7 +239,7 @@ class Database:
                 if time.monotonic() > deadline:
                     raise
             else:
-                whole = not self._exchanged() and not repair.unfinished(self._file)
+                whole = not self._exchanged() and not unfinished(self._file)
                 current = whole and not self._touched()
                 if current and version_of(connection) == self._schema.version:
                     return connection
@@ -282,7 +289,7 @@ class Database:
     def _open_file(self, file: Path) -> Opened:
         try:
             make_private(file.parent)
-            if repair.unfinished(file):
+            if unfinished(file):
                 with self._sharing.exclusive(REPAIR_SECONDS):
                     self._finish(file)
             # Opening may write: a new schema, a new log.
@@ -320,7 +327,7 @@ class Database:
             if repair.is_newer(file, schema):
                 return False
             if attempt < REPAIRS - 1 and repair.is_sound(file, schema):
-                if not isinstance(error, repair.BrokenIndex) and attempt == 0:
+                if not isinstance(error, BrokenIndex) and attempt == 0:
                     return True
                 if repair.with_new_index(file, schema):
                     self.warnings.append(
@@ -336,11 +343,11 @@ class Database:
 
     def _finish(self, file: Path) -> bool:
         """Finish an exchange that a killed process left half done; say whether there was one."""
-        if unfinished := repair.unfinished(file):
+        if half_done := unfinished(file):
             aside = repair.finish(file)
             told = f"{file.name} was damaged; the damaged file is kept as {aside.name}"
             self.warnings.append(told)
-        return unfinished
+        return half_done
 
     def _exchanged(self) -> bool:
         opened = self._opened

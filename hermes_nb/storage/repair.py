@@ -18,23 +18,19 @@ import sqlite3
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from hermes_nb.storage.opening import Schema, connect, lost_its_head, primary
+from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head, primary
 
 BUSY_SECONDS = 5.0
 """How long a check waits for those who read the file; nobody writes it."""
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """What SQLite answers when the file itself is at fault."""
-INDEX_FAULTS = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT})
-"""What SQLite answers when the tables of an index contradict each other. Locks, a full disk and
-the like are no fault of the index."""
 LOGS = ("-wal", "-journal", "-shm")
 """What SQLite keeps beside the file while it is in use."""
-_READY = ".salvaged"
 _UNREADY = ".salvaged.hermes-tmp"
 
 MAGIC = b"SQLite format 3\0"
@@ -53,23 +49,6 @@ MAGICS = {0x377F0682: "<", 0x377F0683: ">"}
 """The log's first word, and the byte order that its checksums are computed in."""
 
 Value = int | float | str | bytes | None
-
-
-class BrokenIndex(sqlite3.DatabaseError):
-    """The index, and nothing else, has to be made anew."""
-
-
-@contextmanager
-def only_index() -> Iterator[None]:
-    """Raise `BrokenIndex` for what goes wrong inside, where only the index is read or written."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        if primary(error) not in INDEX_FAULTS:
-            raise
-        broken = BrokenIndex(*error.args)
-        broken.sqlite_errorcode = sqlite3.SQLITE_CORRUPT_VTAB
-        raise broken from error
 
 
 def is_sound(path: Path, schema: Schema) -> bool:
@@ -137,16 +116,11 @@ def replace_damaged(path: Path, schema: Schema) -> str:
         saved = schema.salvage(path, unready)
         unready.chmod(0o600)
         _sync(unready)
-        unready.replace(path.with_name(path.name + _READY))
+        unready.replace(path.with_name(path.name + READY))
     finally:
         unready.unlink(missing_ok=True)
     aside = finish(path)
     return f"{path.name} was damaged: {saved}. The damaged file is kept as {aside.name}"
-
-
-def unfinished(path: Path) -> bool:
-    """Say whether a killed process left an exchange half done."""
-    return os.access(f"{path}{_READY}", os.F_OK)  # no exception, on the way of every write
 
 
 def finish(path: Path) -> Path:
@@ -155,7 +129,7 @@ def finish(path: Path) -> Path:
     The log goes first: beside the new file it would be taken for the new file's own.
     """
     aside = put_aside(path, (*LOGS, ""))
-    path.with_name(path.name + _READY).replace(path)
+    path.with_name(path.name + READY).replace(path)
     _sync(path.parent)
     return aside
 

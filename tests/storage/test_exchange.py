@@ -10,7 +10,7 @@ import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.schema import salvage
 from hermes_nb.memory.sessions import SqliteStore
-from hermes_nb.storage import repair
+from hermes_nb.storage import opening
 
 from tests.faults.stores import filled, is_intact, killed, names, run_python, set_aside
 
@@ -61,7 +61,7 @@ def test_an_exchange_that_was_cut_short_is_finished_by_the_next(broken, monkeypa
     store.close()
     assert is_intact(path)
     assert len([name for name in names(path) if name[-1].isdigit()]) == 1
-    assert not repair.unfinished(path)
+    assert not opening.unfinished(path)
 
 
 def test_killed_while_it_saves(tmp_path):

@@ -29,7 +29,7 @@ from hermes_nb.memory.search.postings import Filter, Postings, expression
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
 from hermes_nb.memory.search.vocabulary import GRAM
 from hermes_nb.storage import words
-from hermes_nb.storage.repair import only_index
+from hermes_nb.storage.opening import only_index
 
 POOL = 80
 """Messages whose texts are read."""

@@ -24,7 +24,7 @@ from itertools import islice
 from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.documents import Document, document
 from hermes_nb.memory.search.vocabulary import Vocabulary
-from hermes_nb.storage.repair import only_index
+from hermes_nb.storage.opening import only_index
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS search_blocks (

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_nb.agent.forgetting import forget, gather, older
 from hermes_nb.agent.models import not_accepted
 from hermes_nb.agent.recorder import notebook_usage, session_usage, usage_since
 from hermes_nb.agent.session import CHILD, REVIEW, Session
@@ -25,7 +24,6 @@ from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.approval import ask_user
-from hermes_nb.notebook.commands.doctor import sandbox_told
 from hermes_nb.notebook.display.transcript import (
     MARK,
     ago,
@@ -56,6 +54,8 @@ SHOWN = 1_500
 
 async def status(agent: KernelAgent, _words: str) -> str:
     """Return what the next turn would run with, and what was used and spent so far."""
+    from hermes_nb.notebook.commands.doctor import sandbox_told
+
     settings = agent.settings()
     await agent.access.look()
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
@@ -374,6 +374,8 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     """List recent sessions, or delete those that are named or older than so many days."""
     if not words:
         return listed_sessions(agent, "")
+    from hermes_nb.agent.forgetting import forget, gather, older
+
     agent.permission.check("delete sessions")
     rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)
     age = AGE.search(rest)
