@@ -11,8 +11,7 @@ import codecs
 import json
 import re
 import sys
-
-from hermes_nb.core.messages import Json
+from typing import Any
 
 MATCHES_A_FILE = 1_000
 """Matches after which the rest of a file is left alone; ripgrep is told the same."""
@@ -62,13 +61,13 @@ def lines_of(data: bytes) -> list[str] | None:
 
 
 def _print(path: str, number: int, line: str, start: int | None) -> None:
-    data: dict[str, Json] = {"path": {"text": path}, "lines": {"text": line}, "line_number": number}
+    data: dict[str, Any] = {"path": {"text": path}, "lines": {"text": line}, "line_number": number}
     if start is not None:
         data["submatches"] = [{"start": start}]
     _say("context" if start is None else "match", data)
 
 
-def _say(kind: str, data: dict[str, Json]) -> None:
+def _say(kind: str, data: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"type": kind, "data": data}) + "\n")
     sys.stdout.flush()
 
