@@ -159,6 +159,9 @@ class Origin:
     source: str = "agent"
 
 
+BY_HAND = Origin(source="user")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One entry before and after; an empty one did not exist. `place` is its index."""

@@ -16,11 +16,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hermes_nb.core.claims import Claim, ClaimState, Ending
 from hermes_nb.core.errors import SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory import rows as table
-from hermes_nb.memory.claims import Ledger
 from hermes_nb.memory.rows import SessionRow, decode, encode, storable
 from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import documents, finding, index
@@ -33,6 +33,13 @@ SEARCH_SECONDS = 0.5
 APPEND_SECONDS = 0.1
 """The same for an append; where it does not get its turn, the next one or a search will."""
 
+KEPT = 20_000
+"""Claims of other runs that are kept, those made last; never by age, as a clock may jump."""
+TIDIED = 256
+"""Claims between two looks at what is no longer kept."""
+
+_OURS = " WHERE run = ? AND task = ? AND owner = ? AND state = 'running'"
+
 log = logging.getLogger(__name__)
 
 
@@ -40,6 +47,51 @@ def new_session_id(now: float | None = None) -> str:
     """Return an id that sorts by time, such as `20261121-220751-3f9a1c`."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     return f"{stamp}-{secrets.token_hex(3)}"
+
+
+class Ledger:
+    """The claims in the store's file: each task is claimed once, whoever asks (`core.claims`)."""
+
+    database: Database
+
+    def claim(
+        self, run: str, task: str, *, owner: str, again: Collection[ClaimState] = ()
+    ) -> Claim:
+        wanted = Claim(run=run, task=task, state="running", owner=storable(owner), at=time.time())
+
+        def claim(connection: sqlite3.Connection) -> Claim:
+            row = connection.execute(
+                "SELECT * FROM claims WHERE run = ? AND task = ?", (run, task)
+            ).fetchone()
+            if row is not None and row["state"] not in again:
+                return Claim(**row)
+            made = connection.execute(
+                "INSERT OR REPLACE INTO claims (run, task, state, owner, result, at)"
+                " VALUES (?, ?, ?, ?, '', ?)",
+                (run, task, wanted.state, wanted.owner, wanted.at),
+            )
+            last = made.lastrowid or 0
+            if last % TIDIED == 0:
+                connection.execute(
+                    "DELETE FROM claims WHERE rowid <= ? AND run <> ?", (last - KEPT, run)
+                )
+            return wanted
+
+        return self.database.write(claim)
+
+    def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
+        values = state, storable(result), time.time(), run, task, storable(owner)
+        query = "UPDATE claims SET state = ?, result = ?, at = ?" + _OURS  # noqa: S608 - ours
+        return self.database.write(lambda c: c.execute(query, values).rowcount > 0)
+
+    def release(self, run: str, task: str, *, owner: str) -> bool:
+        values = run, task, storable(owner)
+        query = "DELETE FROM claims" + _OURS  # noqa: S608 - ours
+        return self.database.write(lambda c: c.execute(query, values).rowcount > 0)
+
+    def claims(self, run: str) -> list[Claim]:
+        query = "SELECT * FROM claims WHERE run = ? ORDER BY task"
+        return self.database.read(lambda c: [Claim(**row) for row in c.execute(query, (run,))])
 
 
 class SqliteStore(Ledger):

@@ -362,8 +362,7 @@ def test_a_cell_that_was_brought_back_is_known_by_its_new_id(saved):
 def test_without_a_restorer_or_a_notebook_the_cells_are_a_conflict(saved):
     class Unreachable:
         async def restore_cells(self, document, before, after, *, force=False):
-            message = "the notebook is out of reach"
-            raise ToolError(message)
+            raise ToolError("the notebook is out of reach")
 
     saved.save_cells(S, 1, "n", [cell("a", "1")], [cell("a", "2")])
     assert "in a notebook" in undo(saved).conflicts[0].text

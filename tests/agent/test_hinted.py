@@ -57,22 +57,19 @@ def nothing(path: str) -> None:
 @tool
 def fail(path: str) -> str:
     """Fail."""
-    message = "no such file"
-    raise ToolError(message)
+    raise ToolError("no such file")
 
 
 @tool
 async def fail_later(path: str) -> str:
     """Fail later."""
-    message = "no such file"
-    raise ToolError(message)
+    raise ToolError("no such file")
 
 
 @tool
 def deny(path: str) -> str:
     """Refuse."""
-    message = "refused"
-    raise ToolDenied(message)
+    raise ToolDenied("refused")
 
 
 SET = Toolset([look, look_later, draw, count, nothing, fail, fail_later, deny])

@@ -23,8 +23,7 @@ class Flaky(SqliteStore):
     def append(self, session_id, message):
         self.attempts += 1
         if self.full:
-            message = "no space left on device"
-            raise StoreError(message)
+            raise StoreError("no space left on device")
         super().append(session_id, message)
 
 

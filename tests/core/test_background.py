@@ -53,8 +53,7 @@ def test_closing_stops_what_runs_and_lets_it_clean_up():
 
 def test_an_error_is_raised_to_the_caller():
     async def fail():
-        message = "no"
-        raise ValueError(message)
+        raise ValueError("no")
 
     loop = LoopThread("hermes-test-c")
     with pytest.raises(ValueError, match="no"):

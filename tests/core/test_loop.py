@@ -171,8 +171,7 @@ def test_a_call_that_cannot_run_is_answered_and_the_turn_goes_on(make_agent, ste
         return 1 / 0
 
     def raises(context, arguments):
-        message = "no file 'x'; list_files shows what is there"
-        raise ToolError(message)
+        raise ToolError("no file 'x'; list_files shows what is there")
 
     def exits(context, arguments):
         raise SystemExit(3)
@@ -271,8 +270,7 @@ def test_one_turn_at_a_time(make_agent):
 
 def test_a_tool_that_says_stop_stops_the_turn(make_agent):
     async def stopped(context, arguments):
-        message = "the user stopped the cell"
-        raise TurnInterrupted(message)
+        raise TurnInterrupted("the user stopped the cell")
 
     tool = make_tool("stopped", stopped, exclusive=True)
     agent = make_agent([call("stopped"), call("echo")], tools=[tool, ECHO])

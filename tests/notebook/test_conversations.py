@@ -10,8 +10,7 @@ from hermes_nb.memory.sessions import SqliteStore
 
 class Unwritable(SqliteStore):
     def relocate(self, notebook, to):
-        message = f"{notebook} stays"
-        raise StoreError(message)
+        raise StoreError(f"{notebook} stays")
 
 
 @pytest.fixture

@@ -179,8 +179,7 @@ def test_an_unknown_session_and_a_broken_store_are_said(store):
 
     class Broken(SqliteStore):
         def search(self, query, **options):
-            message = "disk I/O error"
-            raise StoreError(message)
+            raise StoreError("disk I/O error")
 
     with pytest.raises(ToolError, match="cannot be searched now: disk"):
         run(search(Broken(":memory:")), query="x")

@@ -263,8 +263,7 @@ def test_errors_of_the_tool_pass():
     @tool(risk=Risk.WRITE)
     def broken() -> str:
         """Break."""
-        message = "no"
-        raise ToolError(message)
+        raise ToolError("no")
 
     tools = asking(Toolset([broken]), Guard("all"), Answers())
     with pytest.raises(ToolError, match=r"^no$"):

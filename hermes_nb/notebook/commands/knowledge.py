@@ -11,7 +11,7 @@ from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import capitalised, head_tail, one_line
 from hermes_nb.memory.curated import FILES
-from hermes_nb.memory.history import Origin, Record
+from hermes_nb.memory.history import BY_HAND, Record
 from hermes_nb.notebook.display.transcript import ago, grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
@@ -111,7 +111,6 @@ def _number(word: str, kind: Kind) -> int:
 DECIDING = {"pending": pending, "approve": approve, "reject": reject}
 DIGITS = 9
 """Of the largest number of a proposal."""
-BY_HAND = Origin(source="user")
 SHOWN_RECORDS = 5
 CELLS = 20
 """Of the bar that shows how full a memory is."""

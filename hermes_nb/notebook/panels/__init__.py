@@ -7,20 +7,14 @@ from importlib.util import find_spec
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import plugins
-from hermes_nb.notebook.commands import knowledge as known
-from hermes_nb.notebook.commands import sessions
+from hermes_nb.notebook.commands.table import COMMANDS, perform
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.kernel_agent import KernelAgent
 
 GROUP = "hermes_nb.panels"
 """Entry points of other packages' tabs."""
-TEXTS = {
-    "memory": known.memory,
-    "skills": known.skills,
-    "context": sessions.context,
-    "session": sessions.listed_sessions,
-}
-"""The tabs, and what shows the same as text."""
+TEXTS = {"memory": "memory", "skills": "skills", "context": "context", "session": "sessions"}
+"""The tabs, and the commands that show the same as text."""
 
 
 async def open_panel(agent: KernelAgent, words: str) -> str:
@@ -29,7 +23,7 @@ async def open_panel(agent: KernelAgent, words: str) -> str:
     if tab and tab not in TEXTS and not plugins(GROUP):
         raise _no_tab(tab, TEXTS)
     if not has_kernel(agent.shell) or find_spec("ipywidgets") is None:
-        return _texts(agent, tab)
+        return await _texts(agent, tab)
     from hermes_nb.notebook.panels.panel import Panel  # ipywidgets, not before somebody wants it
 
     there = [each for each in agent.hub.listeners if isinstance(each, Panel)]
@@ -54,7 +48,7 @@ def _no_tab(tab: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"the panel has no tab {tab!r}; its tabs are {', '.join(known)}")
 
 
-def _texts(agent: KernelAgent, tab: str) -> str:
+async def _texts(agent: KernelAgent, tab: str) -> str:
     if tab and tab not in TEXTS:
         message = f"{tab!r} is no tab that is shown outside of notebooks: {', '.join(TEXTS)}"
         raise ConfigError(message)
@@ -62,7 +56,7 @@ def _texts(agent: KernelAgent, tab: str) -> str:
     for name, command in TEXTS.items():
         if tab in ("", name):
             try:
-                blocks.append(command(agent, ""))
+                blocks.append(await perform(COMMANDS[command], agent, ""))
             except ConfigError as error:  # such as: no turn yet
                 blocks.append(f"{name}: {error}")
     return "\n\n".join(blocks)

@@ -116,8 +116,7 @@ def deck(mode, path):
 
 def test_a_deck_makes_models_only_where_they_may_be_asked(tmp_path):
     def none():
-        message = "no model"
-        raise ConfigError(message)
+        raise ConfigError("no model")
 
     path = tmp_path / "a.jsonl"
     model = ScriptedModel(["one"])

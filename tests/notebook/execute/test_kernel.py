@@ -139,8 +139,7 @@ def test_errors(run, code, ename):
 
 def test_a_failing_input_transformer_is_an_error(run, shell):
     def broken(lines):
-        message = "transformer"
-        raise RuntimeError(message)
+        raise RuntimeError("transformer")
 
     shell.input_transformers_post.append(broken)
     assert run("1").error[:2] == ("RuntimeError", "transformer")
