@@ -7,7 +7,7 @@ import threading
 import pytest
 from hermes_nb.core.claims import ClaimLedger
 from hermes_nb.core.messages import Message
-from hermes_nb.memory import claims
+from hermes_nb.memory import sessions
 from hermes_nb.memory.schema import salvage
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import settings
@@ -138,8 +138,8 @@ def test_a_claim_that_was_answered_survives_a_kill(tmp_path):
 
 
 def test_the_oldest_are_forgotten_by_number_not_by_age(store, monkeypatch):
-    monkeypatch.setattr(claims, "KEPT", 10)
-    monkeypatch.setattr(claims, "TIDIED", 5)
+    monkeypatch.setattr(sessions, "KEPT", 10)
+    monkeypatch.setattr(sessions, "TIDIED", 5)
     for n in range(20):
         store.claim("old", f"{n:02}", owner="one")
     for n in range(30):
