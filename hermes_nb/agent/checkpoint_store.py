@@ -22,14 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
 from hermes_nb.core.text import canonical_json
 
-CellJson = Mapping[str, Any]
+CellJson = Mapping[str, Json]
 Cells = Sequence[CellJson]
 
 INLINE = 2_000
@@ -68,7 +69,7 @@ def keep_cells(
         references[digest] = None
         return {_BLOB: digest}
 
-    def row(cell: CellJson) -> dict[str, Any]:
+    def row(cell: CellJson) -> dict[str, Json]:
         value = cell["outputs"]
         if id(value) not in known:
             known[id(value)] = outputs(value)
@@ -78,10 +79,10 @@ def keep_cells(
     return sheets, tuple(references)
 
 
-def load_cells(sheet: str, get: Callable[[str], bytes]) -> list[dict[str, Any]]:
+def load_cells(sheet: str, get: Callable[[str], bytes]) -> list[dict[str, Json]]:
     """Return the cells of a sheet; what `get` raises for a lost blob passes through."""
 
-    def whole(cell: dict[str, Any]) -> dict[str, Any]:
+    def whole(cell: dict[str, Json]) -> dict[str, Json]:
         outputs = cell["outputs"]
         return (
             {**cell, "outputs": _value(get(outputs[_BLOB]))} if _BLOB in (outputs or ()) else cell
@@ -94,7 +95,7 @@ def _bytes(value: object) -> bytes:
     return canonical_json(value).encode("utf-8", "surrogatepass")
 
 
-def _value(data: bytes) -> Any:  # noqa: ANN401 - JSON
+def _value(data: bytes) -> Json:
     return json.loads(data.decode("utf-8", "surrogatepass"))
 
 

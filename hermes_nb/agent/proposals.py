@@ -12,13 +12,14 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
 from hermes_nb.core.text import canonical_json, one_line
 from hermes_nb.memory.duplicates import same_fact
@@ -120,7 +121,7 @@ def alike(write: Write, other: Write) -> bool:
     )
 
 
-def to_json(proposal: Proposal) -> dict[str, Any]:
+def to_json(proposal: Proposal) -> dict[str, Json]:
     """Return a proposal as JSON would have it."""
     made = asdict(proposal)
     made["kind"] = proposal.kind
@@ -151,6 +152,7 @@ REFUSED_DAYS = 180
 _FILE_LIMIT = 8 * MOST_BYTES
 _DAY = 86_400.0
 _PATIENCE = 30.0
+_MOST_NUMBERS = 1_000_000_000
 
 
 class NotKept(Exception):
@@ -186,7 +188,8 @@ class Pending:
         """
         if any(redact(text) != text for text in texts_of(write)):
             raise NotKept("it holds what looks like a secret; say where the secret is kept instead")
-        with self._changing() as state:
+        with self._locked():
+            state = self._read()
             for other in state.waiting:
                 if alike(write, other.write):
                     raise NotKept(f"that waits for the user's approval already, as {other.number}")
@@ -207,6 +210,7 @@ class Pending:
                 )
             state.following += 1
             state.waiting.append(made)
+            self._write(state)
         return made
 
     @contextmanager
@@ -224,13 +228,6 @@ class Pending:
             yield Decision(found, self._settle)
 
     @contextmanager
-    def _changing(self) -> Iterator[_State]:
-        with self._locked():
-            state = self._read()
-            yield state
-            self._write(state)
-
-    @contextmanager
     def _locked(self) -> Iterator[None]:
         make_private(self.path.parent)
         with locked(self.path, _PATIENCE):
@@ -242,18 +239,28 @@ class Pending:
         raw = read_regular(self.path, _FILE_LIMIT)
         if not raw.data:
             return _State()
-        item = _object(raw.data) if raw.whole else {}
-        listed = item.get("waiting")
-        if not isinstance(listed, list):
+        item = None
+        with suppress(ValueError, RecursionError):
+            item = json.loads(raw.data)
+        if not (raw.whole and isinstance(item, dict) and isinstance(item.get("waiting"), list)):
             return _State(damaged=True)
+        listed, refused, following = item["waiting"], item.get("refused"), item.get("next")
         found = [each for each in map(from_json, listed) if each is not None]
         now = self._clock()
         # A clock that was set back is no reason to forget.
         waiting = [each for each in found if now - each.at < DAYS * _DAY]
         return _State(
-            following=max([_whole(item.get("next")), *(each.number + 1 for each in found)]),
+            following=max(
+                following if isinstance(following, int) and 0 < following < _MOST_NUMBERS else 1,
+                *(each.number + 1 for each in found),
+                1,
+            ),
             waiting=waiting,
-            refused=_refused(item.get("refused"), now),
+            refused={
+                mark: float(at)
+                for mark, at in (refused if isinstance(refused, dict) else {}).items()
+                if isinstance(at, int | float) and -math.inf < now - at < REFUSED_DAYS * _DAY
+            },
             damaged=len(found) != len(listed),
         )
 
@@ -309,26 +316,3 @@ class Decision:
 
 def _size(proposal: Proposal) -> int:
     return sum(map(len, texts_of(proposal.write)))
-
-
-def _object(data: bytes) -> Mapping[str, Any]:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _refused(item: object, now: float) -> dict[str, float]:
-    if not isinstance(item, dict):
-        return {}
-    good = {
-        mark: float(at)
-        for mark, at in item.items()
-        if isinstance(at, int | float) and math.isfinite(at)
-    }
-    return {mark: at for mark, at in good.items() if now - at < REFUSED_DAYS * _DAY}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and 0 < value < 1_000_000_000 else 1  # noqa: PLR2004

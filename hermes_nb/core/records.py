@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -43,7 +44,7 @@ def _restored(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation,
         return origin(_restored(inner[0], each) for each in value)
     if origin is dict and isinstance(value, dict):
         return {key: _restored(inner[1], each) for key, each in value.items()}
-    if kind is float and isinstance(value, int | float) and abs(value) < 1e300:  # noqa: PLR2004
+    if kind is float and isinstance(value, int | float) and abs(value) <= sys.float_info.max:
         return float(value)
     if origin is Literal and value in inner:
         return value

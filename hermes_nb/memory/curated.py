@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.files import locked
+from hermes_nb.core.messages import Json
 from hermes_nb.memory.entries import (
     Fill,
     Operation,
@@ -57,7 +57,7 @@ SIDECAR = ".hermes_nb"
 LOCK_SECONDS = 10.0
 FAULTS = (Refusal, Unusable, OSError)
 """What keeps a memory from being written."""
-Operations = Iterable[Operation | Mapping[str, Any]]
+Operations = Iterable[Operation | Mapping[str, Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core import files
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
 
 MOST_READ = 64_000
@@ -220,7 +220,7 @@ class History:
         """Take back a record of a write that never happened."""
         self._append({"struck": record_id})
 
-    def _append(self, item: Mapping[str, Any]) -> None:
+    def _append(self, item: Mapping[str, Json]) -> None:
         line = json.dumps(item, separators=(",", ":")).encode("ascii") + b"\n"
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         with locked(self.path, LOCK_SECONDS):

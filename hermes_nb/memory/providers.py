@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
@@ -26,7 +26,7 @@ CALL_SECONDS = 3.0
 BLOCK_CHARACTERS = 4_000
 RECALL_CHARACTERS = 4_000
 
-Factory = Callable[[Path, Mapping[str, Any]], MemoryProvider]
+Factory = Callable[[Path, Mapping[str, Json]], MemoryProvider]
 Warn = Callable[[str], None]
 Result = TypeVar("Result")
 
@@ -37,7 +37,7 @@ def provider_names() -> list[str]:
 
 
 def open_provider(
-    name: str, home: Path, *, settings: Mapping[str, Any] | None = None, warn: Warn
+    name: str, home: Path, *, settings: Mapping[str, Json] | None = None, warn: Warn
 ) -> Guarded | None:
     """Return the provider of that name, guarded; None for no name, or where there is none.
 

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hermes_nb import safety, skills
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import plugins
 from hermes_nb.safety.scan import DETECTORS
 
@@ -35,14 +36,14 @@ class Cache:
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / "cache.json" if directory else None
         self._lock = threading.Lock()
-        self._entries: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, dict[str, Json]] = {}
         self._unsaved = 0
 
-    def get(self, kind: Kind, key: str) -> Any:  # noqa: ANN401 - JSON
+    def get(self, kind: Kind, key: str) -> Json:
         """Return what is known by this key, or None; whoever asks checks what it looks like."""
         return (self._entries or self._loaded())[kind].get(key)
 
-    def put(self, kind: Kind, entries: Mapping[str, Any]) -> None:
+    def put(self, kind: Kind, entries: Mapping[str, Json]) -> None:
         """Take note of what is JSON, or of tuples where JSON has lists."""
         with self._lock:
             known = self._loaded()[kind]
@@ -68,7 +69,7 @@ class Cache:
         except OSError:  # a cache that cannot be kept costs time, nothing else
             return
 
-    def _loaded(self) -> dict[str, dict[str, Any]]:
+    def _loaded(self) -> dict[str, dict[str, Json]]:
         if not self._entries:
             data = _read(self._path) if self._path else {}
             known = {kind: data.get(kind) for kind in ("documents", "verdicts")}
@@ -96,11 +97,11 @@ def edition() -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Json]:
     try:
         if path.stat().st_size > _LARGEST:
             return {}
-        data: Any = json.loads(path.read_bytes())
+        data: Json = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) and data.get("edition") == edition() else {}

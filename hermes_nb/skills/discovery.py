@@ -41,6 +41,7 @@ SUPPORT = ("references", "templates", "scripts", "assets")
 LISTED = 200
 """Support files that are listed, and looked at when a skill is examined."""
 _SUPPORT_DEPTH = 5
+_LONGEST = 255
 _PART = re.compile(r"[\w()\[\]+@,=~-][\w .()\[\]+@,=~-]*")
 _CODE = frozenset(
     ".py .sh .bash .zsh .js .mjs .cjs .ts .rb .pl .php .ps1 .bat .cmd .r .lua .go .rs .c".split()
@@ -283,9 +284,9 @@ def checked_path(path: str) -> str:
     plain = PurePosixPath(path.removeprefix("./"))
     parts = plain.parts
     good = (
-        2 <= len(parts) <= _SUPPORT_DEPTH  # noqa: PLR2004 - a folder and a file
+        1 < len(parts) <= _SUPPORT_DEPTH
         and parts[0] in SUPPORT
-        and all(_PART.fullmatch(part) and len(part.encode()) <= 255 for part in parts)  # noqa: PLR2004
+        and all(_PART.fullmatch(part) and len(part.encode()) <= _LONGEST for part in parts)
         and not parts[-1].endswith((" ", "."))
     )
     if not good:

@@ -28,6 +28,7 @@ DOCUMENT_LIMIT = 100_000
 FRONTMATTER_LIMIT = 65_536
 """Characters; the largest in the wild have about 4,000."""
 TAGS_LIMIT = 30
+CATEGORY_LEVELS = 2
 _DEPTH = 20
 _FENCE = "---"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -181,7 +182,7 @@ def name_problems(name: str) -> list[str]:
 def valid_category(category: str) -> str:
     """Return a category if it can be one, in lower case and with at most two levels, else ""."""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]
-    good = len(parts) <= 2 and not any(name_problems(part) for part in parts)  # noqa: PLR2004
+    good = len(parts) <= CATEGORY_LEVELS and not any(name_problems(part) for part in parts)
     return "/".join(parts) if good else ""
 
 

@@ -14,14 +14,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hermes_nb.core.files import append_line, locked, write_atomic
+from hermes_nb.core.messages import Json
 
 Event = Literal["view", "use", "patch", "made", "off", "on", "gone"]
 FOLD_AT = 262_144
 """Bytes of the log from which it is folded."""
 _READ_LIMIT = 16_777_216
+_LARGEST = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,30 +85,27 @@ class Ledger:
 
     def note(self, name: str, event: Event, origin: Origin | None = None) -> None:
         """Add an event; where it cannot be written it is known to this process alone."""
-        line: dict[str, Any] = {"skill": name, "event": event, "at": round(time.time(), 3)}
+        line: dict[str, Json] = {"skill": name, "event": event, "at": round(time.time(), 3)}
         if origin and origin.session:
             line |= {"session": origin.session, "turn": origin.turn}
         if self._path is not None and self._path.parent.parent.is_dir():
+            path = self._path
             with suppress(OSError):  # a full disk or a read-only home costs the count, no more
-                self._append(self._path, line)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                with locked(path):
+                    if append_line(path, _json(line), durable=False) > FOLD_AT:
+                        folded = (_summary(*each) for each in _folded(_lines(path), {}).items())
+                        write_atomic(path, b"".join(folded), mode=0o600)
                 return
         with self._lock:
             self._entries = _folded([line], self._entries)
 
-    @staticmethod
-    def _append(path: Path, line: dict[str, Any]) -> None:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        with locked(path):
-            if append_line(path, _json(line), durable=False) > FOLD_AT:
-                entries = _folded(_lines(path), {}).items()
-                write_atomic(path, b"".join(_summary(*each) for each in entries), mode=0o600)
 
-
-def _json(line: Mapping[str, Any]) -> bytes:
+def _json(line: Mapping[str, Json]) -> bytes:
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
+def _lines(path: Path) -> Iterable[dict[str, Json]]:
     try:
         with path.open("rb") as file:
             data = file.read(_READ_LIMIT)
@@ -121,7 +120,7 @@ def _lines(path: Path) -> Iterable[dict[str, Any]]:
             yield line
 
 
-def _folded(lines: Iterable[Mapping[str, Any]], start: Mapping[str, Usage]) -> dict[str, Usage]:
+def _folded(lines: Iterable[Mapping[str, Json]], start: Mapping[str, Usage]) -> dict[str, Usage]:
     entries = dict(start)
     for line in lines:
         name = line["skill"]
@@ -129,7 +128,7 @@ def _folded(lines: Iterable[Mapping[str, Any]], start: Mapping[str, Usage]) -> d
     return entries
 
 
-def _after(usage: Usage, line: Mapping[str, Any]) -> Usage:
+def _after(usage: Usage, line: Mapping[str, Json]) -> Usage:
     at = _number(line.get("at"))
     match line.get("event"):
         case "view":
@@ -144,9 +143,7 @@ def _after(usage: Usage, line: Mapping[str, Any]) -> Usage:
             return replace(usage, disabled=event == "off")
         case "sum":
             return Usage(
-                views=int(_number(line.get("views"))),
-                uses=int(_number(line.get("uses"))),
-                patches=int(_number(line.get("patches"))),
+                **{name: int(_number(line.get(name))) for name in ("views", "uses", "patches")},
                 last_used=_number(line.get("last_used")),
                 made=_number(line.get("made")),
                 origin=_origin(line),
@@ -163,7 +160,7 @@ def _summary(name: str, usage: Usage) -> bytes:
     return _json({"skill": name, "event": "sum", **known, **origin})
 
 
-def _origin(line: Mapping[str, Any]) -> Origin:
+def _origin(line: Mapping[str, Json]) -> Origin:
     session = line.get("session")
     return Origin(
         session=session if isinstance(session, str) else "", turn=int(_number(line.get("turn")))
@@ -171,5 +168,5 @@ def _origin(line: Mapping[str, Any]) -> Origin:
 
 
 def _number(value: object) -> float:
-    good = isinstance(value, int | float) and 0 <= value < 1e15  # noqa: PLR2004 - no NaN either
+    good = isinstance(value, int | float) and 0 <= value < _LARGEST  # no NaN either
     return float(value) if good and isinstance(value, int | float) else 0.0

@@ -39,6 +39,8 @@ NO_WAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLIT
 """What SQLite answers where the file system lacks the locks or the shared memory of a WAL."""
 MOUNTS = Path("/proc/self/mounts")
 """The mount table, as in fstab(5); only Linux has it."""
+PLACED = 3
+"""Fields of a line of it that are read: device, place and type."""
 NETWORK = frozenset(
     "9p acfs afs beegfs ceph cifs coda davfs fuse gfs2 glusterfs gpfs lustre ncpfs nfs nfs3 nfs4 "
     "ocfs2 orangefs pvfs2 smb3 smbfs vboxsf vmhgfs wekafs".split()
@@ -322,7 +324,7 @@ def mounted_as(real: str) -> str:
     best, found = "", ""
     for line in table.splitlines():
         fields = line.split(" ")
-        if len(fields) < 3:  # noqa: PLR2004 - device, place and type
+        if len(fields) < PLACED:
             continue
         # Octal escapes: a blank is written as one.
         place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])

@@ -11,6 +11,7 @@ document. A spot is a number without role and length: what is left of it when on
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import time
@@ -174,7 +175,7 @@ def _day(at: float | None) -> str:
         day = time.localtime(at) if at is not None else None
     except (OverflowError, OSError, ValueError):
         return ""
-    if day is None or not 1 <= day.tm_year <= 9999:  # noqa: PLR2004 - the calendar's limits
+    if day is None or not datetime.MINYEAR <= day.tm_year <= datetime.MAXYEAR:
         return ""
     return f"{day.tm_year:04d}{day.tm_mon:02d}{day.tm_mday:02d}"
 

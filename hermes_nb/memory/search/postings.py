@@ -11,12 +11,11 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from hermes_nb.core.messages import Json, Role
 from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
-from hermes_nb.memory.search.vocabulary import GRAM, grams, word_list
+from hermes_nb.memory.search.vocabulary import GRAM, grams, known, word_list
 from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
@@ -107,7 +106,7 @@ class Postings:
         and words that were too common a while ago still are.
         """
         if not self._where:
-            common = _common(self._name)
+            common = known(self._name).common
             count, last = common.get(match, (0, 0))
             if count > most and self._bounds[1] <= _STALE * last:
                 return count, None
@@ -180,12 +179,6 @@ class Postings:
             (json.dumps(list(sessions)),),
         )
         return [row[0] for row in rows]
-
-
-@lru_cache(maxsize=4)
-def _common(name: str) -> dict[str, tuple[int, int]]:  # noqa: ARG001 - the key
-    """Return expressions that an index has often: how often, and its last document then."""
-    return {}
 
 
 def _numbers(found: str | None) -> list[int]:

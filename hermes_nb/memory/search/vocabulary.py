@@ -28,7 +28,7 @@ class Vocabulary:
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
-        self._known = _known(name)
+        self._known = known(name)
         witness = "SELECT 1 FROM search_words WHERE id = ? AND word = ?"
         if self._known.last and not connection.execute(witness, self._known.last).fetchone():
             self._known.forms.clear()  # the transaction that added the words was rolled back
@@ -36,36 +36,18 @@ class Vocabulary:
     def add(self, forms: set[str]) -> None:
         """Put the words among the terms of some forms into the list."""
         new = forms - self._known.forms
-        words_of = {term for form in new for term in words.of_form(form) if _is_word(term)}
+        terms = {term for form in new for term in words.of_form(form)}
+        # Marks, and what a part may be asked of.
+        kept = [t for t in terms if t[0] == MARK or (len(t) > GRAM and t.isalpha())]
         added = self._connection.execute(
             "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
-            (json.dumps(sorted(words_of)),),
+            (json.dumps(sorted(kept)),),
         ).rowcount
         if added:
             query = "SELECT id, word FROM search_words ORDER BY id DESC LIMIT 1"
             self._known.last = tuple(self._connection.execute(query).fetchone())
         if len(self._known.forms) < _MOST_KNOWN:
             self._known.forms |= new
-
-
-@dataclass(slots=True)
-class _Known:
-    """The forms of which a process knows that an index has their words, or that they have none.
-
-    `last` is the number and the word of the last one that it has added.
-    """
-
-    forms: set[str] = field(default_factory=set)
-    last: tuple[int, str] | None = None
-
-
-@lru_cache(maxsize=4)
-def _known(name: str) -> _Known:  # noqa: ARG001 - the key
-    return _Known()
-
-
-def _is_word(term: str) -> bool:
-    return term[0] == MARK or (len(term) > 3 and term.isalpha())  # noqa: PLR2004
 
 
 class WordList:
@@ -115,14 +97,28 @@ class WordList:
 
 def word_list(connection: sqlite3.Connection, name: str) -> WordList:
     """Return the words of the index of a name, as they are now."""
-    found = _list(name) if name else WordList()
+    found = known(name).words if name else WordList()
     found.catch_up(connection)
     return found
 
 
-@lru_cache(maxsize=4)
-def _list(name: str) -> WordList:  # noqa: ARG001 - the key
-    return WordList()
+@dataclass(slots=True)
+class Known:
+    """What a process knows of the index of a name.
+
+    `forms` are those whose words the index has, or that have none; `last` is the number and the
+    word of the last one that was added from here. `common` are expressions that the index has
+    often: how often, and its last document then.
+    """
+
+    name: str
+    forms: set[str] = field(default_factory=set)
+    last: tuple[int, str] | None = None
+    words: WordList = field(default_factory=WordList)
+    common: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+known = lru_cache(maxsize=4)(Known)
 
 
 def grams(text: str) -> set[str]:

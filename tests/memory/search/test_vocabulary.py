@@ -10,7 +10,7 @@ from hermes_nb.memory import schema
 from hermes_nb.memory.search import index
 from hermes_nb.memory.search.documents import WRITTEN
 from hermes_nb.memory.search.postings import Filter, Postings
-from hermes_nb.memory.search.vocabulary import Vocabulary, _known, _list, grams, word_list
+from hermes_nb.memory.search.vocabulary import Vocabulary, grams, known, word_list
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +21,7 @@ FORMS = st.sets(st.sampled_from(["walrus", "heron", "stork", "ab", "x1", "\u00a7
 
 @pytest.fixture(autouse=True)
 def forgetful():
-    _known.cache_clear()
-    _list.cache_clear()
+    known.cache_clear()
 
 
 def connected(*batches):
@@ -45,7 +44,7 @@ def listed(connection):
 
 @given(st.lists(st.tuples(st.lists(FORMS, max_size=3), st.booleans()), max_size=6))
 def test_what_was_rolled_back_is_added_again(transactions):
-    _known.cache_clear()
+    known.cache_clear()
     connection = connected()
     expected = set()
     for batches, commits in transactions:
