@@ -222,12 +222,25 @@ class SessionManager:
         return next(iter(here or self._store().sessions(limit=1)), None)
 
     def _find(self, wanted: str) -> StoredSession | None:
-        if (exact := self._store().get(wanted)) is not None:
-            return exact
-        recent = self._store().sessions(limit=LOOKED_AT)
-        named = [each for each in recent if each.title == wanted]
-        begun = [each for each in recent if each.id.startswith(wanted)]
-        return next(iter([*named, *begun]), None)
+        return next(iter(matching(self._store(), wanted)), None)
+
+
+def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
+    """Return the session of that id or the latest of that title, else those whose ids begin so."""
+    if (exact := store.get(wanted)) is not None:
+        return [exact]
+    recent = store.sessions(limit=LOOKED_AT)
+    named = [each for each in recent if each.title == wanted]
+    return named[:1] or [each for each in recent if wanted and each.id.startswith(wanted)]
+
+
+def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
+    """Return the session that matches, None without; raise `ConfigError` for several."""
+    found = matching(store, wanted)
+    if len(found) > 1:
+        message = f"several sessions begin with {wanted!r}; `jupyter hermes sessions` lists them"
+        raise ConfigError(message)
+    return found[0] if found else None
 
 
 def _is_child(stored: StoredSession) -> str:

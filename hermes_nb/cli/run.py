@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.session_manager import the_one
 from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
-from hermes_nb.cli.sessions import found
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import write_atomic
@@ -86,7 +86,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
         approver=TerminalApprover(),
         tell=_warn,
         source="terminal",
-        joined=lambda store: found(store, wanted) if wanted else None,
+        joined=lambda store: the_one(store, wanted) if wanted else None,
     )
     if sys.stdin.isatty():
         asyncio.run(offer_servers(settings, ask_on_terminal, set()))

@@ -12,6 +12,7 @@ from pathlib import Path
 from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.session import CHILD
+from hermes_nb.agent.session_manager import the_one
 from hermes_nb.agent.turn import export as exported
 from hermes_nb.cli.main import OK
 from hermes_nb.core.errors import ConfigError
@@ -24,8 +25,6 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.visible import visible
 
 SPEAKERS: tuple[Role, ...] = ("user", "assistant")
-LOOKED_AT = 500
-"""So many of the latest sessions are searched for a title."""
 TITLE = 60
 SNIPPET = 100
 """Characters of a line's last column in a terminal; JSON has all of it."""
@@ -68,7 +67,10 @@ def export(arguments: argparse.Namespace) -> int:
     if not _stored():
         raise ConfigError("there are no sessions yet")
     with opened() as store:
-        stored = find(store, arguments.session)
+        stored = the_one(store, arguments.session)
+        if stored is None:
+            message = f"there is no session {arguments.session!r}"
+            raise ConfigError(f"{message}; `jupyter hermes sessions` lists them")
         rows = [row for row in store.rows(stored.id) if row.state != "undone"]
     text = exported(stored, rows, arguments.format)
     data = text.encode("utf-8", "replace")
@@ -85,30 +87,6 @@ def export(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
     print(f"wrote {path} ({number_of(len(rows), 'message')}, without secrets)", file=sys.stderr)
     return OK
-
-
-def find(store: SessionStore, wanted: str) -> StoredSession:
-    """Return the session that `found` finds; raise `ConfigError` where there is none."""
-    stored = found(store, wanted)
-    if stored is None:
-        raise ConfigError(f"there is no session {wanted!r}; `jupyter hermes sessions` lists them")
-    return stored
-
-
-def found(store: SessionStore, wanted: str) -> StoredSession | None:
-    """Return the session of that id, the latest of that title, or the one whose id begins so.
-
-    None where there is none; raises `ConfigError` for several whose ids begin so.
-    """
-    recent = store.sessions(limit=LOOKED_AT)
-    exact = store.get(wanted) or next((each for each in recent if each.title == wanted), None)
-    if exact is not None:
-        return exact
-    begun = [each for each in recent if wanted and each.id.startswith(wanted)]
-    if len(begun) > 1:
-        message = f"several sessions begin with {wanted!r}; `jupyter hermes sessions` lists them"
-        raise ConfigError(message)
-    return begun[0] if begun else None
 
 
 def _session(stored: StoredSession) -> dict[str, object]:
