@@ -9,7 +9,7 @@ process could lose: what it needs of an earlier compression it reads from the ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hermes_nb.core.messages import Message, Role, Text
@@ -203,13 +203,10 @@ def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
     """Return the conversation cut at two indexes, with what is lifted out of the middle."""
     middle = tuple(groups[head:tail])
     later = groups[tail:]
-    wanted = [_last(groups, test) for test in (_asks, _answers, _speaks)]
+    tests = (_asks, _answers, _speaks)
+    wanted = [next((g for g in reversed(groups) if test(g)), None) for test in tests]
     kept = [group for group in middle if any(group is found for found in wanted)]
     return Cut(head=tuple(groups[:head]), middle=middle, kept=tuple(kept), tail=tuple(later))
-
-
-def _last(groups: Sequence[Group], test: Callable[[Group], bool]) -> Group | None:
-    return next((group for group in reversed(groups) if test(group)), None)
 
 
 def _asks(group: Group) -> bool:

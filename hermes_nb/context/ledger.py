@@ -171,7 +171,7 @@ def find_facts(messages: Sequence[Message]) -> list[Fact]:
     texts: dict[int, Lines] = {}
     for index, message in enumerate(messages):
         if text := _material(message):
-            texts[index] = census.count(list(_lines(_ends(text))))
+            texts[index] = census.count(list(_lines(text)))
     facts: list[Fact] = []
     files: dict[str, Fact] = {}
     calls: dict[str, ToolCall] = {}
@@ -310,14 +310,11 @@ def _material(message: Message) -> str:
     """Return the text of a message of which only some lines count, "" where all do."""
     if message.role == "tool":
         return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
-    texts = [text for call in message.calls for text in _long_arguments(call)]
+    values = (value for call in message.calls for value in call.arguments.values())
+    texts = [value for value in values if isinstance(value, str) and _is_long(value)]
     if len(message.text) > _TALK and not is_ours(message):
         texts.append(message.text)
     return "\n".join(texts)
-
-
-def _long_arguments(call: ToolCall) -> Iterator[str]:
-    return (v for v in call.arguments.values() if isinstance(v, str) and _is_long(v))
 
 
 def _short_arguments(call: ToolCall) -> Iterator[str]:
@@ -337,7 +334,9 @@ def _is_long(value: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield lines, long ones in pieces."""
+    """Yield the lines of a text's ends, long ones in pieces."""
+    if len(text) > _SCANNED:
+        text = f"{text[: _SCANNED // 2]}\n{text[-_SCANNED // 2 :]}"
     lines = text.split("\n")
     if len(max(lines, key=len)) <= _LONG:
         yield from lines
@@ -358,12 +357,6 @@ def _pieces(line: str) -> Iterable[str]:
                 pieces.append("")
             pieces[-1] += short
     return pieces
-
-
-def _ends(text: str) -> str:
-    if len(text) <= _SCANNED:
-        return text
-    return f"{text[: _SCANNED // 2]}\n{text[-_SCANNED // 2 :]}"
 
 
 HEADER = (

@@ -108,12 +108,8 @@ def _counted(text: Json, role: str) -> Json:
             text = masked(text, RESULTS).text
     for pattern, instead in REWORDED:
         text = re.sub(pattern, instead, text)
-    return _SET.sub(_in_order, text).rstrip()
-
-
-def _in_order(match: re.Match[str]) -> str:
-    """Return a set of texts sorted: its own order is that of the process."""
-    return f"{{{', '.join(sorted(match[1].split(', ')))}}}"
+    # A set of texts is sorted: its own order is that of the process.
+    return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
 FORM = 3

@@ -55,7 +55,13 @@ class _Contents:
                 continue
             for number, line in enumerate(lines, 1):
                 self.take(line, f"{file.name}, line {number}")
-        self._key_anew()
+        # Recordings of earlier forms are keyed by what was said in the messages that they hold.
+        digests = {digest: counted_digest(link.said) for digest, link in self.links.items()}
+        for line, made in self.made.items():
+            links = self.conversation(made) if made.form < FORM else []
+            if links and not links[0].before:
+                said = digest_of([each for link in links if (each := digests[link.digest])])
+                self._by_said.setdefault(said, []).append(line)
 
     def take(self, line: bytes, where: str = "") -> None:
         """Read a line; a damaged one becomes a problem, a second copy is nothing new."""
@@ -77,15 +83,6 @@ class _Contents:
         lines.append(line)
         if len(lines) > 1:  # in the order of their run, and then in the file's
             lines.sort(key=lambda each: self.made[each].nth)
-
-    def _key_anew(self) -> None:
-        """Key the recordings of earlier forms by what was said in the messages that they hold."""
-        digests = {digest: counted_digest(link.said) for digest, link in self.links.items()}
-        for line, made in self.made.items():
-            links = self.conversation(made) if made.form < FORM else []
-            if links and not links[0].before:
-                said = digest_of([each for link in links if (each := digests[link.digest])])
-                self._by_said.setdefault(said, []).append(line)
 
     def find(self, now: Canonical) -> list[bytes]:
         """Return the lines that answer a request, in the order of their run.

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal, TypedDict, TypeVar, cast
+from typing import Literal
 from urllib.parse import urlsplit
 
-from hermes_nb.core.messages import Reply, Usage
+from hermes_nb.core.messages import Json, Reply, Usage
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -80,31 +80,15 @@ class Profile:
     effort: EffortStyle = "reasoning_effort"
 
 
-_T = TypeVar("_T")
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
 """What the embedded model, and a replay of it, goes by."""
 
 
-class _Reasoning(TypedDict):
-    echo: list[str]
-    policy: EchoPolicy
-
-
-class _Known(TypedDict):
-    """The tables of `profiles.toml`."""
-
-    text: str
-    sees: str
-    windows: Mapping[str, int]
-    reasoning: Mapping[str, _Reasoning]
-    vision: Mapping[str, bool]
-
-
 @cache
-def _known() -> _Known:
+def _known() -> dict[str, Json]:
     """Return the tables, read when they are first needed."""
     text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
-    return cast("_Known", tomllib.loads(text))
+    return tomllib.loads(text)
 
 
 def profile_for(name: str, base_url: str | None = None) -> Profile:
@@ -167,7 +151,7 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
     return profile
 
 
-def _longest(family: str, table: Mapping[str, _T]) -> _T | None:
+def _longest(family: str, table: Mapping[str, Json]) -> Json:
     """Return the value under the longest key that a word of the name starts with."""
     keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
     return table[max(keys, key=len)] if keys else None

@@ -122,8 +122,11 @@ def owner_of(base_url: str) -> int | None:
     except ValueError:
         return None
     mapped = bytes(10) + b"\xff\xff" + host
-    places = {_as_listed(each) for each in (host, bytes(4), mapped, bytes(16))}
-    wanted = {f"{place}:{parts.port or 80:04X}" for place in places}
+    wanted = set()
+    for place in (host, bytes(4), mapped, bytes(16)):
+        # As the kernel prints an address: words of four bytes in the machine's order.
+        words = struct.unpack(f"={len(place) // 4}I", place)
+        wanted.add("".join(f"{word:08X}" for word in words) + f":{parts.port or 80:04X}")
     uids = set()
     for table in ("tcp", "tcp6"):
         try:
@@ -134,11 +137,6 @@ def owner_of(base_url: str) -> int | None:
             if len(fields) > 7 and fields[1] in wanted and fields[3] == "0A":  # noqa: PLR2004 - it listens
                 uids.add(int(fields[7]))
     return uids.pop() if len(uids) == 1 else None
-
-
-def _as_listed(address: bytes) -> str:
-    """Return an address as the kernel prints it: words of four bytes in the machine's order."""
-    return "".join(f"{word:08X}" for word in struct.unpack(f"={len(address) // 4}I", address))
 
 
 def accepted_in(home: Path) -> frozenset[Identity]:
@@ -240,7 +238,10 @@ def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reac
         request.add_header("User-Agent", "hermes_nb")
         if api_key:
             request.add_header("Authorization", f"Bearer {api_key}")
-        with _opener(request.host).open(request, timeout=timeout) as response:
+        here = is_loopback(urlsplit(f"//{request.host}").hostname or "")
+        direct = [urllib.request.ProxyHandler({})] if here else []
+        opener = urllib.request.build_opener(_Staying, *direct)
+        with opener.open(request, timeout=timeout) as response:
             return _listing(_bounded(response, end))
     except urllib.error.HTTPError as error:
         return _answered(error, api_key, end)
@@ -264,13 +265,6 @@ class _Staying(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         """Go nowhere."""
-
-
-def _opener(host: str) -> urllib.request.OpenerDirector:
-    here = is_loopback(urlsplit(f"//{host}").hostname or "")
-    return urllib.request.build_opener(
-        _Staying, *([urllib.request.ProxyHandler({})] if here else [])
-    )
 
 
 class _Body(Protocol):

@@ -157,6 +157,9 @@ class Prompt:
 
 def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
     """Return the prompt, of those layers that have something to say."""
+    platform = [NOTEBOOK_HINT if occasion.platform == "notebook" else TERMINAL_HINT]
+    if "run_python" in occasion.tools:
+        platform.append(KERNEL_HINT)
     found: Iterable[tuple[LayerName, str]] = (
         ("identity", material.identity.strip() or IDENTITY),
         ("guidance", _guidance(occasion)),
@@ -167,7 +170,7 @@ def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
         ("skills", material.skills),
         ("project", material.project),
         ("date and session", f"Date: {occasion.date}. Session: {occasion.session_id}."),
-        ("platform", _platform(occasion)),
+        ("platform", " ".join(platform)),
     )
     texts = ((name, _normalised(text)) for name, text in found)
     return Prompt(tuple(Layer(name=name, text=text) for name, text in texts if text))
@@ -195,13 +198,6 @@ def _guidance(occasion: PromptContext) -> str:
         (ENFORCEMENT, enforce and len(tools) > 0),
     )
     return "\n".join(text for text, wanted in said if wanted)
-
-
-def _platform(occasion: PromptContext) -> str:
-    hints = [NOTEBOOK_HINT if occasion.platform == "notebook" else TERMINAL_HINT]
-    if "run_python" in occasion.tools:
-        hints.append(KERNEL_HINT)
-    return " ".join(hints)
 
 
 def _normalised(text: str) -> str:

@@ -146,7 +146,10 @@ class Reader:
         """
         real = real_inside(path, self.root)
         with open_inside(real, self.root) as file:
-            excerpt = _stripped(read(file, self.window), prepare)
+            excerpt = read(file, self.window)
+        parts = [prepare(excerpt.parts[0]), *excerpt.parts[1:]]
+        parts[0], parts[-1] = parts[0].lstrip(), parts[-1].rstrip()
+        excerpt = Excerpt(tuple(parts), excerpt.left_out)
         if not excerpt.text.strip():
             return None
         trusted = self.accepts(real, excerpt.text)
@@ -224,7 +227,9 @@ def read(file: BinaryIO, window: int) -> Excerpt:
     """
     try:
         piece = file.read(_PIECE)
-        decoder = _decoder(piece)
+        marked = piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        codec = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")
+        decoder = io.IncrementalNewlineDecoder(codec("replace"), translate=True)
         head, tail, total, size = "", "", 0, 0
         while True:
             size += len(piece)
@@ -244,21 +249,6 @@ def read(file: BinaryIO, window: int) -> Excerpt:
     if total <= 2 * window:
         return Excerpt((head,))
     return Excerpt((head[:window], (head[window:] + tail)[-window:]), total - 2 * window)
-
-
-def _decoder(beginning: bytes) -> io.IncrementalNewlineDecoder:
-    marked = beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    codec = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")
-    return io.IncrementalNewlineDecoder(codec("replace"), translate=True)
-
-
-def _stripped(excerpt: Excerpt, prepare: Callable[[str], str]) -> Excerpt:
-    """Return the excerpt as it is meant to be read, without white space around it."""
-    first, *rest = excerpt.parts
-    parts = [prepare(first), *rest]
-    parts[0] = parts[0].lstrip()
-    parts[-1] = parts[-1].rstrip()
-    return Excerpt(tuple(parts), excerpt.left_out)
 
 
 INTRODUCTION = "Written for agents that work on this project; follow it where it fits the task."

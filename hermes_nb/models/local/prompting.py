@@ -269,7 +269,8 @@ class Constrained:
         """
         conversation = self._conversation(request)
         said = [message for message in request.messages if message.role != "system"]
-        sent = [_once(conversation, message) for message in said]
+        form = partial(_sent, conversation) if conversation.tools else _shortened
+        sent = [conversation.sent.get(message, partial(form, message)) for message in said]
         first = conversation.prefix
         return (*first, *_trimmed(said, sent, self._room - sum(map(_tokens, first))))
 
@@ -316,14 +317,7 @@ class Constrained:
         return made
 
 
-def _once(conversation: _Conversation, message: Message) -> Message:
-    """Return the message as it is sent, the same object every time."""
-    if conversation.tools:
-        return conversation.sent.get(message, partial(_sent, message, conversation))
-    return conversation.sent.get(message, partial(_shortened, message))
-
-
-def _sent(message: Message, conversation: _Conversation) -> Message:
+def _sent(conversation: _Conversation, message: Message) -> Message:
     """Return a message in the form of the examples."""
     if message.role == "user":
         return Message.user(_question(message.text, conversation.known))
