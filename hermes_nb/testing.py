@@ -170,7 +170,6 @@ def _differences(
 def _shown(
     outputs: Sequence[Mapping[str, Json]], places: Places, normalisers: Sequence[Normaliser]
 ) -> str:
-    """Return outputs as text; pictures count by being there."""
     text = redact(_ANSI.sub("", "\n".join(_texts(outputs))))
     text = masked(text, RESULTS, places).text
     for normalise in normalisers:

@@ -118,7 +118,6 @@ class Compressor(Gauged):
         return Compression(messages=tuple(flat(plan.groups)), requests=made.requests)
 
     async def _summarised(self, plan: Plan, whole: Cut, pruned: Cut, focus: str) -> Compression:
-        """Return the conversation with a summary in place of its middle."""
         span = self._unpruned(plan, flat(whole.middle))
         hints, requests = await self._announce(span)
         previous, known = read_summary(span)
@@ -228,7 +227,6 @@ class Compressor(Gauged):
         return [known.pop(cut_key(m), m) if is_cut(m) else m for m in messages]
 
     def _note(self) -> str:
-        """Return what the system prompt says from now on."""
         if self._archive is None:
             return NOTE
         session = self._archive.session_id

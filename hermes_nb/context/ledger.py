@@ -298,7 +298,6 @@ def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[
 
 
 def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
-    """Yield how a call ended."""
     ended = ending(result)
     if ended or not any(True for _ in paths_of(call)):
         text = f"{call_outline(call, 120)} → {ended or 'done'}"

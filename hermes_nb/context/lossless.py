@@ -151,7 +151,6 @@ def _pair(references: Sequence[Reference]) -> Sequence[Reference]:
 
 
 def _joined(a: Reference, b: Reference) -> Reference | None:
-    """Return one reference to two spans, None where one of them is not in the store."""
     first, last = positions_of(a.id), positions_of(b.id)
     if first is None or last is None:
         return None

@@ -274,7 +274,6 @@ class Archive:
         return found
 
     def _read_on(self) -> None:
-        """Take up the rows that were added since the last time."""
         for row in self._rows(self._next, None):
             self._next = max(self._next, row.position + 1)
             message = row.message

@@ -429,7 +429,6 @@ def _smaller(message: Message, tokens: int, pruner: Pruner, *, said: bool) -> Me
 
 
 def _last_spoken(messages: Sequence[Message]) -> list[int]:
-    """Return where the user's last message and the last answer are."""
     found: dict[str, int] = {}
     for index, message in enumerate(messages):
         said = message.role == "user" or (message.role == "assistant" and message.text.strip())

@@ -94,7 +94,6 @@ def _mark(ttl: TTL) -> dict[str, str]:
 
 
 def _carries(message: Mapping[str, Json]) -> bool:
-    """Say whether there is something to put a mark on."""
     content = message.get("content")
     if not isinstance(content, list):
         return isinstance(content, str) and bool(content.strip())

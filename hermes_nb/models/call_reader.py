@@ -320,7 +320,6 @@ class CallReader:
         return shown, Reading(text, calls, raw="".join(self._raw))
 
     def _read(self, *, last: bool) -> str:
-        """Read what is held back, and return what may be shown of it."""
         text, out, at = "".join(self._held), list[str](), 0
         while self._again <= _FREE_WORK + _WORK * self._length:
             if (found := _TRIGGER.search(text, at)) is None:
@@ -350,7 +349,6 @@ class CallReader:
         return self._hold(text[len(text) - begun :], out)
 
     def _hold(self, rest: str, out: list[str]) -> str:
-        """Keep what may become a call, and return what was shown."""
         self._held, self._size = [rest], len(rest)
         self._look = self._size + (self._size // 8 if self._size > _OFTEN else 0)
         return "".join(out)

@@ -190,7 +190,6 @@ class Canon:
         self._seen: Memo[_Said] = Memo()
 
     def __call__(self, request: Request) -> Canonical:
-        """Return the canonical form of a request."""
         places = self._places()
         personal = tuple(text for text in self._personal() if text)
         detached = not len(request.tools)
@@ -229,7 +228,6 @@ class _Reader:
     named: list[tuple[str, str]] = field(default_factory=list)
 
     def said(self, message: Message) -> _Said:
-        """Return the canonical form of the message."""
         parts = [self._part(part, message.role, at) for at, part in enumerate(message.parts)]
         form: dict[str, Json] = {"role": message.role}
         if parts := [part for part in parts if part != ""]:

@@ -86,7 +86,6 @@ EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
 
 @cache
 def _known() -> dict[str, Json]:
-    """Return the tables, read when they are first needed."""
     text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 

@@ -133,9 +133,12 @@ def owner_of(base_url: str) -> int | None:
             lines = (SOCKETS / table).read_text(encoding="ascii").splitlines()[1:]
         except (OSError, ValueError):
             continue
-        for fields in map(str.split, lines):  # number, local, remote, state, queues, timer, tries
-            if len(fields) > 7 and fields[1] in wanted and fields[3] == "0A":  # noqa: PLR2004 - it listens
-                uids.add(int(fields[7]))
+        for fields in map(str.split, lines):
+            match fields:
+                case [_, local, _, "0A", _, _, _, uid, *_] if local in wanted:  # it listens there
+                    uids.add(int(uid))
+                case _:
+                    pass
     return uids.pop() if len(uids) == 1 else None
 
 
@@ -264,7 +267,7 @@ class _Staying(urllib.request.HTTPRedirectHandler):
     """Takes a redirect as an answer, which is then an error."""
 
     def redirect_request(self, *_: object) -> None:
-        """Go nowhere."""
+        return
 
 
 class _Body(Protocol):

@@ -143,7 +143,6 @@ class TextCalls:
 
 
 def _written(message: Message) -> Message:
-    """Return an answer with its calls in its text: as it was written, if that is known."""
     raw = message.echo.get(RAW)
     if isinstance(raw, str) and raw and _says(raw, message):
         text = raw
@@ -185,7 +184,6 @@ def describe(tool: Tool) -> str:
 
 
 def _type(schema: object) -> str:
-    """Return a parameter's type in a few characters."""
     if not isinstance(schema, Mapping):
         return "any"
     if isinstance(schema.get("enum"), list):

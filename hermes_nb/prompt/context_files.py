@@ -148,7 +148,8 @@ class Reader:
         with open_inside(real, self.root) as file:
             excerpt = read(file, self.window)
         parts = [prepare(excerpt.parts[0]), *excerpt.parts[1:]]
-        parts[0], parts[-1] = parts[0].lstrip(), parts[-1].rstrip()
+        parts[0] = parts[0].lstrip()
+        parts[-1] = parts[-1].rstrip()
         excerpt = Excerpt(tuple(parts), excerpt.left_out)
         if not excerpt.text.strip():
             return None

@@ -94,7 +94,6 @@ class _Script:
                 yield from self._word(_QUOTED.sub(_content, word))
 
     def _pass(self, operator: str) -> None:
-        """Go over an operator; behind it a new command begins."""
         for character in operator:
             if character == "(":
                 self._outer.append(self.directory)
@@ -224,7 +223,6 @@ def _said(key: str, value: str, place: str) -> Iterator[Mention]:
 
 
 def _place(arguments: object) -> str:
-    """Return the directory that a call's command runs in, as far as it says."""
     if isinstance(arguments, Mapping):
         for key, value in islice(arguments.items(), _MOST_VALUES):
             known = isinstance(value, str) and len(value) <= _LONGEST_PATH
@@ -378,7 +376,6 @@ class HintTracker:
         return path == self._root or path.startswith(self._root.rstrip(os.sep) + os.sep)
 
     def _hint(self, directory: str) -> ContextFile | None:
-        """Return what the directory has to say, None when that is nothing new."""
         for name in NAMES:
             path = f"{directory}{os.sep}{name}"  # thirty of these for a new place
             file = self._load(Path(path)) if os.path.lexists(path) else None

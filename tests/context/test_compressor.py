@@ -218,19 +218,6 @@ def test_a_cancelled_summary_is_no_failure():
     asyncio.run(story())
 
 
-def test_two_futile_compressions_stop_the_automatic():
-    engine = Compressor(None, window=8_000)
-    messages = [Message.user("one"), Message.assistant("ok")]
-    for _ in range(2):
-        assert engine.should_compress(9_000)
-        asyncio.run(engine.compress(messages))
-    assert not engine.should_compress(9_000)
-    engine.observe(Usage(input=9_000, requests=1))
-    assert not engine.should_compress(9_000)
-    engine.observe(Usage(input=3_000, requests=1))
-    assert engine.should_compress(9_000)
-
-
 def test_memories_hear_of_what_is_about_to_go(caplog):
     heard = []
 

@@ -71,6 +71,18 @@ def test_goals_are_consistent(window, prompt, estimated, ratio):
     assert aim.hard * aim.scale <= max(watch.threshold, 4_001)
 
 
+def test_two_futile_compressions_stop_the_automatic():
+    watch = gauge(8_000)
+    for _ in range(2):
+        assert watch.due(9_000)
+        watch.settle(9_000, 8_500)
+    assert not watch.due(9_000)
+    watch.observe(Usage(input=9_000, requests=1))
+    assert not watch.due(9_000)
+    watch.observe(Usage(input=3_000, requests=1))
+    assert watch.due(9_000)
+
+
 def test_hygiene():
     assert overdue(4, 90_000, 100_000)
     assert not overdue(3, 90_000, 100_000)

@@ -35,7 +35,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cpu import growth
-from tests.loopback import Loopback, failure, stream, text_chunks, tool_chunks
+from tests.loopback import Loopback, failure
 
 SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vX7"
 NOWHERE = Places({}, None)
@@ -169,14 +169,6 @@ def test_what_is_taken_out_of_results(text, becomes):
     assert masked(text, RESULTS).text == expected
 
 
-@given(st.text(max_size=300))
-def test_masking_is_stable_and_places_what_it_names(text):
-    found = masked(text, RESULTS)
-    assert masked(text, RESULTS) == found
-    for _, value in found.named:
-        assert value in text
-
-
 def test_masking_takes_linear_time():
     places = Places.of([("cwd", "/a/b")])
 
@@ -222,17 +214,6 @@ def test_the_place_of_a_notebook_is_no_news():
     assert asked(only_place) == key(Message.user("how many?"))
 
 
-def test_a_transcript_to_summarise_is_made_of_results():
-    def asked(took, **options):
-        text = (
-            f"The transcript:\n<transcript>\nRESULT run: {took}\n</transcript>\nSummarise in 5 s."
-        )
-        return key(Message.system("Summarise."), Message.user(text), **options)
-
-    assert asked("0.3 s") == asked("0.4 s")
-    assert asked("0.3 s", tools=[look]) != asked("0.4 s", tools=[look])
-
-
 def test_layers_from_the_users_own_home_do_not_count():
     def prompt(*personal):
         text = "\n\n".join(["You are.", *personal, "Date: 2026-01-01. Session: x.", "End."])
@@ -263,30 +244,15 @@ def test_cells_have_names_not_ids(order, shuffler):
         assert told(names) != told(merged)
 
 
-def test_a_server_is_recorded_and_replayed_when_it_is_gone(tmp_path):
-    path = tmp_path / "story.jsonl"
-    with Loopback(
-        stream(tool_chunks(("look", {"path": "a"}))), stream(text_chunks("Three rows."))
-    ) as server:
-        model = Cassette(OpenAIChat("m", base_url=server.url, api_key="k"), path, "record")
-        live = [ask(model), ask(model, Message.user("and?"))]
-        asyncio.run(model.aclose())
-    assert len(server.bodies) == 2
-    replay = Cassette(None, path, "replay")
-    again = [ask(replay), ask(replay, Message.user("and?"))]
-    assert again == live
-    assert replay.name == "m"
-    assert again[1][-1].usage == Usage(input=10, output=5, requests=1)
-
-
-def test_a_reply_comes_back_with_chunks_reasoning_and_cost(tmp_path):
+def test_a_reply_comes_back_with_chunks_calls_reasoning_and_cost(tmp_path):
     message = Message.assistant("Eins zwei 漢字", reasoning="Hm, so.")
     reply = Reply(message=message, usage=Usage(input=7, requests=1, cost=0.25), model="m-1")
     path = tmp_path / "a.jsonl"
-    live = ask(Cassette(ScriptedModel([reply], window=9_000), path, "record"))
+    model = Cassette(ScriptedModel([reply, call("look", path="a")], window=9_000), path, "record")
+    live = [ask(model), ask(model, Message.user("and?"))]
     replay = Cassette(None, path, "replay")
-    assert ask(replay) == live
-    assert [type(item) for item in live].count(ReasoningDelta) == 1
+    assert [ask(replay), ask(replay, Message.user("and?"))] == live
+    assert [type(item) for item in live[0]].count(ReasoningDelta) == 1
     assert (replay.name, replay.window) == ("scripted", 9_000)
 
 

@@ -16,7 +16,7 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import RequestRetried, TextDelta
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request
-from hermes_nb.models.chat.errors import LONGEST, asked_delay, classify, window_in
+from hermes_nb.models.chat.errors import asked_delay, classify, window_in
 from hermes_nb.models.chat.retries import Fallback, Retrying
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ def said(message, **more):
 
 K = FailureKind
 SAID = json.loads(Path(__file__).with_name("failures.json").read_text(encoding="utf-8"))
-"""What many providers say: statuses with their words, and words for too long a prompt."""
+"""What many providers say: statuses, words for too long a prompt, and how long to wait."""
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), SAID["statuses"])
@@ -114,37 +114,7 @@ def test_no_text_shows_a_key_or_a_second_line(noise, status, nested):
     assert len(str(error)) <= 300 and "\n" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("headers", "text", "delay"),
-    [
-        ({"retry-after": "7"}, "", 7),
-        ({"retry-after": "1.5"}, "", 1.5),
-        ({"retry-after-ms": "250"}, "", 0.25),
-        ({"retry-after": "-5"}, "", 0),
-        ({"retry-after": "1e999"}, "", LONGEST),
-        ({"retry-after": "nan"}, "", None),
-        ({"retry-after": "soon"}, "", None),
-        ({"retry-after": "Mon, 99 Foo 20x6"}, "", None),
-        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, "", 0),
-        (
-            {
-                "retry-after": "Wed, 21 Oct 2015 07:28:10 GMT",
-                "date": "Wed, 21 Oct 2015 07:28:00 GMT",
-            },
-            "",
-            10,
-        ),
-        ({"retry-after": "Wed, 21 Oct 9015 07:28:00 GMT"}, "", LONGEST),
-        ({}, "Please try again in 20s.", 20),
-        ({}, "try again in 1m2.5s", 62.5),
-        ({}, "try again in 620ms", 0.62),
-        ({}, 'details: {"retryDelay": "34s"}', 34),
-        ({}, "'retryDelay': '34s'", 34),
-        ({}, "try again in a while, in 3 places", None),
-        ({}, "try again in 3 different ways", None),
-        ({}, "", None),
-    ],
-)
+@pytest.mark.parametrize(("headers", "text", "delay"), SAID["delays"])
 def test_how_long_to_wait_is_read_in_every_form(headers, text, delay):
     assert asked_delay(headers, text) == delay
     ahead = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)

@@ -217,7 +217,6 @@ class OpenAIChat:
         return kept[1]
 
     async def _once(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Send one request and read its reply."""
         self._require_key()
         body = self.body(request)
         assembly = Assembly(
@@ -287,7 +286,6 @@ class OpenAIChat:
                 await response.close()
 
     async def _client(self) -> AsyncOpenAI:
-        """Return the running loop's client, made on first use."""
         if "openai" not in sys.modules:
             await asyncio.to_thread(importlib.import_module, "openai")
         loop = asyncio.get_running_loop()

@@ -49,7 +49,7 @@ class Retrying:
         *,
         tries: int = 3,
         base: float = 1.0,
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[], None] | None = None,
         cap: float = MOST_WAITED,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
@@ -74,7 +74,8 @@ class Retrying:
         waited = request.waited or Waited()
         for attempt in range(1, self._tries + 1):
             try:
-                self._before()
+                if self._before is not None:
+                    self._before()
                 async with aclosing(self._model.stream(request)) as items:
                     async for item in items:
                         yield item
@@ -108,7 +109,6 @@ class Retrying:
         return ModelError(message, kind=error.kind, retry_after=asked, window=error.window)
 
     def _delay(self, error: ModelError, attempt: int) -> float:
-        """Return the seconds to wait, never more than the cap."""
         # The exponent is bounded because a float overflows at 2**1024.
         jitter = self._random() * min(self._cap, self._base * 2.0 ** min(attempt - 1, 60))
         if error.retry_after is None:

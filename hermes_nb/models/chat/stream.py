@@ -123,7 +123,6 @@ class StreamDecoder:
 
 
 def _json(data: bytes) -> object:
-    """Return the JSON value, or None where there is none."""
     try:
         return json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -293,7 +292,6 @@ class Assembly:
         return [*shown, *([TextDelta(clean_text(rest))] if rest else [])], reply
 
     def _echo(self, reading: Reading) -> dict[str, Json]:
-        """Return what a later request may send back as it came."""
         echo: dict[str, Json] = {}
         if self._details:
             blocks = [
@@ -436,8 +434,10 @@ def _unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     for position, call in enumerate(calls, start=1):
         if not call.id or call.id in seen:
             own = (f"call_{position}" + (f"_{n}" if n > 1 else "") for n in itertools.count(1))
-            call = replace(call, id=next(each for each in own if each not in taken))  # noqa: PLW2901
-            taken.add(call.id)
-        seen.add(call.id)
-        out.append(call)
+            fresh = next(each for each in own if each not in taken)
+            taken.add(fresh)
+            out.append(replace(call, id=fresh))
+        else:
+            out.append(call)
+        seen.add(out[-1].id)
     return tuple(out)

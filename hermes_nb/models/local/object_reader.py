@@ -52,7 +52,6 @@ class ObjectReader:
         return ""
 
     def _open(self) -> str:
-        """Find out what the reply is, once enough of it is there."""
         found = _KEY.match(self._raw)
         if found is None:
             if _BEGINNING.fullmatch(self._raw) is None:

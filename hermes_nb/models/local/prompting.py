@@ -35,7 +35,7 @@ def plain(text: str) -> str:
         return "nothing, no row matches"
     text = _LONG.sub(_rounded, _SCALAR.sub(r"\1", text))
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if len(lines) < 2 or not _FOOTER.fullmatch(lines[-1]):  # noqa: PLR2004 - one line is no Series
+    if not lines[1:] or not _FOOTER.fullmatch(lines[-1]):  # one line is no Series
         return text
     pairs = [_PAIR.fullmatch(line) for line in lines[:-1]]
     if pairs[0] is None:
@@ -45,7 +45,6 @@ def plain(text: str) -> str:
 
 
 def _rounded(number: re.Match[str]) -> str:
-    """Return four decimals, or of a small number four digits."""
     value = float(number[0])
     return repr(round(value, 4)) if abs(value) >= 1 else f"{value:.4g}"
 
@@ -89,7 +88,6 @@ def _fits(tool: Tool, small: SmallTool) -> bool:
 
 
 def _only(tool: Tool) -> SmallTool | None:
-    """Return a tool that takes exactly one plain argument, None for any other."""
     properties = tool.parameters.get("properties", {})
     required = _required(tool) or (list(properties) if len(properties) == 1 else [])
     if len(required) != 1:
@@ -318,7 +316,6 @@ class Constrained:
 
 
 def _sent(conversation: _Conversation, message: Message) -> Message:
-    """Return a message in the form of the examples."""
     if message.role == "user":
         return Message.user(_question(message.text, conversation.known))
     if message.role == "tool":
@@ -340,7 +337,6 @@ def _question(text: str, known: frozenset[str]) -> str:
 
 
 def _head(line: str) -> str:
-    """Return a variable's line without its columns."""
     return line.partition(" (")[0]
 
 
@@ -358,7 +354,6 @@ def _wrong(message: Message) -> bool:
 
 
 def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:
-    """Return what the next answer may be."""
     reply = SmallTool(REPLY, "text")
     offered = [tool for tool in tools if tool.name in request.tools]
     results: list[Message] = []

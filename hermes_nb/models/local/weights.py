@@ -182,7 +182,6 @@ class WeightsStore:
         )
 
     def _pour(self, source: Source, partial: Partial) -> None:
-        """Fill the file from one source and compare its digest."""
         resumed = partial.done > 0
         missing = self.weights.size - partial.done + source.spare + RESERVE
         if self.free(self.folder) < missing:
