@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-skills bench-prompt bench-learning bench-load bench-bridge \
-        bench-view bench-panel bench-replay bench-chaos bench-stops screenshots
+        bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -170,6 +170,9 @@ bench-chaos: $(STAMP)  ## turns while server, disk and processes fail at random 
 
 bench-stops: $(STAMP)  ## how soon a stop ends a turn or a command, and what is kept
 	@$(BIN)/python -m bench.stops
+
+bench-mutants: $(STAMP) system  ## whether the tests notice broken lines of guard, loop, store and undo
+	@$(BIN)/python bench/mutants.py $(ROOMS)
 
 screenshots: $(STAMP) system  ## take the guide's pictures again
 	@HERMES_NB_GUIDE_IMAGES=1 $(BIN)/python -m pytest -q tests/e2e/test_guide.py

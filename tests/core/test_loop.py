@@ -205,9 +205,10 @@ def test_results_of_any_kind_become_messages(make_agent):
 
 
 def test_empty_replies_are_nudged_but_not_for_ever(make_agent):
-    agent = make_agent("", "", "finally")
+    agent = make_agent("", "", call("echo"), "", "", "finally", tools=[ECHO])
     assert take_turn(agent)[-1] == TurnEnded("answered")
-    assert [m.text for m in agent.messages if m.role == "user"] == ["go", NUDGE, NUDGE]
+    assert [m.text for m in agent.messages if m.role == "user"] == ["go", *[NUDGE] * 4]
+    assert agent.turns == Agent(agent.model, messages=agent.messages).turns == 1
     agent = make_agent("", "", "")
     events = take_turn(agent)
     check_invariants(agent, events)
