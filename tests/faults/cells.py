@@ -38,11 +38,23 @@ class Cells:
         """Run a cell as it stands."""
         return self.kernel.run(code, **how)
 
-    def ask(self, *replies: Reply, prompt: str = "go", options: str = "", **how: Any) -> Result:
-        """Take a turn in a cell, which the provider answers with `replies`."""
+    def ask(
+        self,
+        *replies: Reply,
+        prompt: str = "go",
+        options: str = "",
+        stop_on: str = "",
+        ends: str = "",
+        **how: Any,
+    ) -> Result:
+        """Take a turn in a cell, which the provider answers with `replies`.
+
+        The cell ends "ok", or with an "error" where it is stopped, unless `ends` says otherwise.
+        """
         if replies:
             self.plays(*replies)
-        result = self.run(f"%%hermes {options}\n{prompt}", **how)
+        result = self.run(f"%%hermes {options}\n{prompt}", stop_on=stop_on, **how)
+        assert result.status == (ends or ("error" if stop_on else "ok")), result.error
         for body in self.server.bodies:
             check_request(body)
         return result
@@ -50,7 +62,6 @@ class Cells:
     def goes_on(self) -> list[dict[str, Any]]:
         """Take another turn, which must work, and return the messages it sent."""
         result = self.ask(stream(text_chunks("All is well.")), prompt="and now?")
-        assert result.status == "ok", result.error
         assert "All is well." in result.markdown
         assert len(self.server.exchanges) == 1
         return self.sent

@@ -51,9 +51,13 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def story(server, waits, home, tmp_path):
-    """Yield a conversation with the provider, whose tools work in `tmp_path/work`."""
+    """Yield a conversation with the provider, whose tools work in `tmp_path/work`.
+
+    Whatever a test did, it goes on afterwards.
+    """
     with told_by(server, home, tmp_path / "work") as told:
         yield told
+        told.goes_on()
 
 
 @pytest.fixture(scope="session")

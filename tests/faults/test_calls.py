@@ -61,7 +61,6 @@ def test_41_one_way_to_read_it(story, text):
     assert turn.text == "Made."
     assert (story.work / "made.txt").read_text(encoding="utf-8") == "once"
     assert [each.name for each in story.work.iterdir()] == ["made.txt"]
-    story.goes_on()
 
 
 @pytest.mark.parametrize("text", NO_WAY.values(), ids=NO_WAY)
@@ -75,7 +74,6 @@ def test_41_no_way_to_read_it(story, text):
     assert "made.txt" in good
     assert (story.work / "made.txt").read_text(encoding="utf-8") == "once"
     assert [each.name for each in story.work.iterdir()] == ["made.txt"]
-    story.goes_on()
 
 
 @pytest.mark.parametrize("finish", ["length", "max_tokens", None])
@@ -88,7 +86,6 @@ def test_41_cut_off_by_the_limit(story, text, finish):
     assert turn.text == "Sorry."
     assert "was not run" in story.results[0]
     assert not list(story.work.iterdir())
-    story.goes_on()
 
 
 def test_41_whole_calls_before_the_cut_are_run(story):
@@ -113,8 +110,7 @@ def _second(each):
 def test_41_no_half_parsed_code_runs_in_the_kernel(cells):
     cells.run("ran = []")
     cut = stream([*tool_chunks(("run_python", '{"code": "ran.append(1)"'))[:-1]], done=False)
-    result = cells.ask(cut, says("Cut."), options="--approve all")
-    assert result.status == "ok"
+    cells.ask(cut, says("Cut."), options="--approve all")
     assert "was not run" in cells.results[0]
     assert cells.printed("print(ran)") == "[]"
 
@@ -157,7 +153,6 @@ def test_42_an_error_result_and_no_more(story, call, told):
     assert not list(story.work.iterdir())
     (finished,) = [each for each in turn.events if isinstance(each, ToolFinished)]
     assert finished.status == "error"
-    story.goes_on()
 
 
 def test_42_the_right_ones_of_a_batch_are_run(story):
@@ -173,7 +168,6 @@ def test_42_the_right_ones_of_a_batch_are_run(story):
     assert turn.text == "Two of four."
     assert ["no tool" in each for each in story.results] == [True, False, False, False]
     assert "once" in story.results[3]
-    story.goes_on()
 
 
 def test_42_for_ever_is_the_budget(story):
@@ -184,14 +178,12 @@ def test_42_for_ever_is_the_budget(story):
     assert ended.reason == "budget"
     assert ended.text == "I give up."
     assert len(story.server.exchanges) == 5
-    story.goes_on()
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("name", ["no_such_tool", "run_python\n", "<b onclick=alert(1)>x</b>"])
 def test_42_in_the_cell(cells, name):
     result = cells.ask(calls((name, {"code": "1"})), says("I see."), options="--approve all")
-    assert result.status == "ok"
     assert "I see." in result.markdown
     assert "<b onclick" not in re.sub(r"(?s)```.*?```", "", result.markdown)
     assert "there is no tool" in cells.results[0]
@@ -244,7 +236,6 @@ def test_43_the_conversation_stays_valid(story, reply):
     begun = [each for each in turn.events if isinstance(each, ToolStarted)]
     assert len(story.results) == len(begun) > 0
     assert all("seven" in each for each in story.results)
-    story.goes_on()
 
 
 @pytest.mark.parametrize("call_id", ["same", "", None, "call_1"])
@@ -254,7 +245,6 @@ def test_43_the_same_in_every_reply(story, call_id):
     assert turn.text == "Seven."
     assert len(story.results) == 4
     story.ask(called(call_id), says("Again."))
-    story.goes_on()
 
 
 def test_43_ids_that_are_stored_twice_are_told_apart():
@@ -291,7 +281,6 @@ def test_43_pieces_that_name_another_call(story):
     turn = story.ask(reply, says("Seven."))
     assert turn.text == "Seven."
     assert len(story.results) == 1 and "seven" in story.results[0]
-    story.goes_on()
 
 
 def test_43_arguments_without_a_name(story):
@@ -301,7 +290,6 @@ def test_43_arguments_without_a_name(story):
     turn = story.ask(reply, says("Fine."))
     assert turn.text == "Fine."
     assert not [each for each in turn.events if isinstance(each, ToolStarted)]
-    story.goes_on()
 
 
 # 44: Killed between a call and its result: the session that is resumed is one a provider takes.

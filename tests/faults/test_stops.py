@@ -61,7 +61,6 @@ def test_51_it_ends_soon(cells, reply, shown, delay):
         stop_delay=delay,
         timeout=90,
     )
-    assert result.status == "error", result.text
     assert result.error["traceback"] == ["stopped"]
     assert result.stop_seconds < STOPS_WITHIN
     assert "topped" in result.markdown
@@ -86,7 +85,6 @@ def test_51_in_a_question(cells, answer):
         stop_delay=0.3,
         timeout=90,
     )
-    assert result.status == "error"
     assert result.stop_seconds < STOPS_WITHIN
     assert cells.printed("print(ran)") == ("[1]" if answer else "[]")
     told = [each["content"] for each in cells.goes_on() if each["role"] == "tool"]
@@ -131,7 +129,7 @@ def test_51_in_a_write_to_the_store(cells):
 
 def test_51_again_and_again(cells):
     """One press after another, faster than anything is cleaned up."""
-    result = cells.ask(
+    cells.ask(
         command("trap '' INT TERM; echo be''gun; while :; do sleep 1; done"),
         options="--approve all",
         allow_stdin=True,
@@ -140,7 +138,6 @@ def test_51_again_and_again(cells):
     )
     for _ in range(5):
         cells.kernel.manager.interrupt_kernel()
-    assert result.status == "error"
     assert cells.printed("print('here')") == "here"
 
 
@@ -233,7 +230,7 @@ def test_75_in_the_first_import(tmp_path, server, module):
     with served_kernel(server, tmp_path) as running:
         cells = Cells(running, server, tmp_path)
         cells.run(PRESS_ON_IMPORT.format(module=module))
-        is_stopped(cells.ask(says("not this"), prompt="are you there?"))
+        is_stopped(cells.ask(says("not this"), prompt="are you there?", ends="error"))
         assert not server.exchanges
         assert kept(cells, "are you there?")
 
@@ -244,7 +241,7 @@ def test_75_in_a_kernel_that_loads_it_when_needed(tmp_path, server, module):
         cells = Cells(running, server, tmp_path)
         cells.run("from hermes_nb.notebook import lazy\nlazy.watch(get_ipython())")
         cells.run(PRESS_ON_IMPORT.format(module=module))
-        is_stopped(cells.ask(says("not this"), prompt="are you there?"))
+        is_stopped(cells.ask(says("not this"), prompt="are you there?", ends="error"))
         assert not server.exchanges
         assert kept(cells, "are you there?")
 

@@ -73,7 +73,6 @@ def test_65_in_what_the_model_reads(story, name):
     for result in (listed, found):
         assert not [raw for raw in RAW if raw in result]
         assert not [line for line in result.splitlines() if line.startswith(("# System", "[Sub"))]
-    story.goes_on()
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -139,7 +138,6 @@ def test_65_in_a_cell(cells):
         answers=("n",),
         timeout=90,
     )
-    assert result.status == "ok"
     assert len(result.prompts) == 1
     assert not [raw for raw in ("\x1b", "\u202e") if raw in result.text + result.markdown]
     outside = re.sub(r"(?s)```.*?```", "", result.markdown)

@@ -247,17 +247,6 @@ def test_a_link_does_not_open_what_is_protected(root, use):
     assert "protected" in refused(use, "read_file", path="notes.txt")
 
 
-def test_names_are_shown_escaped(root, use):
-    (root / "a\nb\x1b[31m\u202e.txt").write_text("x", encoding="utf-8")
-    assert "a\\nb\\x1b[31m\\u202e.txt  1 B" in use("list_files")
-    said = refused(use, "read_file", path="a\nb")
-    assert "\n" not in said
-    assert "\\n" in said
-
-
-# writing
-
-
 def test_write_creates_and_replaces(root, use):
     assert use("write_file", path="new/deep/a.txt", content="x\ny\n") == (
         "created new/deep/a.txt (2 lines, 4 B)"
