@@ -86,7 +86,7 @@ def make(path: Path, number: int, language: Language) -> None:
         message = (Message.user, Message.assistant)[row % 2](language.text())
         text += len(message.text)
         rows.append(connection, session, message.role, encode(message), at)
-        if index.is_time(row + 1, size=0):
+        if (row + 1) % index.TOGETHER == 0:
             index.catch_up(connection)
             connection.execute("COMMIT")
             connection.execute("BEGIN")

@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from hermes_nb.core.errors import HermesError, ToolDenied, ToolError, TurnInterrupted
 from hermes_nb.core.events import (
@@ -183,7 +182,7 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
             logger.error("a tool call broke", exc_info=error)
 
 
-async def invoke(tool: Tool, context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401
+async def invoke(tool: Tool, context: ToolContext, arguments: Arguments) -> object:
     """Run a tool's function and return what it returns."""
     return await tool.run(context, arguments)
 
@@ -216,7 +215,7 @@ def _failed(
     return Outcome(status, Message.tool(call, text or "failed", failed=True, origin=origin))
 
 
-def as_output(result: Any) -> ToolOutput:  # noqa: ANN401
+def as_output(result: object) -> ToolOutput:
     """Return what a tool's function returned as the model is to read it."""
     if isinstance(result, ToolOutput):
         return result

@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.events import Answer, ToolEvent, ToolProgress
-from hermes_nb.core.messages import Image, Message, Origin, ToolCall
+from hermes_nb.core.messages import Image, Json, Message, Origin, ToolCall
 from hermes_nb.core.threads import in_thread
 
 
@@ -106,7 +106,7 @@ class Question:
 
 
 Ask = Callable[[Question], Awaitable[Answer]]
-Arguments = Mapping[str, Any]
+Arguments = Mapping[str, Json]
 """A call's arguments, by name."""
 Run = Callable[[ToolContext, Arguments], Any]
 """A coroutine function, or a plain one that may block."""

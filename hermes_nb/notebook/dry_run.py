@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hermes_nb.agent.config import Endpoint
 from hermes_nb.agent.session import Identity, Session, SessionSpec, compose, with_context
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.core.loop import LOST_RESULT
-from hermes_nb.core.messages import Message, mend
+from hermes_nb.core.messages import Json, Message, mend
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, StoredSession, body_of
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.tools import Place, Toolset
@@ -44,7 +43,7 @@ class DryRun:
     endpoint: str
     session: str
     request: Request
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: ChatModel, request: Request, *, endpoint: str, session: str) -> DryRun:
@@ -71,7 +70,7 @@ class DryRun:
         }
 
     @property
-    def wire(self) -> Mapping[str, Any]:
+    def wire(self) -> Mapping[str, Json]:
         """The body, or what stands for it where there is none."""
         if self.body:
             return self.body
@@ -80,7 +79,7 @@ class DryRun:
             "tools": [tool.name for tool in self.request.tools],
         }
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return all of it as JSON-ready values, without secrets."""
         return {
             "model": self.model,
@@ -148,13 +147,13 @@ def endpoint_of(end: Endpoint, *, here: bool) -> str:
     return redact(end.base_url or ("this machine" if end.model == "embedded" else "api.openai.com"))
 
 
-def _folded(item: Mapping[str, Any]) -> str:
+def _folded(item: Mapping[str, Json]) -> str:
     text = _text_of(item)
     size = amount(text_tokens(text))
     return _details(f"{item.get('role')}, about {size} tokens: {one_line(text, 70)}", text)
 
 
-def _open(item: Mapping[str, Any]) -> str:
+def _open(item: Mapping[str, Json]) -> str:
     return f"**{escape(str(item.get('role')))}**\n\n{code_block(_shown(_text_of(item)), 'text')}"
 
 
@@ -168,7 +167,7 @@ def _shown(text: str) -> str:
     return visible(head_tail(redact(text), SHOWN), lines=True)
 
 
-def _text_of(item: Mapping[str, Any]) -> str:
+def _text_of(item: Mapping[str, Json]) -> str:
     """Return a wire message as text: what is said, pictures by their size, calls as JSON."""
     content = item.get("content", item.get("parts"))
     parts = content if isinstance(content, list) else [{"text": content or ""}]
@@ -178,14 +177,14 @@ def _text_of(item: Mapping[str, Any]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _part(part: Mapping[str, Any]) -> str:
+def _part(part: Mapping[str, Json]) -> str:
     if "text" in part:
         return str(part["text"])
     data = part.get("image") or part.get("image_url", {}).get("url", "")
     return f"[picture, {len(data) * 3 // 4:,} bytes]"
 
 
-def _redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _redacted(value: Json) -> Json:
     """Return JSON without secrets; pictures stay as they are."""
     match value:
         case str():

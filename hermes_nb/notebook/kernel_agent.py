@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import Settings, load_settings
@@ -27,7 +26,7 @@ from hermes_nb.agent.turn import Turn
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
 from hermes_nb.core.text import amount, one_line
 from hermes_nb.core.threads import in_thread
@@ -67,7 +66,7 @@ class KernelAgent:
         self,
         shell: Shell,
         *,
-        overrides: Callable[[], Mapping[str, Any]] = dict,
+        overrides: Callable[[], Mapping[str, Json]] = dict,
         began: Callable[[], str] = str,
         say: Callable[[str], None],
         unsent: list[str] | None = None,
@@ -84,7 +83,7 @@ class KernelAgent:
             shell, self.guard, notebook=lambda: self.notebook, began=began, note=self.note
         )
         self._overrides = overrides
-        self._chosen: dict[str, Any] = {}
+        self._chosen: dict[str, Json] = {}
         self._read: Settings | None = None
         self._say = say
         self.deck = build_deck(
@@ -472,7 +471,7 @@ class KernelAgent:
         """Return all the tools there are, built on first use."""
         return self.spec(self.settings()).tools
 
-    def _mark(self) -> dict[str, Any]:
+    def _mark(self) -> dict[str, Json]:
         """Return the metadata of cells that the agent makes now."""
         session = self.session
         return {"session": session.id, "turn": session.agent.turns} if session else {}

@@ -25,9 +25,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.safety.places import child_environment
@@ -110,7 +111,7 @@ class Results:
         return min(self.matches, COUNT_LIMIT) - self._shown
 
 
-def _line(data: dict[str, Any], *, is_match: bool) -> _Line:
+def _line(data: dict[str, Json], *, is_match: bool) -> _Line:
     text = _text(data["lines"]).rstrip("\r\n")
     start = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
     before = len(text.encode("utf-8", "replace")[:start].decode("utf-8", "ignore"))

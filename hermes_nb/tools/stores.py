@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, Unpack
+from typing import Annotated, Literal, NotRequired, Protocol, TypedDict, Unpack
 
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Origin as TextOrigin
 from hermes_nb.core.messages import least_trusted
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.curated import Outcome
 from hermes_nb.memory.entries import Action, Refusal
 from hermes_nb.memory.history import Change, Origin, Unusable
@@ -44,14 +44,14 @@ class Notes(Protocol):
     def apply(
         self,
         target: str,
-        operations: Sequence[Mapping[str, Any]],
+        operations: Sequence[Arguments],
         *,
         origin: Origin | None = None,
     ) -> Outcome:
         """Apply a batch, all of it or nothing."""
         ...
 
-    def preview(self, target: str, operations: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
+    def preview(self, target: str, operations: Sequence[Arguments]) -> tuple[Change, ...]:
         """Return what `apply` would do now; raise Refusal, Unusable, OSError."""
         ...
 
@@ -73,7 +73,7 @@ def memory_tools(
     made = replace(_memory(memory, source, on_written), wording=memory_wording)
     if write_approval:
 
-        async def preview(arguments: Mapping[str, Any]) -> str:
+        async def preview(arguments: Arguments) -> str:
             return await asyncio.to_thread(_preview, memory, arguments)
 
         # More than an edit of the workspace, which some modes allow unasked.
@@ -183,7 +183,7 @@ def _page(recall: Recall, session_id: str, query: str, around: int | None, windo
 
 def _steps(
     action: Action | None, content: str, old_text: str, operations: list[Step] | None
-) -> list[Mapping[str, Any]]:
+) -> list[Arguments]:
     """Return the operations of a call; raise ToolError unless it says clearly what it wants."""
     if operations and not (content or old_text):
         return [dict(step) for step in operations]
@@ -194,7 +194,7 @@ def _steps(
     return [{"action": action, "content": content, "old_text": old_text}]
 
 
-def _preview(memory: Notes, arguments: Mapping[str, Any]) -> str:
+def _preview(memory: Notes, arguments: Arguments) -> str:
     """Return what a call would change, as the user approves it."""
     target = str(arguments.get("target", "memory"))
     steps = _steps(
@@ -223,7 +223,7 @@ def memory_wording(arguments: Mapping[str, object]) -> str:
     return "\n\n".join(text for text in contents if isinstance(text, str) and text)
 
 
-def _memory_gist(arguments: Mapping[str, Any]) -> str:
+def _memory_gist(arguments: Arguments) -> str:
     steps = arguments.get("operations") or [arguments]
     first = steps[0]
     text = one_line(str(first.get("content") or first.get("old_text") or ""), 80)
@@ -232,7 +232,7 @@ def _memory_gist(arguments: Mapping[str, Any]) -> str:
     return visible(f"{first.get('action', '')} {target}: {text}{more}")
 
 
-def _search_gist(arguments: Mapping[str, Any]) -> str:
+def _search_gist(arguments: Arguments) -> str:
     return visible(str(arguments.get("query") or arguments.get("session_id") or "recent sessions"))
 
 
@@ -257,7 +257,7 @@ def skills(library: Library, *, changes: Managing | None = None) -> Toolset:
 
 
 def _skills_list(library: Library) -> Tool:
-    def gist(arguments: Mapping[str, Any]) -> str:
+    def gist(arguments: Arguments) -> str:
         return visible(str(arguments.get("query") or arguments.get("category") or "all"))
 
     @tool(toolset="skills", describe=gist)
@@ -276,7 +276,7 @@ def _skills_list(library: Library) -> Tool:
 
 
 def _skill_view(library: Library) -> Tool:
-    def gist(arguments: Mapping[str, Any]) -> str:
+    def gist(arguments: Arguments) -> str:
         parts = (str(arguments.get(key) or "") for key in ("name", "file_path"))
         return visible(" ".join(part for part in parts if part))
 
@@ -297,11 +297,11 @@ def _skill_view(library: Library) -> Tool:
 
 
 def _skill_manage(library: Library, changes: Managing) -> Tool:
-    def gist(arguments: Mapping[str, Any]) -> str:
+    def gist(arguments: Arguments) -> str:
         parts = (str(arguments.get(key) or "") for key in ("action", "name", "file_path"))
         return visible(" ".join(part for part in parts if part))
 
-    def risk(arguments: Mapping[str, Any]) -> Risk:
+    def risk(arguments: Arguments) -> Risk:
         # What every later session may follow is no mere edit; a patch of it is small and undoable.
         weighty = arguments.get("action") in ("create", "edit", "delete")
         return Risk.EXECUTE if weighty else Risk.REMEMBER
@@ -353,10 +353,10 @@ def skill_wording(arguments: Mapping[str, object]) -> str:
     return "\n\n".join(text for text in given if isinstance(text, str) and text)
 
 
-def _skill_preview(library: Library) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
+def _skill_preview(library: Library) -> Callable[[Arguments], Awaitable[str]]:
     """Return what shows a change before it is approved: the new skill, or the diff."""
 
-    async def preview(arguments: Mapping[str, Any]) -> str:
+    async def preview(arguments: Arguments) -> str:
         given = {key: value for key, value in arguments.items() if value is not None}
         action, name = str(given.pop("action")), str(given.pop("name", ""))
         details = Details(**given)  # type: ignore[typeddict-item]

@@ -18,19 +18,19 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Any
+from typing import Annotated
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Origin
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Question, Risk, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.needs import Need
 from hermes_nb.safety.places import child_environment
@@ -425,7 +425,7 @@ def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -
     return Toolset([terminal])
 
 
-def _gist(arguments: Mapping[str, Any]) -> str:
+def _gist(arguments: Arguments) -> str:
     return visible(str(arguments.get("command", "")))
 
 

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
@@ -140,7 +139,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     """
 
     def ask(tool: Tool) -> Tool:
-        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
+        async def run(context: ToolContext, arguments: Arguments) -> object:
             decision = await in_thread(guard.decide, tool, arguments, messages=context.messages)
             way: object = decision.way
             if decision.verdict == "deny":
@@ -188,7 +187,7 @@ def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
     """
 
     def hold(tool: Tool) -> Tool:
-        async def run(context: ToolContext, arguments: Arguments) -> Any:  # noqa: ANN401 - a tool's
+        async def run(context: ToolContext, arguments: Arguments) -> object:
             async with lock:
                 return await tool.run(context, arguments)
 

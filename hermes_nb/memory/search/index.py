@@ -79,14 +79,6 @@ Blocks = dict[tuple[str, int], int]
 """Blocks of the index by session and number, as one transaction makes them."""
 
 
-def is_time(row_id: int, *, size: int) -> bool:
-    """Say whether whoever adds a message, stored in so many characters, is the one to index.
-
-    Rows are numbered without gaps, so that this needs no look at the index.
-    """
-    return row_id % TOGETHER == 0 or size > LARGE
-
-
 def is_current(connection: sqlite3.Connection) -> bool:
     """Say whether there is an index that has all messages."""
     last = last_indexed(connection)
