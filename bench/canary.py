@@ -25,9 +25,10 @@ from pathlib import Path
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
+from hermes_nb.safety import table
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.policy import Place, judge
-from hermes_nb.safety.programs import known_commands, readers, versioned
+from hermes_nb.safety.programs import readers, versioned
 from hermes_nb.safety.sandbox import Profile
 from hermes_nb.tools.terminal import CommandRun
 
@@ -360,7 +361,7 @@ def _git(dice: random.Random) -> str:
 
 def _find(dice: random.Random) -> str:
     values = (" .env", " 1", " -newer", " '*.txt'", " f")
-    known = sorted(" ".join(known_commands()["find"].values()).split())
+    known = sorted(" ".join(table("commands")["find"].values()).split())
     tests = " ".join(dice.choice(known) + dice.choice(values) for _ in range(dice.randint(0, 3)))
     ends = ("", "", "-delete", "-exec cat {} +", "-fprint PWN", "-fls PWN", "-ls")
     return f"find {dice.choice(('.', '..', 'data', '', '~', 'keys/'))} {tests} {dice.choice(ends)}"

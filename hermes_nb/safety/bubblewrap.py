@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hermes_nb.safety.confine import NOBODY
-from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, Plan, python
+from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, Plan, python
 
 SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
 TMP_BYTES = 256 << 20
@@ -146,12 +146,12 @@ def _system(plan: Plan) -> list[str]:
     if plan.writes:
         for device in ("/dev/dri", "/dev/kfd", *map(str, Path("/dev").glob("nvidia*"))):
             args += ["--dev-bind-try", device, device]
-    return [*args, *tmpfs, "/dev/shm", *tmpfs, "/tmp"]  # noqa: S108 - the sandbox's own
+    return [*args, *tmpfs, "/dev/shm", *tmpfs, TMP]  # noqa: S108
 
 
 def _parents(paths: Iterable[str]) -> list[str]:
     """Return arguments that make the folders above `paths`, where everybody may pass."""
-    above = sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/", "/tmp"})  # noqa: S108
+    above = sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/", TMP})
     return [arg for folder in above for arg in ("--perms", "0755", "--dir", folder)]
 
 

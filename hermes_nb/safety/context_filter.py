@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from hermes_nb.safety import table
 from hermes_nb.safety.patterns import Sign, compiled
 from hermes_nb.safety.rules import Match, charset, expression, unbroken
-from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged, data
+from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged
 
 _BEFORE = 400
 _AFTER = 200
@@ -50,7 +51,7 @@ _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
 
 def _pattern(name: str) -> re.Pattern[str]:
     """Return a pattern of `[context]` in `rules.toml`, for text."""
-    return compiled(data()["context"][name])
+    return compiled(table("rules")["context"][name])
 
 
 @cache

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from hermes_nb.safety.visible import readable, visible
@@ -273,7 +272,7 @@ _ATTRIBUTES["i"] |= {"style"}
 
 
 @cache
-def _cleaner() -> Any:  # noqa: ANN401 - the library has no types for it
+def _cleaner() -> Callable[[str], str]:
     import nh3
 
     return nh3.Cleaner(
@@ -283,12 +282,12 @@ def _cleaner() -> Any:  # noqa: ANN401 - the library has no types for it
         filter_style_properties={"background"},
         url_schemes=set(),
         link_rel=None,
-    )
+    ).clean
 
 
 def clean_html(fragment: str) -> str:
     """Return a fragment of ours without anything but text, plain elements and small drawings."""
-    return str(_cleaner().clean(fragment))
+    return _cleaner()(fragment)
 
 
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")

@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from posixpath import basename, join, normpath
 
+from hermes_nb.safety import table
 from hermes_nb.safety.places import python
-from hermes_nb.safety.programs import known_commands
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.shell import NeedsShellError, Rough, bare, expand, rough_commands
 
@@ -76,7 +76,7 @@ class _Row:
 @cache
 def _rows() -> dict[str, list[_Row]]:
     out: dict[str, list[_Row]] = {}
-    for told in known_commands()["wants"]:
+    for told in table("commands")["wants"]:
         needs = frozenset(map(Need, told["needs"].split()))
         verbs = frozenset(told.get("verbs", "").split())
         row = _Row(verbs, told.get("unless", "(?!)"), needs, told.get("deed", ""))

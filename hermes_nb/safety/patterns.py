@@ -15,16 +15,16 @@ from __future__ import annotations
 import gc
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import chain, islice
-from pathlib import Path
 from time import thread_time
-from typing import Any
+
+from hermes_nb.core.messages import Json
+from hermes_nb.safety import table
 
 LIMIT, SIZE = 0.25, 65_536
 _CELL = 256
@@ -177,17 +177,12 @@ class _Pattern:
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("code_patterns.toml").read_text("utf-8"))
-
-
-@cache
 def _patterns() -> tuple[_Pattern, ...]:
     """Return the patterns; each is compiled when a text first has what it needs."""
-    return tuple(_ready(item) for item in _data()["pattern"])
+    return tuple(_ready(item) for item in table("code_patterns")["pattern"])
 
 
-def _ready(item: dict[str, Any]) -> _Pattern:
+def _ready(item: dict[str, Json]) -> _Pattern:
     steps = item.get("steps") or [item["pattern"]]
     pattern = steps[0] if len(steps) == 1 else _alone(steps[0])
     barring = item.get("barring") or [""] * (len(steps) - 1)
@@ -196,7 +191,7 @@ def _ready(item: dict[str, Any]) -> _Pattern:
         pattern += f"{between}{{0,{most}}}?{_alone(step)}"
     return _Pattern(
         *(item["category"], item.get("name", steps[-1]), item["score"], tuple(item["needs"])),
-        pattern=pattern.replace("{secret_file}", _data()["secret_file"]),
+        pattern=pattern.replace("{secret_file}", table("code_patterns")["secret_file"]),
         harms=item.get("harms", False),
         shown=item.get("shown", False),
     )
@@ -210,13 +205,13 @@ def _alone(step: str) -> str:
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
     """Return a pattern of `[excuses]` or `[flows]`."""
-    return compiled({**_data()["excuses"], **_data()["flows"]}[name])
+    return compiled({**table("code_patterns")["excuses"], **table("code_patterns")["flows"]}[name])
 
 
 @cache
 def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return what a page does not show, each with what it says first, and which of that orders."""
-    hidden = _data()["hidden"]
+    hidden = table("code_patterns")["hidden"]
     return re.compile(hidden["element"]), re.compile(hidden["order"])
 
 
@@ -280,7 +275,7 @@ _SPLICES = re.compile(r"\\\n|''|\"\"|\\(?=[a-z])")
 def piped(text: str, *, code: bool = False) -> Iterator[str]:
     """Yield the downloads that a text has run unread: by a shell, or by what evaluates code."""
     plain = _SPLICES.sub(lambda match: " " * len(match[0]) if "\n" in match[0] else "", text)
-    parts = _data()["pipe"]
+    parts = table("code_patterns")["pipe"]
     for pattern in parts["patterns"]:
         whole = pattern.replace("{fetch}", parts["fetch"]).replace("{shell}", parts["shell"])
         for start, end in spans(whole, plain):
@@ -358,7 +353,7 @@ def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
 
 
 def _may_read(text: str) -> bool:
-    return any(map(text.__contains__, _data()["flows"]["sources"]))
+    return any(map(text.__contains__, table("code_patterns")["flows"]["sources"]))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:

@@ -30,6 +30,7 @@ ETC_SECRETS = tuple(
     rancher docker letsencrypt""".split()
 )
 """Hidden for root's sake; others cannot read them anyway."""
+TMP = "/tmp"  # noqa: S108 - the sandbox's own
 MOST_RULES = 5_000
 _PROC = "meminfo cpuinfo stat loadavg uptime version filesystems sys/vm".split()
 _DEVICES = "null zero full random urandom".split()

@@ -12,13 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from hermes_nb.safety import table
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.protected import known_names, secret_name
 
@@ -105,12 +105,6 @@ class Rule:
 
 
 @cache
-def known_commands() -> dict[str, Any]:
-    """Return what `commands.toml` says, by section."""
-    return tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def readers() -> dict[str, Rule]:
     """Return the programs that only read, with what each may be told."""
     return {
@@ -120,7 +114,7 @@ def readers() -> dict[str, Rule]:
             long=frozenset(rule.get("long", "").split()),
             operands=rule.get("operands", "files"),
         )
-        for names, rule in known_commands()["reads"].items()
+        for names, rule in table("commands")["reads"].items()
         for name in names.split()
     }
 
@@ -128,7 +122,7 @@ def readers() -> dict[str, Rule]:
 @cache
 def versioned() -> frozenset[str]:
     """Return the programs that may be asked for their version."""
-    return frozenset(known_commands()["version"]["programs"].split())
+    return frozenset(table("commands")["version"]["programs"].split())
 
 
 _PS_WITH_E = {*"eAfFlLHjyMZwo", *"sort no-headers format forest headers columns cols".split()}
@@ -157,7 +151,7 @@ def archive(name: str, words: list[str]) -> list[str]:
 def find(words: list[str]) -> list[str]:
     """Return where a `find` begins."""
     out, rest = [], iter(words)
-    valued, plain = (known_commands()["find"][kind].split() for kind in ("valued", "plain"))
+    valued, plain = (table("commands")["find"][kind].split() for kind in ("valued", "plain"))
     for word in rest:
         if word in valued:
             next(rest, None)
@@ -308,7 +302,7 @@ def _verbs() -> dict[str, _Verb]:
             added=tuple(verb.get("added", ())),
             lists=re.compile(verb["lists"]) if "lists" in verb else None,
         )
-        for names, verb in known_commands()["git"].items()
+        for names, verb in table("commands")["git"].items()
         for name in names.split()
     }
 
@@ -464,7 +458,7 @@ def _check_settings(place: Path, root: Path | None) -> None:
     if listed is None and root is not None:
         refuse("git does not tell what this repository sets")
     names = (listed or b"").decode(errors="surrogateescape").split("\0")
-    harmless = re.compile(known_commands()["repository"]["settings"], re.VERBOSE).fullmatch
+    harmless = re.compile(table("commands")["repository"]["settings"], re.VERBOSE).fullmatch
     if key := next((name for name in names if name and not harmless(name)), ""):
         refuse(f"the repository sets {key}, which may run something")
 

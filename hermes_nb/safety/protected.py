@@ -19,7 +19,6 @@ import re
 import stat
 import sys
 import time
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
@@ -28,6 +27,8 @@ from importlib.metadata import distributions
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Literal
+
+from hermes_nb.safety import table
 
 _HARMLESS = re.compile(
     r"\.env(?:\..+)?[._-](?:example|sample|template|dist|defaults)|(?:example|sample)\.env|cacert\.pem"
@@ -80,8 +81,7 @@ class Names:
 @cache
 def known_names(kind: Literal["secret", "run", "later"]) -> Names:
     """Return a table; what programs obey (`run`) also runs `later`."""
-    data = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-    parts = [data["run"], data["later"]] if kind == "later" else [data[kind]]
+    parts = [table("names")[each] for each in (("run", "later") if kind == "later" else (kind,))]
     folders, pairs, files = (
         {name: why for part in parts for why, listed in part[sort].items() for name in listed}
         for sort in ("folders", "pairs", "files")
@@ -131,7 +131,7 @@ def second_name(path: Path, root: Path) -> str:
         found = path.stat()
     except (OSError, ValueError):
         return ""
-    if found.st_nlink < 2 or not stat.S_ISREG(found.st_mode):  # noqa: PLR2004 - itself and another
+    if found.st_nlink <= 1 or not stat.S_ISREG(found.st_mode):
         return ""
     linked = (found.st_dev, found.st_ino) in survey(root, home=Path.home()).linked
     return "a second name of a secret file" if linked else ""
@@ -233,7 +233,7 @@ def _reason(path: Path, *, write: bool) -> str:
 
 def _special(real: Path) -> str:
     parts = real.parts
-    if parts[1:2] == ("proc",) and len(parts) > 2 and not parts[2][:1].isalpha():  # noqa: PLR2004
+    if parts[1:2] == ("proc",) and parts[2:] and not parts[2][:1].isalpha():
         return "the inside of a process"
     if parts[1:3] in (("proc", "self"), ("proc", "thread-self"), ("proc", "kcore")):
         return "the inside of a process"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_nb.core.messages import Json, Message, Text, ToolCall
+from hermes_nb.safety import table
 
 STUB = "[redacted]"
 _SHORTEST_TOKEN = 8
@@ -58,12 +59,9 @@ _WORD = re.compile(r"[a-z]+")
 _TWELVE = re.compile(r"(?:[a-z]{3,8}+[^a-z]{1,4}+){11}[a-z]{3,8}")
 
 
-@cache
 def families() -> dict[str, Json]:
     """Return what `secrets.toml` says."""
-    import tomllib  # not with the extension
-
-    return tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
+    return table("secrets")
 
 
 @cache

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from hermes_nb.safety import table
 from hermes_nb.safety.patterns import Sign, Span, compiled, in_time
-from hermes_nb.safety.words import CONTINUED, PARAGRAPH, SENTENCE, Tagged, data, lexicon
+from hermes_nb.safety.words import CONTINUED, PARAGRAPH, SENTENCE, Tagged, lexicon
 
 MARKS = 1.0
 """The score from which a text is suspicious."""
@@ -84,8 +85,10 @@ class _Together:
 @cache
 def rows() -> tuple[Row, ...]:
     """Return the rows of all rules and intents."""
-    rules = [(name, score, text) for name, score, text in data()["rules"] if " + " not in text]
-    intents = [(name, 0.0, text) for name, text in data()["intents"]]
+    rules = [
+        (name, score, text) for name, score, text in table("rules")["rules"] if " + " not in text
+    ]
+    intents = [(name, 0.0, text) for name, text in table("rules")["intents"]]
     names = {name for name, _, _ in intents}
     return tuple(
         _ready(*each, intent=each in intents)
@@ -111,10 +114,10 @@ def _ready(name: str, score: float, text: str, *, intent: bool) -> Row:
 @cache
 def _together() -> tuple[_Together, ...]:
     """Return what intents are together, each choice of them by itself."""
-    names = {name for name, _ in data()["intents"]}
+    names = {name for name, _ in table("rules")["intents"]}
     return tuple(
         _Together(category, score, frozenset(some))
-        for category, score, text in data()["rules"]
+        for category, score, text in table("rules")["rules"]
         if " + " in text or text in names
         for some in product(*(part.split("|") for part in text.split(" + ")))
     )
@@ -269,7 +272,7 @@ def charset(names: str) -> str:
 @cache
 def mask(names: str) -> int:
     """Return the mask of the classes in `A|B|C`; raise ValueError where no word is in one."""
-    bits, either = lexicon().bits, data()["either"]
+    bits, either = lexicon().bits, table("rules")["either"]
     wanted = "|".join(either.get(name, name) for name in names.split("|")).split("|")
     if unknown := [name for name in wanted if name not in bits]:
         raise ValueError(f"no word is in {unknown[0]!r}")

@@ -32,6 +32,7 @@ from hermes_nb.safety.later import (
     take_back,
 )
 from hermes_nb.safety.places import (
+    TMP,
     Level,
     LevelName,
     NoSandboxError,
@@ -248,10 +249,10 @@ def _environment(plan: Plan) -> dict[str, str]:
     inside = [place.is_relative_to(plan.workspace) for place in real]
     if kept_libraries := [place for place, own in zip(libraries, inside, strict=True) if not own]:
         kept["LD_LIBRARY_PATH"] = os.pathsep.join(kept_libraries)
-    home = str(plan.home) if plan.readable_home or plan.writable else "/tmp"  # noqa: S108 - its own
+    home = str(plan.home) if plan.readable_home or plan.writable else TMP
     own = {
         "HOME": home,
-        "TMPDIR": "/tmp",  # noqa: S108 - its own
+        "TMPDIR": TMP,
         "PWD": str(plan.directory),
         "MPLBACKEND": "agg",
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -284,10 +285,9 @@ def _limits(plan: Plan) -> dict[str, int]:
 
 
 def _descriptor(content: bytes, name: str) -> int:
-    number = os.memfd_create(name)
+    number = os.memfd_create(name, 0)  # without a flag it is inherited
     os.write(number, content)
     os.lseek(number, 0, os.SEEK_SET)
-    os.set_inheritable(number, True)  # noqa: FBT003 - the standard library's
     return number
 
 
@@ -343,7 +343,7 @@ def _by_landlock(
         shutil.rmtree(temporary, ignore_errors=True)
         raise NoSandboxError(str(error)) from error
     starter = [sys.executable, "-I", "-S", str(Path(confine.__file__)), str(number)]
-    own = {"TMPDIR": temporary} | ({"HOME": temporary} if environment["HOME"] == "/tmp" else {})  # noqa: S108
+    own = {"TMPDIR": temporary} | ({"HOME": temporary} if environment["HOME"] == TMP else {})
     return Launch([*starter, *command], environment | own, [number], temporary)
 
 

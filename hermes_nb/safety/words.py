@@ -12,7 +12,6 @@ spaces are searched for the words that are known.
 from __future__ import annotations
 
 import re
-import tomllib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,8 +19,8 @@ from functools import cache, cached_property, lru_cache
 from itertools import combinations
 from operator import ne
 from pathlib import Path
-from typing import Any
 
+from hermes_nb.safety import table
 from hermes_nb.safety.normalise import LOOKALIKES, fold
 from hermes_nb.safety.patterns import Span, in_time
 
@@ -66,12 +65,6 @@ _PROCLITIC = re.compile(
     "^[\u0648\u0641]?[\u0628\u0643\u0644]?(?:\u0627\u0644)?(?:[\u064a\u062a\u0646\u0633](?=.{3}))?"
 )
 """What Arabic writes in one word with the next: and, with, for, the, and the person of a verb."""
-
-
-@cache
-def data() -> dict[str, Any]:
-    """Return what `rules.toml` holds, read once."""
-    return tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
 
 
 def listed() -> Iterator[tuple[str, str, list[str]]]:
@@ -310,7 +303,7 @@ class Tagged:
 
 @cache
 def _things() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((name, re.compile(pattern)) for name, pattern in data()["things"].items())
+    return tuple((name, re.compile(pattern)) for name, pattern in table("rules")["things"].items())
 
 
 _ACCOUNT = re.compile(r"[0-9](?<=(?:at|be|ch|de|es|fr|gb|it|lt|nl|pl|pt).)")
@@ -367,7 +360,7 @@ def _spaced(chunk: str) -> tuple[_Part, ...]:
 
 def _kinds(chunk: str) -> int:
     """Return the kinds of thing that a chunk without spaces names."""
-    if not (any(map(chunk.__contains__, data()["thing_signs"])) or _ACCOUNT.search(chunk)):
+    if not (any(map(chunk.__contains__, table("rules")["thing_signs"])) or _ACCOUNT.search(chunk)):
         return 0
     bits = [lexicon().bits[name] for name, pattern in _things() if pattern.search(chunk)]
     return sum(bits[:_THINGS_AT_ONCE])

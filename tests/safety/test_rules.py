@@ -6,10 +6,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hermes_nb.safety import table
 from hermes_nb.safety.context_filter import Context
 from hermes_nb.safety.rules import charset, expression, matches, rows, signs, together
 from hermes_nb.safety.scan import scan
-from hermes_nb.safety.words import Tagged, data, lexicon
+from hermes_nb.safety.words import Tagged, lexicon
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -37,8 +38,8 @@ def meant(text):
 def test_every_rule_can_apply():
     for row in rows():
         assert all(map(expression, row.parts))
-    names = {name for name, _ in data()["intents"]}
-    for _, _, text in data()["rules"]:
+    names = {name for name, _ in table("rules")["intents"]}
+    for _, _, text in table("rules")["rules"]:
         if " + " in text:
             assert names.issuperset(text.replace("|", " + ").split(" + "))
     with pytest.raises(ValueError, match="no word is in 'NONSENSE'"):
