@@ -13,13 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Literal, get_args
 
 from hermes_nb.agent.proposals import Proposal
+from hermes_nb.agent.recorder import Recorder
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import REVIEW, Session
 from hermes_nb.agent.turn import said
@@ -40,10 +42,16 @@ from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread
-from hermes_nb.core.tools import Place, Risk, Tool, ToolContext, Toolset
-from hermes_nb.safety.redact import without_secrets
+from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
+from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.skills.document import name_problems
 
+logger = logging.getLogger(__name__)
+
+MAX_REQUESTS = 8
+"""Model requests of a review, the closing one included."""
+NAMED = 8
+"""Numbers that a line names; more are "all"."""
 MEMORY_TURNS = 10
 """User turns between two looks at what to remember; Hermes Agent's default."""
 SKILL_ITERATIONS = 10
@@ -52,6 +60,8 @@ MEMORY_TOOLS = frozenset({"memory"})
 SKILL_TOOLS = frozenset({"skill_manage"})
 
 Subject = Literal["memory", "skills", "both"]
+ModelMaker = Callable[[], tuple[ChatModel, bool]]
+"""Returns a model for work in another thread, and whether it is to be closed afterwards."""
 
 
 @dataclass(slots=True)
@@ -80,11 +90,6 @@ class Nudges:
             names = {call.name for call in message.calls}
             self.memory = 0 if names & MEMORY_TOOLS else self.memory
             self.skills = 0 if names & SKILL_TOOLS else self.skills
-
-    def see_all(self, messages: Iterable[Message]) -> None:
-        """Take in a stored conversation."""
-        for message in messages:
-            self.see(message)
 
     def due(self) -> Subject | None:
         """Return what should be looked at now, None for nothing."""
@@ -154,12 +159,6 @@ def loaded_skills(messages: Iterable[Message]) -> list[str]:
     return [name for name in dict.fromkeys(names) if not name_problems(name)][:MOST_NAMED]
 
 
-logger = logging.getLogger(__name__)
-
-MAX_REQUESTS = 8
-"""Model requests of a review, the closing one included."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subjects:
     """What a review looks at, as it was when the turn ended.
@@ -170,197 +169,107 @@ class Subjects:
     """
 
     place: Place
-    model: Callable[[], tuple[ChatModel, bool]]
+    model: ModelMaker
     system: str
     tools: Toolset
     own: Toolset
     messages: Sequence[Message]
 
 
-async def review(
-    seen: Subjects,
-    subject: Subject,
-    *,
-    store: SessionStore,
-    emit: Callable[[BackgroundEvent], None] = lambda _: None,
-) -> ReviewFinished:
-    """Look back, save, and return what was learned; every fault is in the returned event."""
-    emit(ReviewStarted(seen.place.session, subject))
-    record = _Record(store, seen, subject)
-    try:
-        model, ours = await asyncio.to_thread(seen.model)
-        try:
-            await _turn(model, seen, subject, record)
-        finally:
-            if ours:
-                await model.aclose()
-    except asyncio.CancelledError:
-        emit(record.finished("stopped"))
-        raise
-    except Exception as error:  # noqa: BLE001 - a courtesy must not harm, whatever fails
-        logger.warning("a review failed: %s", error)
-        record.error = record.error or one_line(f"{type(error).__name__}: {error}", 200)
-    finished = record.finished(record.error)
-    emit(finished)
-    return finished
+class Review:
+    """One look back: a fold over its own turn, with rows of its own."""
 
-
-class Reviewer:
-    """Runs reviews in a background thread, one at a time; `learned` waits for the next turn.
-
-    `emit` is called from that thread.
-    """
-
-    def __init__(self, *, emit: Callable[[BackgroundEvent], None] = lambda _: None) -> None:
-        self._emit = emit
-        self._thread = LoopThread("hermes-review")
-        self._running: Future[ReviewFinished] | None = None
-        self._learned: list[str] = []
-        self._lock = threading.Lock()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a review is running."""
-        return self._running is not None and not self._running.done()
-
-    def start(self, seen: Subjects, subject: Subject, store: SessionStore) -> bool:
-        """Start a review unless one is running; return at once, and whether it was started."""
-        if self.busy:
-            return False
-        self._running = self._thread.submit(review(seen, subject, store=store, emit=self._note))
-        return True
-
-    def wait(self, seconds: float | None = None) -> ReviewFinished | None:
-        """Wait for the running review; None when there was none, or it was stopped."""
-        running = self._running
-        if running is None or running.cancelled():
-            return None
-        return running.result(timeout=seconds)
-
-    def learned(self) -> list[str]:
-        """Return, once, what was learned since this was last asked."""
-        with self._lock:
-            taken, self._learned = self._learned, []
-        return taken
-
-    def stop(self) -> None:
-        """Stop a running review; what it saved until now stays."""
-        if self._running is not None:
-            self._running.cancel()
-
-    def close(self) -> None:
-        """Stop, and end the thread."""
-        self._thread.close()
-
-    def _note(self, event: BackgroundEvent) -> None:
-        if isinstance(event, ReviewFinished):
-            with self._lock:
-                self._learned += event.saved
-        self._emit(event)
-
-
-class _Record:
-    """Rows of a review, and what it saved; the store's faults are not the review's."""
-
-    def __init__(self, store: SessionStore, seen: Subjects, subject: Subject) -> None:
-        self.error = ""
-        self._store = store
+    def __init__(self, seen: Subjects, subject: Subject, store: SessionStore) -> None:
         self._seen = seen
         self._subject = subject
+        self._store = store
         self._saved: list[str] = []
         self._usage = Usage()
-        self._row = ""
+        self._error = ""
 
-    def begin(self, model: str) -> None:
-        """Create the session row."""
+    async def run(self, emit: Callable[[BackgroundEvent], None]) -> ReviewFinished:
+        """Look back, save, and return what was learned; every fault is in the returned event."""
+        emit(ReviewStarted(self._seen.place.session, self._subject))
+        try:
+            model, ours = await asyncio.to_thread(self._seen.model)
+            try:
+                await self._turn(model)
+            finally:
+                if ours:
+                    await model.aclose()
+        except asyncio.CancelledError:
+            emit(self._finished("stopped"))
+            raise
+        except Exception as error:  # noqa: BLE001 - a courtesy must not harm, whatever fails
+            logger.warning("a review failed: %s", error)
+            self._error = self._error or one_line(f"{type(error).__name__}: {error}", 200)
+        finished = self._finished(self._error)
+        emit(finished)
+        return finished
 
-        def start() -> None:
-            self._row = self._store.start(
-                source=REVIEW,
-                parent=self._seen.place.session,
-                title=f"review: {self._subject}",
-                model=model,
-            )
-
-        self._kept(start)
+    async def _turn(self, model: ChatModel) -> None:
+        seen, row = self._seen, new_session_id()
+        recorder = Recorder(self._store, row, partial(logger.warning, "of a review: %s"))
+        title = f"review: {self._subject}"
+        recorder.begin(source=REVIEW, parent=seen.place.session, title=title, model=model.name)
+        agent = Agent(
+            model,
+            seen.tools.map(partial(_in_review, own=seen.own)),
+            system=seen.system,
+            messages=said(seen.messages),
+            sinks=[recorder, self],
+            max_requests=MAX_REQUESTS - 1,
+        )
+        agent.place = seen.place
+        asked = review_prompt(self._subject, loaded_skills(seen.messages))
+        try:
+            async with aclosing(agent.run(asked)) as events:
+                async for _ in events:
+                    pass
+        finally:
+            with suppress(StoreError):  # its rows are not worth a failure
+                self._store.end(row)
 
     def __call__(self, event: Event) -> None:
         """Take in an event of the review's turn."""
         match event:
-            case MessageAdded(message) if self._row:
-                self._kept(self._store.append, self._row, without_secrets(message))
             case UsageReported(usage):
                 self._usage += usage
-                if self._row:
-                    self._kept(self._store.count, self._row, usage)
             case ToolFinished(call, "ok", _):
                 tool = self._seen.own.get(call.name)
                 if tool is not None and _risk(tool, call.arguments) is not Risk.READ:
                     gist = self._seen.own.describe(call) or "saved"
                     self._saved.append(one_line(f"{call.name}: {gist}", 160))
             case TurnEnded("failed", error):
-                self.error = error
+                self._error = error
             case _:
                 pass
 
-    def finished(self, error: str) -> ReviewFinished:
-        """Return the event that ends the review."""
-        saved = tuple(self._saved)
-        if self._row:
-            self._kept(self._store.end, self._row)
-        return ReviewFinished(self._seen.place.session, self._subject, saved, self._usage, error)
-
-    def _kept(self, write: Callable[..., object], *what: object) -> None:
-        try:
-            write(*what)
-        except StoreError as error:
-            self._row = ""
-            logger.warning("a review is not stored: %s", error)
+    def _finished(self, error: str) -> ReviewFinished:
+        session, saved = self._seen.place.session, tuple(self._saved)
+        return ReviewFinished(session, self._subject, saved, self._usage, error)
 
 
-async def _turn(model: ChatModel, seen: Subjects, subject: Subject, record: _Record) -> None:
-    record.begin(model.name)
-    agent = Agent(
-        model,
-        seen.tools.map(lambda tool: _own(tool, seen.own)),
-        system=seen.system,
-        messages=said(seen.messages),
-        sinks=[record],
-        max_requests=MAX_REQUESTS - 1,
-    )
-    agent.place = seen.place
-    asked = review_prompt(subject, loaded_skills(seen.messages))
-    async with aclosing(agent.run(asked)) as events:
-        async for _ in events:
-            pass
-
-
-def _risk(tool: Tool, arguments: Mapping[str, Any]) -> Risk:
+def _risk(tool: Tool, arguments: Arguments) -> Risk:
     return tool.risk if tool.risk_of is None else tool.risk_of(arguments)
 
 
-def _own(tool: Tool, own: Toolset) -> Tool:
+def _in_review(tool: Tool, own: Toolset) -> Tool:
     """Return a tool with the schema of the conversation, and what it does in a review."""
     mine = own.get(tool.name)
     if mine is not None:
         return replace(tool, run=mine.run, check=mine.check, preview=None)
 
-    def refuse(_context: ToolContext, _arguments: Mapping[str, Any]) -> str:
+    def refuse(_context: ToolContext, _arguments: Arguments) -> str:
         raise ToolDenied("only the memory and skill tools run in a review")
 
     return replace(tool, run=refuse, exclusive=False, risk=Risk.READ)
 
 
-NAMED = 8
-"""Numbers that a line names; more are "all"."""
-ModelMaker = Callable[[], tuple[ChatModel, bool]]
-"""Returns a model for work in another thread, and whether it is to be closed afterwards."""
+class Reviews:
+    """Counts what happens in sessions, and looks back when it is time: in a thread, one at a time.
 
-
-class Reviews(Reviewer):
-    """Counts what happens in sessions, and looks back when it is time.
-
-    `model` is asked for a review's model in the background thread, `emit` called from there.
+    `model` is asked for a review's model in that thread, `emit` called from there.
     """
 
     def __init__(
@@ -372,7 +281,11 @@ class Reviews(Reviewer):
     ) -> None:
         self._runtime = runtime
         self._model = model
-        super().__init__(emit=emit)
+        self._emit = emit
+        self._thread = LoopThread("hermes-review")
+        self._running: Future[ReviewFinished] | None = None
+        self._learned: list[str] = []
+        self._lock = threading.Lock()
         self._nudges: dict[str, Nudges] = {}
         self._told: set[str] = set()
 
@@ -415,6 +328,39 @@ class Reviews(Reviewer):
         )
         return self.start(seen, subject, session.store)
 
+    def start(self, seen: Subjects, subject: Subject, store: SessionStore) -> bool:
+        """Start a review unless one is running; return at once, and whether it was started."""
+        if self.busy:
+            return False
+        self._running = self._thread.submit(Review(seen, subject, store).run(self._note))
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether a review is running."""
+        return self._running is not None and not self._running.done()
+
+    def wait(self, seconds: float | None = None) -> ReviewFinished | None:
+        """Wait for the running review; None when there was none, or it was stopped."""
+        if self._running is None or self._running.cancelled():
+            return None
+        return self._running.result(timeout=seconds)
+
+    def learned(self) -> list[str]:
+        """Return, once, what was learned since this was last asked."""
+        with self._lock:
+            taken, self._learned = self._learned, []
+        return taken
+
+    def stop(self) -> None:
+        """Stop a running review; what it saved until now stays."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def close(self) -> None:
+        """Stop, and end the thread."""
+        self._thread.close()
+
     def tell_what_waits(self) -> None:
         """Say what waits for the user's approval, as far as that was not told yet."""
         try:
@@ -428,6 +374,12 @@ class Reviews(Reviewer):
         if not new <= self._told:
             self._runtime.tell(line)
         self._told = new
+
+    def _note(self, event: BackgroundEvent) -> None:
+        if isinstance(event, ReviewFinished):
+            with self._lock:
+                self._learned += event.saved
+        self._emit(event)
 
 
 def told_of(waiting: Sequence[Proposal]) -> str:
@@ -463,10 +415,8 @@ def _catch_up(nudges: Nudges, store: SessionStore, session_id: str) -> None:
         ]
     except StoreError:  # then it counts from now on
         return
-    looked: list[tuple[float, Subject]] = []
-    subjects: tuple[Subject, ...] = ("memory", "skills", "both")
-    looked += [(at, s) for at, title in done for s in subjects if title.endswith(s)]
-    looked.sort()
+    subjects: tuple[Subject, ...] = get_args(Subject)
+    looked = sorted((at, s) for at, title in done for s in subjects if title.endswith(s))
     for row in rows:
         while looked and looked[0][0] <= row.at:
             nudges.reset(looked.pop(0)[1])
