@@ -193,6 +193,11 @@ class Reached:
     problem: str = ""
 
     @property
+    def chatting(self) -> tuple[Listed, ...]:
+        """The models without those that embed: they cannot chat."""
+        return tuple(each for each in self.listed if "embed" not in each.name.lower())
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The models' names and aliases."""
         return tuple(dict.fromkeys(name for x in self.listed for name in (x.name, *x.aliases)))
@@ -201,29 +206,19 @@ class Reached:
 def models_at(
     base_url: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> tuple[str, ...]:
-    """Return the names of the models that a server lists, as `listed_at` does."""
-    return tuple(each.name for each in listed_at(base_url, api_key=api_key, timeout=timeout))
+    """Return the names of the models that a server lists, none where it is no such server.
+
+    `timeout` is as in `reach`.
+    """
+    return tuple(x.name for x in reach(base_url, api_key=api_key, timeout=timeout).chatting)
 
 
 def window_at(
     base_url: str, model: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> int | None:
     """Return the context window that a server says it serves a model with, None if it does not."""
-    for each in listed_at(base_url, api_key=api_key, timeout=timeout):
-        if model in (each.name, *each.aliases):
-            return each.window
-    return None
-
-
-def listed_at(
-    base_url: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
-) -> tuple[Listed, ...]:
-    """Return the models a server lists, none when it does not answer as such a server does.
-
-    Embedding models are left out: they cannot chat. `timeout` is as in `reach`.
-    """
-    listed = reach(base_url, api_key=api_key, timeout=timeout).listed
-    return tuple(each for each in listed if "embed" not in each.name.lower())
+    listed = reach(base_url, api_key=api_key, timeout=timeout).chatting
+    return next((x.window for x in listed if model in (x.name, *x.aliases)), None)
 
 
 def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reached:

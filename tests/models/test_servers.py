@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from hermes_nb.models.servers import Listed, listed_at, local_servers, models_at, window_at
+from hermes_nb.models.servers import Listed, local_servers, models_at, reach, window_at
 
 from tests.loopback import Loopback, Reply, document, failure
 from tests.patience import SOON
@@ -47,7 +47,7 @@ def test_a_server_lists_its_models_without_the_embedding_ones():
 def test_a_server_may_say_how_long_its_window_is(said, window):
     entry = {"id": "qwen3-coder", "aliases": ["coder"], **said}
     with Loopback(listing=document({"data": [{"id": "gemma3"}, entry]})) as server:
-        other, listed = listed_at(server.url)
+        other, listed = reach(server.url).chatting
         assert (other, listed.window) == (Listed(name="gemma3"), window)
         assert window_at(server.url, "coder") == window_at(server.url, "qwen3-coder") == window
         assert window_at(server.url, "gemma3") is None

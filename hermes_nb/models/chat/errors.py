@@ -1,9 +1,8 @@
 """What went wrong with a model request, in the agent's own terms.
 
 Works on the shape of an exception (`status_code`, `body`, class names), so that no provider's SDK
-has to be loaded. Every text it makes is one line, at most 300 characters, and free of keys. The
-providers' words are from their error references and the source of llama.cpp, llama-cpp-python,
-vLLM, text-generation-inference and LM Studio, as of 2026-11.
+has to be loaded; `errors.toml` has the providers' words. Every text it makes is one line, at most
+300 characters, and free of keys.
 """
 
 from __future__ import annotations
@@ -11,50 +10,35 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 
 from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.redact import STUB, redact
 from hermes_nb.safety.visible import visible
 
-_OVERFLOW = re.compile(
-    r"""(?ix)
-      context[_ ]length[_ ]exceeded | exceed_context_size | model_context_window_exceeded
-    | (?:maximum|max)[ ](?:context|prompt|model)[ ]length
-    | prompt[ ]is[ ]too[ ]long | input[ ]is[ ]too[ ]long | prompt[ ]too[ ]long
-    | prompt[ ]exceeds[ ]max | exceed(?:s|ed|ing)?[ ](?:the[ ])?(?:available[ ])?context
-    | exceeds?[ ](?:the[ ])?(?:model.s[ ])?(?:maximum[ ])?context
-    | context[ ](?:window|length|size)[ ](?:of|exceeds|is[ ]exceeded|limit)
-    | context[ ]the[ ]overflows | (?:context|model[ ]token)[ ]limit
-    | input[ ]token[ ]count.{0,40}exceeds | too[ ]many[ ](?:input[ ])?tokens
-    | reduce[ ]the[ ]length[ ]of[ ](?:the|your)
-    | inputs`?[ ](?:tokens[ ])?(?:\+|must[ ]have[ ]less)
-    | request[ ]too[ ]large[ ]for[ ]model | request_too_large
-    | (?:request|prompt|input)[ ].{0,40}(?:n_ctx|context[ ]size)
-    """
+_TABLES: Mapping[str, Json] = tomllib.loads(
+    Path(__file__).with_name("errors.toml").read_text(encoding="utf-8")
 )
-_NUMBER = r"(\d[\d,_]{2,11}k?)"
-_WINDOWS = tuple(
-    re.compile(pattern.replace("NUMBER", _NUMBER), re.IGNORECASE)
-    for pattern in (
-        r"(?:maximum|max) (?:context|prompt|model) length (?:is|of|:) ?NUMBER",
-        r"(?:maximum|max) (?:context|prompt|model) length:? NUMBER",
-        r"tokens? > NUMBER maximum",
-        r"context limit: [\d,_ +]{1,40}> NUMBER",
-        r"context (?:window|length|size)(?: of)?(?: only)?[ (:]{1,2}NUMBER",
-        r"tokens allowed \(NUMBER\)",
-        r"NUMBER maximum context length",
-        r"model token limit: NUMBER",
-        r"(?:n_ctx|context size)\W{1,5}NUMBER",
-        r"(?:must be|cannot exceed) (?:<= ?)?NUMBER",
-        r"while limit is NUMBER",
-        r"exceeds limit \(NUMBER\)",
-    )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text.replace("NUMBER", r"(\d[\d,_]{2,11}k?)"), re.IGNORECASE)
+
+
+_OVERFLOW, _QUOTA, _BAD_KEY, _NO_MODEL = (
+    _pattern(_TABLES[name]) for name in ("overflow", "quota", "bad_key", "no_model")
 )
+_WINDOWS = tuple(map(_pattern, _TABLES["windows"]))
+_BY_STATUS = {int(status): FailureKind(kind) for status, kind in _TABLES["statuses"].items()}
+_BY_WORD = [(_pattern(text), FailureKind(kind)) for kind, text in _TABLES["words"].items()]
+_SAID: Mapping[FailureKind, str] = {FailureKind(k): said for k, said in _TABLES["said"].items()}
 _SENSIBLE = range(256, 100_000_000)
 
 
@@ -121,58 +105,6 @@ _MODEL_NAMED = (None, 400, 404, 422)
 """With which statuses providers answer a name that is not theirs."""
 _READ = 8_000
 """Characters of a provider's text that are looked at: an error page can have megabytes."""
-
-_BY_STATUS = {
-    400: FailureKind.BAD_REQUEST,
-    401: FailureKind.AUTH,
-    402: FailureKind.QUOTA,
-    403: FailureKind.AUTH,
-    404: FailureKind.NOT_FOUND,
-    408: FailureKind.TIMEOUT,
-    409: FailureKind.OVERLOADED,
-    413: FailureKind.CONTEXT_OVERFLOW,
-    425: FailureKind.OVERLOADED,
-    429: FailureKind.RATE_LIMIT,
-}
-_BY_WORD: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), kind)
-    for pattern, kind in (
-        (r"rate.?limit|too.?many.?requests|resource.?exhausted|throttl", FailureKind.RATE_LIMIT),
-        (r"authentication|invalid.?api.?key|unauthorized|permission", FailureKind.AUTH),
-        (r"billing|insufficient|payment", FailureKind.QUOTA),
-        (r"timeout|deadline", FailureKind.TIMEOUT),
-        (r"not.?found", FailureKind.NOT_FOUND),
-        (r"invalid.?request|bad.?request|unsupported", FailureKind.BAD_REQUEST),
-    )
-)
-_QUOTA = re.compile(
-    r"insufficient[_ ](?:quota|balance|credit|fund)|credit balance is too low|out of credits"
-    r"|exceeded your current quota|billing[_ ](?:hard[_ ]limit|not[_ ]active)|payment required"
-    r"|more credits|no credits|account.{0,20}(?:suspended|deactivated)",
-    re.IGNORECASE,
-)
-_BAD_KEY = re.compile(
-    r"(?:invalid|incorrect|missing|expired|wrong|no)[_ ]api[_ ]?key|api[_ ]key (?:not valid|expired"
-    r"|not found|is invalid)",
-    re.IGNORECASE,
-)
-_NO_MODEL = re.compile(
-    r"model[_ ]not[_ ](?:found|exist)|model [^\n]{0,120}(?:does not exist|not found)"
-    r"|not a valid model",
-    re.IGNORECASE,
-)
-_SAID = {
-    FailureKind.AUTH: "the provider refused the API key",
-    FailureKind.QUOTA: "the account has no quota left",
-    FailureKind.RATE_LIMIT: "the provider limits the rate of requests",
-    FailureKind.OVERLOADED: "the provider cannot answer just now",
-    FailureKind.CONTEXT_OVERFLOW: "the conversation does not fit the model's context window",
-    FailureKind.BAD_REQUEST: "the provider refused the request",
-    FailureKind.NOT_FOUND: "the provider does not know this model, or the address is not its own",
-    FailureKind.NETWORK: "no connection to the provider",
-    FailureKind.TIMEOUT: "the provider did not answer in time",
-    FailureKind.MALFORMED: "the answer could not be read",
-}
 
 
 def classify(error: BaseException, *, secret: str = "") -> ModelError:

@@ -16,19 +16,10 @@ from hermes_nb.core.events import Delta, RequestRetried
 from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import MOST_WAITED, ChatModel, Request, Waited, body_of
 
-RETRIED = frozenset(
-    {
-        FailureKind.RATE_LIMIT,
-        FailureKind.OVERLOADED,
-        FailureKind.NETWORK,
-        FailureKind.TIMEOUT,
-        FailureKind.MALFORMED,
-    }
-)
-"""What the same request to the same model may survive a moment later."""
-
-ELSEWHERE = RETRIED | {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
+ELSEWHERE = frozenset(FailureKind) - {FailureKind.BAD_REQUEST, FailureKind.CONTEXT_OVERFLOW}
 """What another provider may do better; a bad request is bad everywhere."""
+RETRIED = ELSEWHERE - {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
+"""What the same request to the same model may survive a moment later."""
 
 _HOUR = 3600
 

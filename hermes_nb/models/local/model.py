@@ -27,7 +27,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import Delta
@@ -77,9 +77,11 @@ class _Running:
             start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
+        self._stdin = cast("IO[bytes]", self.process.stdin)  # Popen was asked for both
+        self._stdout = cast("IO[bytes]", self.process.stdout)
         line = json.dumps({**settings, "token": self.token, "parent": os.getpid()})
         with suppress(BrokenPipeError):  # it is gone already; its end is read below
-            _pipe(self.process.stdin).write(line.encode() + b"\n")
+            self._stdin.write(line.encode() + b"\n")
         self._listener = threading.Thread(
             target=self._listen, name="hermes_nb-embedded", daemon=True
         )
@@ -89,7 +91,7 @@ class _Running:
         """Wait for the one line that says the server answers, or for the end of the process."""
         line = b""
         with suppress(OSError, ValueError):  # stop() closes the pipe
-            line = _pipe(self.process.stdout).readline()
+            line = self._stdout.readline()
         try:
             url = str(json.loads(line)["url"])
         except (ValueError, KeyError, TypeError):
@@ -122,11 +124,11 @@ class _Running:
     def stop(self) -> None:
         """End the process: ask by closing its stdin, then insist."""
         with suppress(OSError):
-            _pipe(self.process.stdin).close()
+            self._stdin.close()
         self._wait()
         self._listener.join(ENDING_SECONDS)  # before its pipe is closed under it
         with suppress(OSError):
-            _pipe(self.process.stdout).close()
+            self._stdout.close()
         self.log.close()
 
     def _wait(self) -> None:
@@ -139,9 +141,9 @@ class _Running:
     def abandon(self) -> None:
         """Let go of a process that belongs to the parent of this fork."""
         self.process.returncode = 0  # keeps Popen from waiting for what is not our child
-        for pipe in (self.process.stdin, self.process.stdout, self.log):
+        for pipe in (self._stdin, self._stdout, self.log):
             with suppress(OSError):
-                _pipe(pipe).close()
+                pipe.close()
 
 
 class EmbeddedServer:
@@ -238,11 +240,6 @@ def _environment() -> dict[str, str]:
     return {**passed, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None  # noqa: S101 - Popen was asked for it
-    return pipe
-
-
 def _each(action: Callable[[EmbeddedServer], None]) -> None:
     for server in list(_servers):
         action(server)
@@ -253,7 +250,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=partial(_each, EmbeddedServer.abandon))
 
 
-NAME = EMBEDDED
 WINDOW = 4096
 """Tokens. The model knows 32,768, but reads only 50 a second on a small machine."""
 MOST_THREADS = 8
@@ -298,7 +294,7 @@ class EmbeddedModel:
 
     @property
     def name(self) -> str:
-        return NAME
+        return EMBEDDED
 
     @property
     def window(self) -> int | None:
@@ -316,7 +312,7 @@ class EmbeddedModel:
         try:
             async with aclosing(chat.stream(request)) as items:
                 async for item in items:
-                    yield replace(item, model=NAME) if isinstance(item, Reply) else item
+                    yield replace(item, model=EMBEDDED) if isinstance(item, Reply) else item
         except ModelError as error:
             if error.kind is FailureKind.NETWORK and (end := await server.ending()):
                 message = f"the embedded model stopped ({end}); the next request starts it again"
@@ -362,7 +358,7 @@ class EmbeddedModel:
 
     def _connect(self, address: Address) -> OpenAIChat:
         return OpenAIChat(
-            NAME,
+            EMBEDDED,
             base_url=f"{address.url}/v1",
             api_key=address.token,
             strategy=self._strategy,
