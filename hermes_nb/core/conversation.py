@@ -168,8 +168,7 @@ class Progress:
         if isinstance(error, HermesError):
             return TurnEnded("failed", one_line(str(error), ERROR_CHARACTERS))
         logger.error("the turn broke", exc_info=error)
-        told = f"{type(error).__name__}: {error}"
-        return TurnEnded("failed", one_line(told, ERROR_CHARACTERS))
+        return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", ERROR_CHARACTERS))
 
     def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:
         """Return a call's missing events: it may have its result, be running, or not have begun."""

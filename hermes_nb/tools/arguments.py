@@ -157,8 +157,7 @@ def _problems_in(
 
 def _wrong(value: object, place: Place, expected: str) -> Problem:
     kind = type(value).__name__
-    text = f"`{_text(place)}` must be {expected}, got {one_line(repr(value), 60)} ({kind})"
-    return place, text
+    return place, f"`{_text(place)}` must be {expected}, got {one_line(repr(value), 60)} ({kind})"
 
 
 def _text(place: Place) -> str:

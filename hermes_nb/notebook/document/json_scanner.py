@@ -71,8 +71,7 @@ class Scanner:
                 self._expected("a name in quotes")
             key = self.skip()
             if key.size > LONGEST_KEY:
-                message = "a name without an end"
-                raise Malformed(message, key.start)
+                raise Malformed("a name without an end", key.start)
             self._take(b":", "a colon")
             yield str(self.load(key))
             if self._takes(b"}"):
@@ -113,14 +112,11 @@ class Scanner:
             before = error.doc[: error.pos].encode("utf-8", "surrogatepass")
             raise Malformed(error.msg, span.start + len(before)) from error
         except UnicodeDecodeError as error:
-            message = "text that is not UTF-8"
-            raise Malformed(message, span.start + error.start) from error
+            raise Malformed("text that is not UTF-8", span.start + error.start) from error
         except RecursionError as error:
-            message = "values nested too deeply"
-            raise Malformed(message, span.start) from error
+            raise Malformed("values nested too deeply", span.start) from error
         except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
-            message = "a number with too many digits"
-            raise Malformed(message, span.start) from error
+            raise Malformed("a number with too many digits", span.start) from error
 
     def raw(self, span: Span) -> bytes:
         """Return the bytes of a span; the cursor stays where it is."""
@@ -192,9 +188,7 @@ class Scanner:
     def _expected(self, what: str) -> NoReturn:
         if not (found := self.peek()):
             self._ended(what)
-        message = f"{what} expected, found {found!r}"
-        raise Malformed(message, self.offset)
+        raise Malformed(f"{what} expected, found {found!r}", self.offset)
 
     def _ended(self, what: str) -> NoReturn:
-        message = f"the file ends, and {what} is missing"
-        raise Malformed(message, self.offset)
+        raise Malformed(f"the file ends, and {what} is missing", self.offset)
