@@ -103,7 +103,8 @@ def disable(arguments: argparse.Namespace) -> int:
     """Take back what `enable` did, and what it did in earlier versions; say what was changed."""
     if arguments.kernelspec:
         file = _kernelspec(arguments.kernelspec)
-        changes = [_put(file, _unargued(_read(file) or ""))]
+        argued = rf',\s*"{re.escape(ARGUMENT)}"'
+        changes = [_put(file, re.sub(argued, "", _read(file) or ""))]
     else:
         place = place_for(arguments.level)
         wanted = {}
@@ -113,7 +114,7 @@ def disable(arguments: argparse.Namespace) -> int:
         startup = _read(place.startup)
         if startup is not None:
             wanted[place.startup] = "" if startup.startswith(MARK) else startup
-        changes = [_put(file, text) if text else _remove(file) for file, text in wanted.items()]
+        changes = [_put(file, text) for file, text in wanted.items()]
         for directory in (place.startup.parent, place.directory):
             with suppress(OSError):  # what is not empty is in use
                 directory.rmdir()
@@ -162,10 +163,6 @@ def _argued(file: Path, text: str) -> str:
         if _parsed(file, made) == wanted:
             return made
     return json.dumps(wanted, indent=1, ensure_ascii=False) + "\n"
-
-
-def _unargued(text: str) -> str:
-    return re.sub(rf',\s*"{re.escape(ARGUMENT)}"', "", text)
 
 
 def _undeclared(file: Path, text: str) -> str:
@@ -228,10 +225,16 @@ def _read(file: Path) -> str | None:
 
 
 def _put(file: Path, text: str) -> str:
-    """Write a file where it is not as wanted; return what became of it."""
+    """Write a file where it is not as wanted, remove it for ""; return what became of it."""
     before = _read(file)
     if before == text:
         return f"as it was: {file}"
+    if not text:
+        try:
+            file.unlink()
+        except OSError as error:
+            raise ConfigError(f"cannot remove {file}: {error.strerror or error}") from error
+        return f"removed: {file}"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, text.encode("utf-8"))
@@ -240,14 +243,6 @@ def _put(file: Path, text: str) -> str:
         message = f"cannot write {file}: {why}; --user and --sys-prefix say where"
         raise ConfigError(message) from error
     return f"{'written' if before is None else 'changed'}: {file}"
-
-
-def _remove(file: Path) -> str:
-    try:
-        file.unlink()
-    except OSError as error:
-        raise ConfigError(f"cannot remove {file}: {error.strerror or error}") from error
-    return f"removed: {file}"
 
 
 def doctor(arguments: argparse.Namespace) -> int:

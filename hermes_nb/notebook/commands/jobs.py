@@ -247,7 +247,11 @@ async def map_(agent: KernelAgent, words: str) -> str:
     """Run a map and show it; "" where it showed itself."""
     options = _parsed(words)
     if not options.prompt or options.help:
-        return code_block(_help(), "text")
+        # As argparse says it, under the name that it is called by.
+        told = map_words.parser.format_help().strip().removeprefix("::").strip()
+        usage, blank, rest = told.partition("\n\n")
+        short = " ".join(usage.split()[1:])
+        return code_block(f"%hermes map {short}{blank}{rest}", "text")
     inputs = inputs_of(options.files, root=working_directory(), readers={".ipynb": notebook_text})
     if agent.view is not None:
         raise SessionBusy(BUSY)
@@ -310,14 +314,6 @@ def _parsed(words: str) -> argparse.Namespace:
     if options.into and (not options.into.isidentifier() or keyword.iskeyword(options.into)):
         raise ConfigError(f"--into {options.into!r} is not a variable's name; nothing was sent")
     return options
-
-
-def _help() -> str:
-    told = map_words.parser.format_help().strip().removeprefix("::").strip()
-    usage, blank, rest = told.partition("\n\n")
-    name = usage.split(None, 1)[0]
-    short = " ".join(usage.removeprefix(name).split())
-    return f"%hermes map {short}{blank}{rest}"
 
 
 async def _model(

@@ -207,7 +207,11 @@ def trust(agent: KernelAgent, words: str) -> str:
             return "The conversation holds no text from outside."
         return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
     if action == "--forget":
-        return _forgotten(known, name)
+        for entry in known.trust.entries():
+            if name in (entry.path, Path(entry.path).name):
+                known.trust.revoke(entry.path)
+                return f"{code_span(entry.path)} is no longer trusted."
+        raise ConfigError(f"{name!r} was not trusted; `%hermes trust` shows what is")
     if action:
         return _trusted(known, words.strip(), agent)
     found = [
@@ -323,14 +327,6 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
     except OSError as error:
         raise ConfigError(f"that cannot be remembered: {error}") from error
     return told
-
-
-def _forgotten(known: PromptSources, name: str) -> str:
-    for entry in known.trust.entries():
-        if name in (entry.path, Path(entry.path).name):
-            known.trust.revoke(entry.path)
-            return f"{code_span(entry.path)} is no longer trusted."
-    raise ConfigError(f"{name!r} was not trusted; `%hermes trust` shows what is")
 
 
 def _split(words: str, *, default: str) -> tuple[str, str]:

@@ -161,8 +161,14 @@ class Actions:
     def start(self, begin: Callable[[], Awaitable[None]]) -> None:
         """Run a coroutine on the loop; return at once, on any thread."""
 
+        async def run() -> None:
+            try:
+                await begin()
+            except Exception:  # of a refresh: the next one may do better
+                logger.exception("the panel could not be brought up to date")
+
         def on_loop() -> None:
-            task = asyncio.ensure_future(_run(begin))
+            task = asyncio.ensure_future(run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -210,13 +216,6 @@ class Actions:
             else:
                 self._say(said, "status")
         await self._after()
-
-
-async def _run(begin: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await begin()
-    except Exception:  # of a refresh: the next one may do better
-        logger.exception("the panel could not be brought up to date")
 
 
 def told(error: Exception) -> str:
