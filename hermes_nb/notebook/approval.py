@@ -22,11 +22,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_nb.agent.config import CEILING, MODES, STARTED, Settings, load_settings, within
 from hermes_nb.agent.models import found_servers, told
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
@@ -69,19 +70,15 @@ class CellApprover:
         if not can_ask(self._shell):
             return Approval("deny", NOBODY)
         if await self._frontend.present() is not None:
-            return await self._ask_in_page(request)
+            question = _question(request) | {"cell": running_cell(self._shell)}
+            given = await self._frontend.hold("ask", ABSENT, **question)
+            return Approval("deny", LEFT) if given is None else _chosen(given, request)
         if self._frontend.expected and not self._frontend.problem:
             # A line to type in would wait in a page that is gone.
             return Approval("deny", LEFT)
         self._show(request)
         answer = ask_user(question_line(request))
         return Approval("deny", NOBODY) if answer is None else answer_of(answer, request)
-
-    async def _ask_in_page(self, request: ApprovalRequest) -> Approval:
-        """Have the page ask; a cancellation closes the box too."""
-        question = _question(request) | {"cell": running_cell(self._shell)}
-        given = await self._frontend.hold("ask", ABSENT, **question)
-        return Approval("deny", LEFT) if given is None else _chosen(given, request)
 
     def _show(self, request: ApprovalRequest) -> None:
         title = f"Hermes wants to use {request.tool.name}"
@@ -90,7 +87,8 @@ class CellApprover:
             language = "diff"
         block = code_block(request.shown, language)
         markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}{_scope(request)}"
-        plain = _plain(title, request)
+        told = f"{title} ({request.why}):\n{request.shown}{_scope(request)}"
+        plain = visible(told, lines=True)
         if has_kernel(self._shell) or can_draw(sys.stdout):
             show({"text/markdown": markdown, "text/plain": plain})
         else:
@@ -108,11 +106,6 @@ def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | N
             return (read or input)(question).strip()
         except EOFError:
             return None
-
-
-def _plain(title: str, request: ApprovalRequest) -> str:
-    scope = _scope(request)
-    return visible(f"{title} ({request.why}):\n{request.shown}{scope}", lines=True)
 
 
 def _scope(request: ApprovalRequest) -> str:
@@ -142,7 +135,7 @@ def answer_of(typed: str, request: ApprovalRequest) -> Approval:
     return Approval("deny", reason)
 
 
-def _chosen(given: Mapping[str, Any], request: ApprovalRequest) -> Approval:
+def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
     """Return the answer that a page sent; whatever is not plainly a yes is a no."""
     match given.get("answer"):
         case "once":
@@ -155,7 +148,7 @@ def _chosen(given: Mapping[str, Any], request: ApprovalRequest) -> Approval:
             return Approval("deny", str(given.get("reason") or ""))
 
 
-def _question(request: ApprovalRequest) -> dict[str, Any]:
+def _question(request: ApprovalRequest) -> dict[str, Json]:
     """Return the box as the page draws it: plain texts, `lines` with their CSS classes."""
     tool = request.tool
     wish = {"terminal": "run a command", "run_python": "run code"}.get(tool.name, "")
@@ -164,32 +157,22 @@ def _question(request: ApprovalRequest) -> dict[str, Any]:
     if tool.risk not in (Risk.WRITE, Risk.EXECUTE) or not wish:
         wish = f"use {tool.name}"
     lines = visible(request.shown, lines=True).split("\n")
-    diff = tool.risk is Risk.WRITE and any(line[:1] in ("+", "-") for line in lines)
-    once, always = _labels(request)
+    classes = {"+": "hermes-add", "-": "hermes-del"} if tool.risk is Risk.WRITE else {}
+    once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
     return {
         "id": uuid.uuid4().hex,
         "title": f"Hermes wants to {visible(one_line(wish))}",
         "tool": visible(tool.name),
-        "lines": [[_colour(line) if diff else "", line] for line in lines],
+        "lines": [
+            ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line]
+            for line in lines
+        ],
         "why": f"Asks because {visible(request.why, lines=True)}.",
-        "once": once,
-        "always": always,
+        "once": request.yes or once,
+        "always": "Always" if request.shape else "",
         "tip": visible(request.lasting),
         "outside": "Outside the sandbox" if request.outside else "",
     }
-
-
-def _colour(line: str) -> str:
-    """Return the CSS class of a diff's line."""
-    if line.startswith(("--- ", "+++ ")):
-        return ""
-    return {"+": "hermes-add", "-": "hermes-del"}.get(line[:1], "")
-
-
-def _labels(request: ApprovalRequest) -> tuple[str, str]:
-    """Return what the buttons for "once" and "always" say."""
-    once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(request.tool.risk, "Allow once")
-    return request.yes or once, "Always" if request.shape else ""
 
 
 Ask = Callable[[str], str | None]

@@ -64,13 +64,13 @@ def array_png(pixels: Foreign) -> bytes:
 
 def _pixels(value: Foreign, numpy: Foreign) -> Foreign:
     shape = tuple(value.shape)
-    if len(shape) == 2:  # noqa: PLR2004 - grey
-        value = value[:, :, None]
-    elif len(shape) != 3 or shape[2] not in COLOUR_TYPES:  # noqa: PLR2004
+    channels = shape[2:] or (1,)  # grey
+    if len(shape) not in (2, 3) or channels[0] not in COLOUR_TYPES:
         message = f"an array of shape {shape} is no picture; use rows x columns (x 3 or 4 channels)"
         raise ConfigError(message)
     if not value.size:
         raise ConfigError(f"an array of shape {shape} has no pixels")
+    value = value.reshape(*shape[:2], *channels)
     if value.dtype == numpy.uint8:
         return numpy.ascontiguousarray(value)
     if value.dtype == bool:
@@ -234,14 +234,10 @@ def _within(data: bytes, name: str) -> bytes:
         message = f"{one_line(name, 80)} is too large; `pip install pillow` lets it be made smaller"
         raise ConfigError(message) from error
     with PIL.Image.open(io.BytesIO(data)) as image:
-        if max(image.size) <= LONGEST and len(data) <= BYTES and not _moves(image):
+        still = getattr(image, "n_frames", 1) == 1  # most models refuse what moves
+        if max(image.size) <= LONGEST and len(data) <= BYTES and still:
             return data
         return _saved(image)
-
-
-def _moves(image: Foreign) -> bool:
-    """Say whether a picture has several frames, which most models refuse."""
-    return getattr(image, "n_frames", 1) > 1
 
 
 def _shows_itself(value: Foreign) -> bool:

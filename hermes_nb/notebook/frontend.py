@@ -129,9 +129,7 @@ class FrontEnd:
         if _is_gone(reply):  # and so has done nothing
             self._page = None
             reply = await self._ask(op, timeout, arguments)
-        if error := reply.get("error"):
-            raise _refusal(error, arguments)
-        return reply.get("result")
+        return _result(reply, arguments)
 
     async def hold(self, op: str, absent: float, **arguments: Json) -> Json:
         """Have the page do what takes as long as its user does, and return what it says.
@@ -152,9 +150,7 @@ class FrontEnd:
                     channel.tell(page.name, "drop", {"id": arguments["id"]})
             if reply is not None and not _is_gone(reply):
                 self._heard = time.monotonic()
-                if error := reply.get("error"):
-                    raise _refusal(error, arguments)
-                return reply.get("result")
+                return _result(reply, arguments)
             arguments["again"] = True
             page = await self.probe(absent)
         return None
@@ -215,9 +211,13 @@ class FrontEnd:
                 if self._silent[client] == request and not self.expected:
                     return None
                 timeout = SILENT
-        last = self._page.name if self._page else ""
-        known = {"expected": self.expected, "left": client == self._gone}
-        call = RollCall(cell=cell, client=client, last=last, **known)
+        call = RollCall(
+            cell=cell,
+            client=client,
+            last=self._page.name if self._page else "",
+            expected=self.expected,
+            left=client == self._gone,
+        )
         chosen = await self._call_for_pages(call, timeout)
         self._probed_in = request
         if chosen is None:
@@ -298,8 +298,14 @@ def _is_gone(reply: Mapping[str, Json]) -> bool:
     return (reply.get("error") or {}).get("kind") == "gone"
 
 
+def _result(reply: Mapping[str, Json], arguments: Mapping[str, Json]) -> Json:
+    """Return what a page answered; raise what its refusal means for whoever asked."""
+    if error := reply.get("error"):
+        raise _refusal(error, arguments)
+    return reply.get("result")
+
+
 def _refusal(error: Mapping[str, Json], arguments: Mapping[str, Json]) -> ToolError:
-    """Return what a page's refusal means for whoever asked."""
     message = str(error.get("message", ""))
     match error.get("kind"):
         case "conflict":

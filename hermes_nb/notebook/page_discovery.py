@@ -28,8 +28,10 @@ _HEADER = 1
 @asynccontextmanager
 async def comms_heard() -> AsyncIterator[None]:
     """Let comm messages reach the running cell in this block."""
-    kernel = _kernel()
-    if kernel is None:
+    from IPython.core.getipython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    if not holds_back(kernel):
         yield
         return
     task = asyncio.create_task(_listen(kernel))
@@ -37,14 +39,6 @@ async def comms_heard() -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-
-
-def _kernel() -> Foreign:
-    """Return the kernel if it holds comm messages back while a cell runs."""
-    from IPython.core.getipython import get_ipython
-
-    kernel = getattr(get_ipython(), "kernel", None)
-    return kernel if holds_back(kernel) else None
 
 
 def holds_back(kernel: object) -> bool:
@@ -134,7 +128,7 @@ class Channel:
         # ipykernel 7.4 brings answers to the async cell's own loop by itself: 6 ms a call. Sending
         # them to the page's subshell instead (`_reply_subshell_for`) took 60 ms, and each one made
         # the page believe that the kernel was idle. Older ones do that anyway, on other threads.
-        comm.handle_msg = self._on_msg
+        comm.handle_msg = lambda message: self._threadsafe(self._receive, message)
         comm.on_close(lambda _: self._threadsafe(self._end))
         self._comm = comm
 
@@ -164,11 +158,8 @@ class Channel:
         if not self._pending:
             self._comm.close()
 
-    def _on_msg(self, message: Mapping[str, Json]) -> None:
-        """Take in a message, on whatever thread the kernel has it."""
-        self._threadsafe(self._receive, message["content"]["data"])
-
-    def _receive(self, data: Mapping[str, Json]) -> None:
+    def _receive(self, message: Mapping[str, Json]) -> None:
+        data = message["content"]["data"]
         if "hello" in data:
             self._on_hello(self, Info.parse(data["hello"]))
             return
@@ -223,6 +214,7 @@ class RollCall:
         now = asyncio.get_running_loop().time
         best: Heard | None = None
         until, due, pause = now() + timeout, now(), PAUSES[0]
+        grace = BUSY if self.expected and not self.left else GRACE
         while best is None or not self._settles(best[1]):
             if best is None and now() >= due:
                 call()
@@ -235,14 +227,10 @@ class RollCall:
                     break
                 continue
             if best is None:
-                until = min(until, now() + self._grace)
+                until = min(until, now() + grace)
             if best is None or self._rank(heard[1]) > self._rank(best[1]):
                 best = heard
         return best
-
-    @property
-    def _grace(self) -> float:
-        return BUSY if self.expected and not self.left else GRACE
 
     def _rank(self, info: Info) -> tuple[bool, bool, bool]:
         return info.holds or not self.cell, info.client == self.client, info.name == self.last

@@ -70,7 +70,6 @@ async def rejoined(shell: Shell, frontend: FrontEnd, transcript: Transcript) -> 
         return
     joining = _Joining(shell, frontend, transcript, cell)
     frontend.listeners.append(joining.hear)
-    joining.begin()
     try:
         yield
     finally:
@@ -87,16 +86,15 @@ class _Joining:
         self._transcript = transcript
         self._cell = cell
         self._count = shell.execution_count
-        self._more_code = _has_more_code(shell.kernel.get_parent())
-        self._client = str((shell.kernel.get_parent().get("header") or {}).get("session", ""))
+        parent = shell.kernel.get_parent()
+        code = str((parent.get("content") or {}).get("code", "")).strip()
+        # What code beside the turn shows goes nowhere after a reload.
+        self._more_code = not code.startswith("%%hermes") and "\n" in code
+        self._client = str((parent.get("header") or {}).get("session", ""))
         self._pictures: list[Mapping[str, Json]] = []
         self._over = self._came_back = self._others = False
-        self._task: asyncio.Task[object] | None = None
         shell.display_pub.register_hook(self._displayed)
-
-    def begin(self) -> None:
-        """Look after the page from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._watch())
+        self._task: asyncio.Task[object] = asyncio.create_task(self._watch())
 
     def hear(self, page: Info) -> None:
         """Note that another page is there; show it the turn if that is over."""
@@ -110,16 +108,14 @@ class _Joining:
         """Show the end to the page that came back, if one did."""
         self._shell.display_pub.unregister_hook(self._displayed)
         self._over = True
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()
         if self._came_back or self._others:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await self._show()
 
     def leave(self) -> None:
-        """Listen no more."""
-        if self.hear in self._frontend.listeners:
+        with suppress(ValueError):
             self._frontend.listeners.remove(self.hear)
 
     async def _watch(self) -> None:
@@ -142,7 +138,9 @@ class _Joining:
                 return page is not None
             self._came_back = True
             over = self._over
-            shown = self._final() if over else bundle(self._transcript, running=True)
+            shown = bundle(self._transcript, running=not over)
+            if over:  # a failure's text stands in it: no error of the cell follows here
+                shown["text/markdown"] = self._transcript.finished(room=ANSWER)
             outputs = [_output(shown), *(self._pictures if over else ())]
             outputs += [_output(LOST)] if over and self._more_code else []
             await self._frontend.call(
@@ -160,13 +158,6 @@ class _Joining:
     def _is_another(self, page: Info | None) -> bool:
         return page is not None and page.client != self._client
 
-    def _final(self) -> dict[str, str]:
-        """Return how the turn ended, a failure's text in it: no error of the cell follows here."""
-        return {
-            "text/markdown": self._transcript.finished(room=ANSWER),
-            "text/plain": self._transcript.plain(room=ANSWER),
-        }
-
     def _displayed(self, message: dict[str, Json]) -> dict[str, Json]:
         """Remember a picture that the turn shows below itself; `message` goes its way."""
         content = message.get("content") or {}
@@ -174,12 +165,6 @@ class _Joining:
             self._pictures.append(_output(content["data"], content.get("metadata")))
             del self._pictures[:-MOST]
         return message
-
-
-def _has_more_code(parent: Mapping[str, Json]) -> bool:
-    """Say whether a cell has code beside the turn, whose output goes nowhere after a reload."""
-    code = str((parent.get("content") or {}).get("code", "")).strip()
-    return not code.startswith("%%hermes") and "\n" in code
 
 
 def _output(data: Mapping[str, Json], metadata: object = None) -> dict[str, Json]:

@@ -302,6 +302,8 @@ ROWS = 5
 SHOWN_COLUMNS = 30
 """Columns listed with their dtype and gaps."""
 _WIDTH = 12
+_FACT = 60
+_THOUSAND = 1000
 _COUNTED = 50_000_000
 """Cells up to which gaps and extremes are counted: 50 million take about half a second."""
 
@@ -391,7 +393,7 @@ def _masked(head: Foreign, *, pandas: bool) -> Foreign:
 
 
 def _is_fact(value: object) -> bool:
-    return value is not None and not callable(value) and len(str(value)) < 60  # noqa: PLR2004
+    return value is not None and not callable(value) and len(str(value)) < _FACT
 
 
 def _missing(column: Foreign, rows: int, width: int) -> str:
@@ -414,9 +416,9 @@ def _number(value: Foreign) -> str:
 
 def _size(count: float) -> str:
     for unit in ("bytes", "kB", "MB"):
-        if count < 1000:  # noqa: PLR2004
+        if count < _THOUSAND:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
+        count /= _THOUSAND
     return f"{count:.1f} GB"
 
 

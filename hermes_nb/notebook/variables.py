@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Variable
@@ -50,6 +49,7 @@ Fingerprint = tuple[object, ...]
 _PLAIN = (bool, int, float, complex, type(None))
 _SHORT = 200
 _BRIEF = 60
+_TYPES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _sequence(value: Foreign) -> Iterator[str]:
 
 def _types(items: Foreign) -> str:
     names = list(dict.fromkeys(type_name(item) for item in items))
-    return ", ".join(names[:4]) + (", …" if len(names) > 4 else "")  # noqa: PLR2004
+    return ", ".join([*names[:_TYPES], *(["…"] if len(names) > _TYPES else [])])
 
 
 def _callable(value: Foreign) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _is(*kinds: type) -> Callable[[object], bool]:
     return lambda value: issubclass(type(value), kinds)
 
 
-_DESCRIBERS: tuple[tuple[Callable[[object], bool], Callable[[Any], Iterator[str]]], ...] = (
+_DESCRIBERS: tuple[tuple[Callable[[object], bool], Callable[[Foreign], Iterator[str]]], ...] = (
     (is_table, describe_table),
     (is_series, describe_series),
     (is_array, describe_array),

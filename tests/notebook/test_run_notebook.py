@@ -63,23 +63,32 @@ def children():
     return [each for each in everyone() if each not in _others]
 
 
-def test_a_clean_run(use, tmp_path):
-    path = written(
-        tmp_path / "sub" / "n.ipynb",
-        notebook(
-            text("# T", "t"),
-            code("import os\nassert os.getcwd().endswith('sub')", "a"),
-            code("open('made.txt', 'w').close()", "b"),
-        ),
-    )
-    before = path.read_bytes()
+CHECKS = """\
+import os
+assert os.getcwd().endswith('sub')
+assert os.environ['HERMES_NB_APPROVE'] == 'never'
+assert 'own.ipynb' not in os.environ.get('JPY_SESSION_NAME', '')
+os.system('echo from a shell')
+"""
+
+
+def test_a_clean_run(use, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("JPY_SESSION_NAME", "own.ipynb")
+    monkeypatch.setenv("HERMES_NB_APPROVE", "all")
+    flood = code("for i in range(60): print('x' * 1_000_000)", "f")
+    made = code("open('made.txt', 'w').close()", "b")
+    document = notebook(text("# T", "t"), code(CHECKS, "a"), flood, made)
+    path = written(tmp_path / "sub" / "n.ipynb", document)
+    before, memory = path.read_bytes(), psutil.Process().memory_info().rss
     events = []
     said = use(path="sub/n.ipynb", emit=events.append)
-    assert said.startswith("sub/n.ipynb ran without errors: 2 code cells in a fresh kernel, ")
-    assert events[-1] == ToolProgress("1", "cell 3 of 3: open('made.txt', 'w').close()")
+    assert said.startswith("sub/n.ipynb ran without errors: 3 code cells in a fresh kernel, ")
+    assert events[-1] == ToolProgress("1", "cell 4 of 4: open('made.txt', 'w').close()")
     assert path.read_bytes() == before
     assert sorted(each.name for each in path.parent.iterdir()) == ["made.txt", "n.ipynb"]
     assert children() == []
+    assert capfd.readouterr() == ("", "")
+    assert psutil.Process().memory_info().rss - memory < 60_000_000
 
 
 def test_failing_cells_are_told_with_their_errors(use, tmp_path):
@@ -92,17 +101,6 @@ def test_failing_cells_are_told_with_their_errors(use, tmp_path):
     assert "--- cell 1 b: nope ---\nNameError: name 'nope' is not defined" in said
     assert "--- cell 3 c: d = {} d['k'] ---\nKeyError: 'k'" in said
     assert "ZeroDivisionError" not in said
-
-
-def test_the_kernel_is_told_not_to_recurse(use, tmp_path, monkeypatch):
-    monkeypatch.setenv("JPY_SESSION_NAME", "own.ipynb")
-    monkeypatch.setenv("HERMES_NB_APPROVE", "all")
-    checks = (
-        "import os\nassert os.environ['HERMES_NB_APPROVE'] == 'never'\n"
-        "assert 'own.ipynb' not in os.environ.get('JPY_SESSION_NAME', '')"
-    )
-    written(tmp_path / "n.ipynb", notebook(code(checks, "a")))
-    assert "without errors" in use(path="n.ipynb")
 
 
 def test_the_notebook_in_hand_runs_as_it_is_shown(use, tmp_path):
@@ -146,20 +144,6 @@ def test_a_time_limit(use, tmp_path):
 def test_a_kernel_that_dies(use, tmp_path):
     written(tmp_path / "n.ipynb", notebook(code("import os\nos._exit(1)", "a"), code("1", "b")))
     assert "the kernel died at cell 0 a:" in use(path="n.ipynb")
-
-
-def test_nothing_of_the_kernel_reaches_the_terminal(use, tmp_path, capfd):
-    written(tmp_path / "n.ipynb", notebook(code("import os\nos.system('echo from a shell')", "a")))
-    assert "without errors" in use(path="n.ipynb")
-    assert capfd.readouterr() == ("", "")
-
-
-def test_much_output_stays_small(use, tmp_path):
-    flood = "for i in range(60): print('x' * 1_000_000)"
-    written(tmp_path / "n.ipynb", notebook(code(flood, "a")))
-    before = psutil.Process().memory_info().rss
-    assert "without errors" in use(path="n.ipynb")
-    assert psutil.Process().memory_info().rss - before < 60_000_000
 
 
 def test_a_cancellation_kills_the_kernel_and_its_children(use, tmp_path):

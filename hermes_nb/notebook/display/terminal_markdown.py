@@ -164,11 +164,10 @@ def blocks(source: str) -> list[str]:
 def finished(source: str) -> int:
     """Return the index up to which a text consists of blocks that nothing to come can change."""
     complete = source[: source.rfind("\n") + 1]
-    places = _places(complete)
-    if len(places) < 2:  # noqa: PLR2004 - the last one may still grow
+    *before, last = _places(complete) or [(0, 0)]
+    if not before:  # the last one may still grow
         return 0
-    lines = complete.split("\n")
-    return sum(len(line) + 1 for line in lines[: places[-1][0]])
+    return sum(len(line) + 1 for line in complete.split("\n")[: last[0]])
 
 
 def latest(source: str, lines: int) -> str:

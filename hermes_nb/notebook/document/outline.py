@@ -24,6 +24,7 @@ _WORDS = 70
 _LEAST = 1_000
 _ONE_BY_ONE = 4
 _GONE = 10
+_SHORT = 12
 _DEEPEST = 4
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*)")
@@ -55,7 +56,7 @@ def outline(
         lines.append("  " * indent + _line(cell, short[cell.id], change.mark(cell.id)))
         depth = levels[-1] if levels else depth
     if change.deleted:
-        gone = [name[: len(name) if len(name) < 12 else 8] for name in change.deleted[:_GONE]]  # noqa: PLR2004
+        gone = [name if len(name) < _SHORT else name[:8] for name in change.deleted[:_GONE]]
         more = f" and {len(change.deleted) - _GONE} more" if len(change.deleted) > _GONE else ""
         lines.append(f"deleted since you last looked: {', '.join(gone)}{more}")
     return _capped(lines, cells, limit) or "(no cells)"
@@ -192,9 +193,9 @@ def rendered(cells: Sequence[Cell], names: Mapping[str, str], *, images: bool) -
         output = render(cell.outputs or (), limit=share, images=room)
         pictures += output.images
         source = head_tail(cell.source, min(SOURCE_LIMIT, share))
-        texts.append(
-            "\n".join(filter(None, [title_of(cell, names[cell.id]), source, _shown(output.text)]))
-        )
+        parts = [title_of(cell, names[cell.id]), source]
+        parts += ["--- shows ---", output.text] if output.text else []
+        texts.append("\n".join(filter(None, parts)))
     text = "\n\n".join(texts)
     return ToolOutput(head_tail(text, TOTAL_LIMIT) or "(no cells)", tuple(pictures))
 
@@ -203,10 +204,6 @@ def title_of(cell: Cell, name: str = "") -> str:
     """Return a line that names a cell, by its id if there is no shorter name."""
     count = f" [{cell.execution_count}]" if cell.execution_count is not None else ""
     return f"--- cell {cell.index} {name or cell.id} {cell.type}{count} ---"
-
-
-def _shown(text: str) -> str:
-    return f"--- shows ---\n{text}" if text else ""
 
 
 def _range(cells: Sequence[Cell], span: str) -> set[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from hermes_nb.agent.checkpoint_store import CellJson, Cells
 from hermes_nb.agent.checkpoints import Checkpoints
@@ -207,7 +208,13 @@ class DocumentRestorer:
     ) -> CellsRestored:
         """Turn the notebook from `after` to `before`; see `Restorer`."""
         found = await self._open(document)
-        restoring = _Restoring(found, before, after, await found.cells(outputs=True), force=force)
+        restoring = _Restoring(
+            found,
+            {str(cell["id"]): cell for cell in before},
+            {str(cell["id"]): cell for cell in after},
+            {cell.id: cell for cell in await found.cells(outputs=True)},
+            force,
+        )
         await restoring.remove_inserted()
         await restoring.rewrite_edited()
         await restoring.put_in_place()
@@ -218,26 +225,18 @@ class DocumentRestorer:
         )
 
 
+@dataclass(slots=True)
 class _Restoring:
-    """One restoration, step by step."""
+    """One restoration, step by step; cells are known by their ids."""
 
-    def __init__(
-        self,
-        document: NotebookDocument,
-        before: Cells,
-        after: Cells,
-        now: Sequence[Cell],
-        *,
-        force: bool,
-    ) -> None:
-        self._document = document
-        self._before = {str(cell["id"]): cell for cell in before}
-        self._after = {str(cell["id"]): cell for cell in after}
-        self._now = {cell.id: cell for cell in now}
-        self._force = force
-        self.done: list[str] = []
-        self.conflicts: list[str] = []
-        self.renamed: dict[str, str] = {}
+    _document: NotebookDocument
+    _before: Mapping[str, CellJson]
+    _after: Mapping[str, CellJson]
+    _now: Mapping[str, Cell]
+    _force: bool
+    done: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
 
     async def remove_inserted(self) -> None:
         """Delete the cells that the turn added, unless somebody has written in them."""
@@ -254,7 +253,9 @@ class _Restoring:
         """Give the cells that the turn changed their source and their outputs back."""
         for cell_id, was in self._before.items():
             left, now = self._after.get(cell_id), self._now.get(cell_id)
-            if left is None or _same(was, left):
+            if left is None:
+                continue
+            if was["source"] == left["source"] and _outputs(was) == _outputs(left):
                 continue
             if now is None:
                 self._conflict(was, "has been deleted since")
@@ -263,9 +264,7 @@ class _Restoring:
 
     async def _rewrite_source(self, was: CellJson, left: CellJson, now: Cell) -> bool:
         """Restore a source; say whether it is what it was."""
-        if now.source == was["source"]:
-            return True
-        if was["source"] == left["source"]:  # the turn only changed its outputs
+        if was["source"] in (now.source, left["source"]):  # else the turn changed outputs alone
             return True
         if now.source != left["source"] and not self._force:
             self._conflict(was, "has been changed since, so it stays as it is")
@@ -314,11 +313,10 @@ class _Restoring:
 
     async def _insert(self, was: CellJson, anchor: str | None) -> str | None:
         """Insert a deleted cell and return its new id; None when that failed."""
-        place: dict[str, Json] = {"index": 0} if anchor is None else {"after": anchor}
+        index = 0 if anchor is None else None
+        facts = {"type": was["type"], "metadata": was["metadata"]}
         try:
-            cell = await self._document.insert(
-                was["source"], **place, type=was["type"], metadata=was["metadata"]
-            )
+            cell = await self._document.insert(was["source"], after=anchor, index=index, **facts)
         except ToolError as error:
             self._conflict(was, f"could not be brought back: {one_line(str(error), 200)}")
             return None
@@ -359,18 +357,10 @@ def _outputs(cell: CellJson) -> str | None:
     return None if cell["outputs"] is None else canonical_json(cell["outputs"])
 
 
-def _same(one: CellJson, other: CellJson) -> bool:
-    return bool(one["source"] == other["source"]) and _outputs(one) == _outputs(other)
-
-
 def _neighbour(cell_id: str, order: Iterable[str], known: Mapping[str, object]) -> str | None:
-    above: str | None = None
-    for each in order:
-        if each == cell_id:
-            break
-        if each in known:
-            above = each
-    return above
+    """Return the nearest known cell above one."""
+    above = list(takewhile(cell_id.__ne__, order))
+    return next((each for each in reversed(above) if each in known), None)
 
 
 def _moved(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:

@@ -118,15 +118,9 @@ class Collector:
         self._add({**output, **bundle(data, metadata)})
 
     def error(self, ename: str, evalue: str, traceback: list[str]) -> None:
-        lines = [well_formed(line) for line in traceback]
-        self._add(
-            {
-                "output_type": "error",
-                "ename": well_formed(ename),
-                "evalue": well_formed(evalue),
-                "traceback": lines,
-            }
-        )
+        told: Output = {"ename": well_formed(ename), "evalue": well_formed(evalue)}
+        told["traceback"] = [well_formed(line) for line in traceback]
+        self._add({"output_type": "error", **told})
 
     def last_error(self) -> Output | None:
         """Return the last `error` output, to be read or changed."""
@@ -137,12 +131,10 @@ class Collector:
     def update(self, display_id: str, data: Mapping[str, Json], metadata: object = None) -> bool:
         """Change the displays of that id; return whether there were any."""
         with self._lock:
-            found = [
-                e for e in (*self._head, *self._tail) if e.output and e.display_id == display_id
-            ]
-            for entry in found:
-                assert entry.output is not None  # noqa: S101 - chosen so above
-                entry.output.update(bundle(data, metadata))
+            shown = [e.output for e in (*self._head, *self._tail) if e.display_id == display_id]
+            found = [output for output in shown if output is not None]
+            for output in found:
+                output.update(bundle(data, metadata))
         return bool(found)
 
     def clear(self, *, wait: bool = False) -> None:
@@ -156,10 +148,8 @@ class Collector:
         with self._lock:
             outputs = list(_merged([*self._head, *self._gap(), *self._tail]))
             if self._displays_dropped:
-                note = f"[... {self._displays_dropped:,} displays dropped ...]"
-                outputs.append(
-                    {"output_type": "display_data", "data": {"text/plain": note}, "metadata": {}}
-                )
+                note = {"text/plain": f"[... {self._displays_dropped:,} displays dropped ...]"}
+                outputs.append({"output_type": "display_data", "data": note, "metadata": {}})
             return outputs
 
     def _add(self, output: Output, display_id: str | None = None) -> None:

@@ -87,6 +87,12 @@ SHOWING = "import sys\nfrom IPython.display import clear_output, display\n"
         ("%pwd", [repr(str(Path.cwd()))]),
         ("%%capture out\nprint('captured')", []),
         ("files = !echo a\nfiles[0]", ["'a'"]),
+        (
+            "from threading import Thread\n"
+            "ts = [Thread(target=sys.stdout.write, args=['t\\n']) for _ in range(20)]\n"
+            "[t.start() for t in ts]; [t.join() for t in ts]; print()",
+            ["t\n" * 20 + "\n"],
+        ),
     ],
 )
 def test_what_is_shown_in_which_order(run, code, shown):
@@ -103,6 +109,14 @@ def test_an_error_keeps_its_colours_in_the_output_only(run, shell):
     assert "\x1b[" in "".join(done.outputs[0]["traceback"])
     lines = "\n".join(done.error.traceback)
     assert "\x1b" not in lines and "return 1 / 0" in lines
+    huge = run("raise KeyError('x' * 10_000_000)")
+    assert huge.error.ename == "KeyError" and len(json.dumps(huge.outputs)) < 500_000
+
+    def broken(lines):
+        raise RuntimeError("transformer")
+
+    shell.input_transformers_post.append(broken)
+    assert run("1").error[:2] == ("RuntimeError", "transformer")
 
 
 @pytest.mark.parametrize(
@@ -137,20 +151,6 @@ def test_errors(run, code, ename):
         assert text(run("print('alive')")) == "alive\n"
 
 
-def test_a_failing_input_transformer_is_an_error(run, shell):
-    def broken(lines):
-        raise RuntimeError("transformer")
-
-    shell.input_transformers_post.append(broken)
-    assert run("1").error[:2] == ("RuntimeError", "transformer")
-
-
-def test_a_huge_error_is_cut(run):
-    done = run("raise KeyError('x' * 10_000_000)")
-    assert done.error.ename == "KeyError"
-    assert len(json.dumps(done.outputs)) < 500_000
-
-
 def test_commands_of_the_shell_and_help_are_caught(run):
     assert "from the shell" in text(run("!echo from the shell"))
     assert "Wall time" in text(run("%%time\nx = 1"))
@@ -168,14 +168,6 @@ def test_code_may_break_what_it_likes(run):
     assert done.outputs[0]["text"] == "before\n"
     assert sys.stdout is not None and not hasattr(sys.stdout, "_collector")
     assert run("1").outputs[0]["data"]["text/plain"] == "1"
-
-
-def test_threads_may_print(run):
-    done = run(
-        "import threading\nts = [threading.Thread(target=print, args=('t',)) for _ in range(20)]\n"
-        "[t.start() for t in ts]\n[t.join() for t in ts]\nNone"
-    )
-    assert text(done).count("t") == 20
 
 
 def test_a_stream_kept_by_a_handler_writes_on_afterwards(run, capsys):
@@ -342,15 +334,12 @@ threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 """Begins code that somebody stops while it runs, however long it took to begin."""
 
 
-def test_stop_in_sync_code(run):
-    done = run(f"{PRESS}while True: pass")
-    assert done.interrupted and done.error.ename == "KeyboardInterrupt"
-
-
 def test_a_stop_that_code_handles_is_still_a_stop(run):
     done = run(f"{PRESS}try: time.sleep(60)\nexcept KeyboardInterrupt: print('saved')")
     assert done.interrupted and done.error is None
     assert text(done) == "saved\n"
+    done = run(f"{PRESS}while True: pass")
+    assert done.interrupted and done.error.ename == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import asyncio\nawait asyncio.sleep(60)"])
@@ -447,9 +436,6 @@ def test_a_forked_child_ends_where_the_agent_begins(run, shell, tmp_path):
     _, status = os.waitpid(shell.user_ns["pid"], 0)
     assert status == 0
     assert sorted(trace.read_text().split()) == ["False", "True", "agent"]
-
-
-def test_a_forked_child_that_waits_ends(run, shell):
     run("import os, asyncio\nawait asyncio.sleep(0)\npid = os.fork()\nawait asyncio.sleep(.01)")
     _, status = os.waitpid(shell.user_ns["pid"], 0)
     assert os.waitstatus_to_exitcode(status) == 1
