@@ -267,8 +267,6 @@ async def _fetch(*, updates: bool) -> None:
 
 
 class _Bar:
-    """A line that fills up, drawn from the downloading thread."""
-
     def __init__(self, *, updates: bool) -> None:
         self._updates = updates
         self._drawn = 0.0

@@ -195,7 +195,6 @@ def _move(bench: KnownCells) -> Tool:
 
 
 def _edited(cell: Cell, old: str | None, new: str) -> str:
-    """Return the cell's new source; raise ToolError unless `old` is there exactly once."""
     if old is None:
         return new
     count = cell.source.count(old) if old else 0
@@ -213,7 +212,6 @@ def _edited(cell: Cell, old: str | None, new: str) -> str:
 
 
 def _diff(before: str, after: str) -> str:
-    """Return a unified diff without file names."""
     lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2)
     return "\n".join(list(lines)[2:]) or "(no difference)"
 

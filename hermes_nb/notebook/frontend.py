@@ -163,7 +163,6 @@ class FrontEnd:
     async def _answer(
         self, asked: asyncio.Future[Mapping[str, Json]], channel: Channel, page: Info
     ) -> Mapping[str, Json] | None:
-        """Wait for an answer; return None once the page is no more."""
         while True:
             done, _ = await asyncio.wait({asked}, timeout=LOOK)
             if done:
@@ -189,7 +188,6 @@ class FrontEnd:
         return reply
 
     async def _alive(self) -> bool:
-        """Say whether the page that was chosen in this cell is still there."""
         page, channel = self._page, self._channel
         if page is None or channel is None or channel.closed:
             return False

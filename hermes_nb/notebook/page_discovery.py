@@ -236,6 +236,5 @@ class RollCall:
         return info.holds or not self.cell, info.client == self.client, info.name == self.last
 
     def _settles(self, info: Info) -> bool:
-        """Say whether nobody better is to be expected."""
         holds, same, known = self._rank(info)
         return holds and (same or (self.left and known))

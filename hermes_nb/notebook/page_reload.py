@@ -78,8 +78,6 @@ async def rejoined(shell: Shell, frontend: FrontEnd, transcript: Transcript) -> 
 
 
 class _Joining:
-    """One turn, and the page that came back."""
-
     def __init__(self, shell: Shell, frontend: FrontEnd, transcript: Transcript, cell: str) -> None:
         self._shell = shell
         self._frontend = frontend
@@ -119,7 +117,6 @@ class _Joining:
             self._frontend.listeners.remove(self.hear)
 
     async def _watch(self) -> None:
-        """Look now and then whether the page is another one, and show it the turn if it is."""
         pause = EVERY
         while True:
             await asyncio.sleep(pause)

@@ -284,7 +284,6 @@ def _item(key: object, item: object, limit: int, depth: int) -> str:
 
 
 def _joined(texts: Iterable[str], size: int, limit: int) -> str:
-    """Join the first items, as many as fit."""
     shown: list[str] = []
     used = 0
     for text in islice(texts, ITEMS):

@@ -135,7 +135,6 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
 
 
 def _mention(shell: Shell, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
-    """Return one line on the variables that code made or changed."""
     known = {v.name: v for v in summaries(shell.user_ns, shell.user_ns_hidden)}
     parts = []
     for title, names in (("new", added), ("changed", altered)):
@@ -270,13 +269,11 @@ _RETRIEVES = re.compile(
 
 
 def _code(notebook: Mapping[str, Json]) -> str:
-    """Return a notebook's code, each cell under its number."""
     cells = [cell for cell in notebook.get("cells", ()) if cell.get("cell_type") == "code"]
     return "\n\n".join(f"# cell {n}\n{source_of(cell)}" for n, cell in enumerate(cells, 1))
 
 
 def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, Json]]:
-    """Return a notebook's path, its name, whether it is the one in hand, and what it holds."""
     space = Workspace(root=root)
     target = space.resolve(path)
     name = space.shown(target)
@@ -286,7 +283,6 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, J
 
 
 async def _shown(bench: KnownCells, ids: Sequence[str]) -> str:
-    """Return the code that would run, whole."""
     _, cells = await bench.known(ids)
     sources = [runnable(bench.shell, cell).source for cell in cells]
     titles = [f"# cell {cell.index} {brief_id(cell.id)}" for cell in cells]
@@ -332,7 +328,6 @@ def _report(
     lost: str,
     limit: int,
 ) -> ToolOutput:
-    """Return what the model reads of one cell that ran."""
     output = render(execution.outputs, limit=limit, images=IMAGES if bench.sees_images() else 0)
     verb = "failed" if execution.error else "ran"
     title = f"cell {brief_id(cell.id)} (index {cell.index}) {verb} in {execution.seconds:.1f} s"

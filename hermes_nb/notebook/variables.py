@@ -61,7 +61,6 @@ class Changes:
     removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Say whether anything changed."""
         return bool(self.added or self.changed or self.removed)
 
 
@@ -119,7 +118,8 @@ def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
 
     A stop by the user passes through as KeyboardInterrupt.
     """
-    head = f"{name}: {_title(value)}"
+    shape = shape_of(value)
+    head = f"{name}: {type_name(value)}{f', {shape}' if shape else ''}"
     if names_a_secret(name, value):
         return f"{head} {HIDDEN}"
     lines = [head]
@@ -140,10 +140,6 @@ def brief(variable: Variable, value: object) -> str:
         return f"{variable.name} = {redact(preview(value))}"
     shape = f", {variable.shape}" if variable.shape else ""
     return f"{variable.name}: {variable.type}{shape}"
-
-
-def _title(value: object) -> str:
-    return ", ".join(part for part in (type_name(value), shape_of(value)) if part)
 
 
 def _imported(value: object) -> bool:
@@ -168,7 +164,6 @@ def _fingerprint(value: object) -> Fingerprint:
 
 
 def _body(value: object) -> Iterator[str]:
-    """Yield the lines that say more than type and shape."""
     for applies, describe_ in _DESCRIBERS:
         if applies(value):
             yield from describe_(value)

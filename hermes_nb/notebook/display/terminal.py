@@ -118,7 +118,6 @@ class DrawnView(TerminalView):
             self.close()
 
     def _take(self, text: str) -> None:
-        """Take in more of the answer, and print the blocks that are complete with it."""
         self._streamed = True
         self._held += text
         size = len(self._held)
@@ -170,7 +169,6 @@ class DrawnView(TerminalView):
                 live.refresh()
 
     def _still(self) -> None:
-        """Take the live lines away, and give the terminal back as it was."""
         live, self._live = self._live, None
         if live is not None:
             live.update(_Drawn([]))
@@ -219,8 +217,6 @@ class DrawnView(TerminalView):
 
 
 class _Drawn:
-    """Lines that are drawn already."""
-
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
 
@@ -235,7 +231,6 @@ def _on_one_line(text: str, style: str) -> Text:
 
 
 def _call(line: str) -> Text:
-    """Return a call's line with its mark and its name set off."""
     text = Text(f"  {line}")
     mark, _, rest = line.lstrip("↳ ").partition(" ")
     start = len(text.plain) - len(rest) - len(mark) - 1

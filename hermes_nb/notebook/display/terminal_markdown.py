@@ -252,7 +252,6 @@ class _Table(TableElement):
 
 
 def _is_whole(column: Iterable[Text]) -> bool:
-    """Say whether no cell of a column may be broken."""
     texts = [cell.plain.strip() for cell in column]
     return not any(re.search(r"\s", text) or cell_len(text) > WHOLE_WORD for text in texts)
 
@@ -274,8 +273,6 @@ def _listed(names: list[Text], rows: list[list[Text]]) -> Iterator[ConsoleRender
 
 
 class _Harmless(Markdown):
-    """Parsed Markdown, its tokens made harmless."""
-
     elements: ClassVar[dict[str, type[MarkdownElement]]] = Markdown.elements | {
         "table_open": _Table
     }

@@ -189,12 +189,6 @@ class Transcript:
         return self._steps[-1].text
 
     @property
-    def _said(self) -> str:
-        """What was said last, so that it stays in sight while the calls after it run."""
-        said = self.answer
-        return said or next((step.text for step in reversed(self._steps) if step.text), "")
-
-    @property
     def calls(self) -> list[CallView]:
         return [call for step in self._steps for call in step.calls]
 
@@ -238,20 +232,18 @@ class Transcript:
                 self.notes.append(told_compression(event))
             case MessageAdded(message):
                 self._message(message)
-            case ToolStarted() | ApprovalGiven() | ToolProgress() | ToolFinished():
-                self._call(event)
-            case ChildStarted() | ChildProgress() | ChildFinished():
-                self._child(event)
             case TurnEnded():
                 self.ending = event
                 self._seconds = time.monotonic() - self._started
             case _:
-                pass
+                self._call(event)
 
     def running(self) -> str:
         """Return the view of a running turn, as Markdown."""
-        blocks = [safe_markdown(redact(self._said)) + (" …" if self._draft else "")]
-        blocks += self.notes
+        # What was said last stays in sight while the calls after it run.
+        texts = (step.text for step in reversed(self._steps) if step.text)
+        said = self.answer or next(texts, "")
+        blocks = [safe_markdown(redact(said)) + (" …" if self._draft else ""), *self.notes]
         calls = self.calls
         lines = [line for call in calls[-SHOWN_CALLS:] for line in call.lines()]
         if len(calls) > SHOWN_CALLS:
@@ -307,10 +299,20 @@ class Transcript:
         elif message.role == "tool" and message.call_id in self._calls:
             self._calls[message.call_id].result = message.text
 
-    def _call(self, event: ToolStarted | ApprovalGiven | ToolProgress | ToolFinished) -> None:
+    def _call(self, event: Event) -> None:
         match event:
+            case ChildStarted() | ChildProgress() | ChildFinished():
+                if (view := self._calls.get(event.call_id)) is not None:
+                    take_in(view.children, event)
+                if isinstance(event, ChildFinished):
+                    self.usage += event.usage
             case ToolStarted(call):
-                self._start(call)
+                view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))
+                self._calls[call.id] = view
+                self._open.add(call.id)
+                if not self._steps:
+                    self._steps.append(Step())
+                self._steps[-1].calls.append(view)
             case ApprovalGiven(call_id) if call_id in self._calls:
                 self._calls[call_id].answered(event)
             case ToolProgress(call_id, text) if call_id in self._calls:
@@ -322,22 +324,7 @@ class Transcript:
             case _:  # of a call that is not known: it belongs to no turn that is shown here
                 pass
 
-    def _child(self, event: ChildStarted | ChildProgress | ChildFinished) -> None:
-        if (view := self._calls.get(event.call_id)) is not None:
-            take_in(view.children, event)
-        if isinstance(event, ChildFinished):
-            self.usage += event.usage
-
-    def _start(self, call: ToolCall) -> None:
-        view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))
-        self._calls[call.id] = view
-        self._open.add(call.id)
-        if not self._steps:
-            self._steps.append(Step())
-        self._steps[-1].calls.append(view)
-
     def _outcome(self) -> str:
-        """Return the line that says why a turn ended other than by an answer."""
         if self.ending is None or self.ending.reason == "answered":
             return ""
         match self.ending.reason:

@@ -52,6 +52,7 @@ CHECKED = 32_000_000
 """Bytes of a notebook that is validated with its outputs; of a larger one only the rest is, since
 validation needs all of it in memory."""
 _TYPES = ("code", "markdown", "raw")
+_INVALID = "the change would make the notebook invalid; nothing was written"
 
 
 class FileDocument(NotebookDocument):
@@ -101,9 +102,12 @@ class FileDocument(NotebookDocument):
                     changed = _changed(notebook, edit)
                     new = notebook.encode()
                     if not is_valid(notebook, new) and self._was_valid():
-                        message = "the change would make the notebook invalid; nothing was written"
-                        raise ToolError(message)
-                    self._keep_previous(notebook)
+                        raise ToolError(_INVALID)
+                    if self.keep is not None:
+                        with suppress(OSError):  # without it, the edit is still worth making
+                            notebook.scanner.file.seek(0)
+                            old = notebook.scanner.file.read()
+                            write_atomic(self.keep / self._kept_name(), old, mode=0o600)
                 # Not everybody knows the lock: the user's own program, git.
                 if _version(self.path) != before:
                     raise ToolError(
@@ -130,14 +134,6 @@ class FileDocument(NotebookDocument):
                 if os.access(self.keep, os.W_OK):
                     return self.keep / self._kept_name()
         return Path(os.path.realpath(self.path))
-
-    def _keep_previous(self, notebook: Notebook) -> None:
-        """Keep the file's bytes; where that cannot be done, the edit is still worth making."""
-        if self.keep is not None:
-            with suppress(OSError):
-                file = notebook.scanner.file
-                file.seek(0)
-                write_atomic(self.keep / self._kept_name(), file.read(), mode=0o600)
 
     def _kept_name(self) -> str:
         real = os.path.realpath(self.path)

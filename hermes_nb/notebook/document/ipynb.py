@@ -168,7 +168,6 @@ def _parts(walk: Scanner, part: Callable[[str], Json]) -> dict[str, Json]:
 
 
 def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
-    """Return outputs whose longer values are empty."""
     walk = Scanner(scanner.file, span.start)
 
     def part(name: str) -> Json:
@@ -240,7 +239,6 @@ def _string_head(walk: Scanner, span: Span, room: int) -> str:
 
 
 def _list_head(walk: Scanner) -> list[str]:
-    """Return the first strings of a list; lines are what outputs are cut into on disk."""
     lines: list[str] = []
     room = PART
     for _ in walk.items():
@@ -285,7 +283,6 @@ def _current(
 
 
 def _check(document: Mapping[str, Json], name: str) -> None:
-    """Raise ToolError unless the parts have the types that everything here relies on."""
     cells = document.get("cells")
     if not isinstance(cells, list) or not isinstance(document.get("metadata", {}), dict):
         raise ToolError(f"{name!r} is not a notebook: it has no list of cells")
@@ -342,7 +339,6 @@ def source_of(cell: Mapping[str, Json]) -> str:
 
 
 def _damage(file: BinaryIO, name: str, error: Malformed) -> str:
-    """Say where a file is damaged, by line, and what can be done."""
     file.seek(0)
     lines, left = 1, error.offset
     while left > 0 and (piece := file.read(min(left, PIECE))):

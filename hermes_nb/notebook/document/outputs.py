@@ -153,7 +153,6 @@ def error_text(ename: str, evalue: str, traceback: str) -> str:
 
 
 def _useful(frames: list[str], title: str) -> Iterator[str]:
-    """Yield the frames worth reading, with a note where others were left out."""
     mine = [i for i, frame in enumerate(frames) if not _LIBRARY.search(frame.split("\n", 1)[0])]
     keep = {*mine[-_CONTEXT_FRAMES:], len(frames) - 1}
     skipped = 0
@@ -202,7 +201,6 @@ def _display(data: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]
 
 
 def _text(data: Mapping[str, Json]) -> str:
-    """Return the most readable text of a MIME bundle."""
     for mime in _TEXTS:
         if mime not in data or (mime == "text/plain" and _says_nothing(data) and len(data) > 1):
             continue
@@ -227,7 +225,6 @@ def _says_nothing(data: Mapping[str, Json]) -> bool:
 
 
 def _joined(outputs: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
-    """Yield outputs with adjacent pieces of one stream made one."""
     name, pieces = "", list[str]()
     for output in outputs:
         if output.get("output_type") == "stream" and output.get("name") == name:

@@ -150,7 +150,6 @@ class KeptDocument(NotebookDocument):
         return cell
 
     async def _left(self, turn: _Turn, edit: Edit, cell: Cell) -> CellStates:
-        """Return the cells as an edit of this one left them."""
         match edit:
             case Insert():
                 turn.touched.add(cell.id)
@@ -263,7 +262,6 @@ class _Restoring:
                 await self._rewrite_outputs(was, left, now)
 
     async def _rewrite_source(self, was: CellJson, left: CellJson, now: Cell) -> bool:
-        """Restore a source; say whether it is what it was."""
         if was["source"] in (now.source, left["source"]):  # else the turn changed outputs alone
             return True
         if now.source != left["source"] and not self._force:
@@ -353,12 +351,10 @@ def _named(cell: CellJson) -> str:
 
 
 def _outputs(cell: CellJson) -> str | None:
-    """Return outputs in a form that compares, None where they are not known."""
     return None if cell["outputs"] is None else canonical_json(cell["outputs"])
 
 
 def _neighbour(cell_id: str, order: Iterable[str], known: Mapping[str, object]) -> str | None:
-    """Return the nearest known cell above one."""
     above = list(takewhile(cell_id.__ne__, order))
     return next((each for each in reversed(above) if each in known), None)
 

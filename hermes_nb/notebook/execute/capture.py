@@ -41,7 +41,6 @@ class Stream(io.TextIOBase):
         self._forward = getattr(outer, "write", None)
 
     def __getattr__(self, name: str) -> Foreign:
-        """Look up what a stream does not have in the one it stands for (`set_parent`, `buffer`)."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._outer, name)
@@ -83,7 +82,6 @@ class Publisher:
         self._outer = outer
 
     def __getattr__(self, name: str) -> Foreign:
-        """Look up the rest (`set_parent`, `is_publishing`, hooks) in the real publisher."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._outer, name)

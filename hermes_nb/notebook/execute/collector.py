@@ -165,7 +165,6 @@ class Collector:
         self._notice(str(output.get("data", {}).get("text/plain", ""))[:200])
 
     def _gap(self) -> Iterator[_Entry]:
-        """Yield the note that stands where text was dropped."""
         if self._dropped:
             gap = _Entry(name=(self._tail[0].name if self._tail else "") or "stdout")
             gap.add(f"\n[... {self._dropped:,} characters of output dropped ...]\n")
@@ -218,7 +217,6 @@ def _append(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:
 
 
 def _merged(entries: Iterable[_Entry]) -> Iterator[Output]:
-    """Yield entries as outputs, each stretch of one stream as one."""
     for (name, _), group in groupby(entries, key=lambda e: (e.name, not e.name and id(e))):
         if name:
             text = well_formed("".join(entry.text() for entry in group))

@@ -279,7 +279,6 @@ async def _cells(client: Foreign, progress: Began) -> Failure | None:
 
 
 async def _interrupt(client: Foreign, manager: Foreign) -> None:
-    """Stop the running cell as the stop button does, and give it a moment to clean up."""
     from jupyter_core.utils import ensure_async
 
     if client.kc is None or not manager.has_kernel:
@@ -309,7 +308,6 @@ async def _end(client: Foreign, manager: Foreign, children: list[Foreign]) -> No
 
 
 def _descendants(manager: Foreign) -> list[Foreign]:
-    """Return the processes that the kernel started, whatever group they are in by now."""
     import psutil
 
     pid = getattr(manager.provisioner, "pid", None)

@@ -363,7 +363,6 @@ async def _run_async(cell: NestedCell, timeout: float | None) -> tuple[Foreign, 
 
 
 async def _settled(task: asyncio.Task[Foreign]) -> None:
-    """Wait until a task that was told to end has ended, or leave it behind."""
     if not task.done():
         await asyncio.wait({task}, timeout=GRACE)
     if not task.done():
