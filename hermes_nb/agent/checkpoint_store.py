@@ -320,7 +320,8 @@ class CheckpointStore:
             uses.update(digest for each in index.turns for digest in each.digests())
         used = sum(size for digest, size in sizes.items() if digest in uses)
         changed: set[Path] = set()
-        for path, record in _oldest_first(indexes):
+        turns = [(path, record) for path, index in indexes.items() for record in index.turns]
+        for path, record in sorted(turns, key=lambda turn: (turn[1].when, turn[1].number)):
             if used + room <= self.limit:
                 break
             if record is turn.record:
@@ -332,7 +333,11 @@ class CheckpointStore:
                 if uses[digest] == 0:
                     used -= sizes.get(digest, 0)
         for path in changed:
-            _write(path, indexes[path])
+            if indexes[path].turns:
+                write_atomic(path, dumps(indexes[path]), mode=0o600)
+            else:
+                with suppress(OSError):
+                    path.unlink()
         for digest in sizes:
             if uses[digest] <= 0:
                 with suppress(OSError):
@@ -366,21 +371,8 @@ class CheckpointStore:
         return self.folder / f"{digest[:32]}.json"
 
 
-def _oldest_first(indexes: Mapping[Path, Index]) -> list[tuple[Path, TurnRecord]]:
-    turns = [(path, record) for path, index in indexes.items() for record in index.turns]
-    return sorted(turns, key=lambda entry: (entry[1].when, entry[1].number))
-
-
 def _read(path: Path) -> Index:
     try:
         return loads(path.read_bytes())
     except OSError:
         return Index()
-
-
-def _write(path: Path, index: Index) -> None:
-    if index.turns:
-        write_atomic(path, dumps(index), mode=0o600)
-    else:
-        with suppress(OSError):
-            path.unlink()

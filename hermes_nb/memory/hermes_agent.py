@@ -166,7 +166,9 @@ class HermesDatabase:
             return default
 
     def _read(self, read: Callable[[sqlite3.Connection], Result]) -> Result:
-        with connect(self.path) as connection, _in_time(connection):
+        with connect(self.path) as connection:
+            end = time.monotonic() + CALL_SECONDS
+            connection.set_progress_handler(lambda: time.monotonic() > end, 2_000)
             return read(connection)
 
 
@@ -268,13 +270,6 @@ def _kept(columns: Collection[str], prefix: str = "") -> str:
     if "active" in columns and "compacted" in columns:
         test += f" AND (coalesce({prefix}active, 1) <> 0 OR {prefix}compacted = 1)"
     return test
-
-
-@contextmanager
-def _in_time(connection: sqlite3.Connection) -> Iterator[None]:
-    end = time.monotonic() + CALL_SECONDS
-    connection.set_progress_handler(lambda: time.monotonic() > end, 2_000)
-    yield
 
 
 def _like(word: str) -> str:

@@ -26,7 +26,6 @@ CALL_SECONDS = 3.0
 BLOCK_CHARACTERS = 4_000
 RECALL_CHARACTERS = 4_000
 
-Factory = Callable[[Path, Mapping[str, Json]], MemoryProvider]
 Warn = Callable[[str], None]
 Result = TypeVar("Result")
 
@@ -45,8 +44,13 @@ def open_provider(
     """
     if not name:
         return None
+    points = plugins(GROUP, name)
+    if not points:
+        known = ", ".join(provider_names()) or "none is installed"
+        warn(f"there is no external memory: there is no memory provider {name!r}; known: {known}")
+        return None
     try:
-        provider = _factory(name)(home, settings or {})
+        provider: MemoryProvider = points[0].load()(home, settings or {})
     except ConfigError as error:
         warn(f"there is no external memory: {error}")
         return None
@@ -148,14 +152,6 @@ class Guarded:
         if why not in self._told:
             self._told.add(why)
             self._warn(f"the memory provider's {what} failed, going on without it: {why}")
-
-
-def _factory(name: str) -> Factory:
-    for point in plugins(GROUP, name):
-        factory: Factory = point.load()
-        return factory
-    known = ", ".join(provider_names()) or "none is installed"
-    raise ConfigError(f"there is no memory provider {name!r}; known: {known}")
 
 
 def _cleaned(text: str, name: str, limit: int) -> str:

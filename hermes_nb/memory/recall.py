@@ -220,7 +220,12 @@ class Recall:
     def _root(self, session_id: str) -> str:
         seen = {session_id}
         for _ in range(_DEEPEST):
-            parent = self._parent(session_id)
+            if session_id not in self._parents:  # a session's parent never changes
+                session = self._session(session_id)
+                if session is None:
+                    break
+                self._parents[session_id] = session.parent
+            parent = self._parents[session_id]
             if not parent or parent in seen:
                 break
             session_id = parent
@@ -230,15 +235,6 @@ class Recall:
     def _orphans(self, roots: Collection[str]) -> set[str]:
         begun = ((root, self._session(root)) for root in roots)
         return {root for root, first in begun if first is not None and first.source in HELPERS}
-
-    def _parent(self, session_id: str) -> str:
-        """Return a session's parent, which never changes, "" where there is none."""
-        if session_id not in self._parents:
-            session = self._session(session_id)
-            if session is None:
-                return ""
-            self._parents[session_id] = session.parent
-        return self._parents[session_id]
 
     def _session(self, session_id: str) -> StoredSession | None:
         source = self._source(session_id)

@@ -182,7 +182,10 @@ def replace(
     """Make `messages` the conversation; what is no longer in it becomes `compressed`."""
     rows = active(connection, session_id)
     bodies = [encode(each) for each in messages]
-    found = matched([_normal(row["body"]) for row in rows], bodies)
+    before = [  # as it would be written today
+        row["body"] if (message := decode(row["body"])) is None else encode(message) for row in rows
+    ]
+    found = matched(before, bodies)
     start = stop = next_position(connection, session_id)
     order = []
     for message, body, stored in zip(messages, bodies, found, strict=True):
@@ -259,11 +262,6 @@ def _set_state(connection: sqlite3.Connection, state: str, ids: Iterable[int]) -
         "UPDATE messages SET state = ?1 WHERE id = ?2 AND state != ?1",
         ((state, each) for each in ids),
     )
-
-
-def _normal(body: str) -> str:
-    message = decode(body)
-    return body if message is None else encode(message)
 
 
 CHILD = "child"

@@ -112,11 +112,6 @@ def _to_3(connection: sqlite3.Connection) -> None:
         run_script(connection, index.SCHEMA)
 
 
-def _to_6(connection: sqlite3.Connection) -> None:
-    """Drop the trigrams of words: all words can be looked at in the same time."""
-    index.drop(connection, "search_grams")
-
-
 ROLES = frozenset(get_args(Role))
 STATES = frozenset({"active", "compressed", "undone"})
 ENDINGS = frozenset(get_args(ClaimState))
@@ -253,7 +248,7 @@ STEPS = (
     _to_3,
     partial(run_script, script=_FOURTH),
     partial(run_script, script=_FIFTH),
-    _to_6,
+    partial(index.drop, table="search_grams"),  # all words are looked at in the same time
 )
 SCHEMA = Schema(
     name="session store",

@@ -204,7 +204,12 @@ def split(text: str) -> Split:
         if not start:
             break
     lines = rest.split("\n")
-    end = next((n for n, line in enumerate(lines) if not _may_belong(line)), len(lines))
+    ends = (
+        number
+        for number, line in enumerate(lines)
+        if line[:1] not in {" ", "\t", "-", "#"} and not _FIELD.fullmatch(line)
+    )
+    end = next(ends, len(lines))
     return Split("\n".join(lines[:end]), "\n".join(lines[end:]), closed=False)
 
 
@@ -268,10 +273,6 @@ def _gates(platforms: object, hermes: Mapping[str, Json]) -> Gates:
         fallback_for_tools=words(hermes.get("fallback_for_tools")),
         fallback_for_toolsets=words(hermes.get("fallback_for_toolsets")),
     )
-
-
-def _may_belong(line: str) -> bool:
-    return line[:1] in {" ", "\t", "-", "#"} or _FIELD.fullmatch(line) is not None
 
 
 def _candidates(head: str) -> Iterator[tuple[str, str]]:

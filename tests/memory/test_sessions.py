@@ -71,20 +71,6 @@ def test_a_row_that_cannot_be_read_is_left_out_with_a_warning(tmp_path):
     store.close()
 
 
-def test_the_file_may_be_exchanged_while_it_is_open(tmp_path, store):
-    other = SqliteStore(tmp_path / "other.db")
-    other.start(session_id="other")
-    other.close()
-    store.start(session_id="mine", title="t")
-    store.incidents()  # when the look through the new file is over
-    for suffix in ("-wal", "-shm"):
-        (tmp_path / "home" / f"notebook.db{suffix}").unlink()
-    (tmp_path / "other.db").replace(store.path)
-    assert [stored.id for stored in store.sessions()] == ["other"]
-    store.append("mine", Message.user("x"))
-    assert store.get("mine").title == "t"
-
-
 roles = st.sampled_from(["user", "assistant", "tool"])
 calls = st.sets(st.sampled_from("abc")).map(
     lambda ids: [ToolCall(id=id_, name="t") for id_ in sorted(ids)]

@@ -49,8 +49,12 @@ def file_of(home):
 
 
 def test_a_new_process_reads_and_examines_nothing_again(home, work):
+    (home / ".hermes_nb").mkdir()
+    for earlier in ("documents.json", "verdicts.json"):
+        (home / ".hermes_nb" / earlier).write_text("{}")
     first = Library([home])
     index = first.index()
+    assert [path.name for path in (home / ".hermes_nb").iterdir()] == ["cache.json"]
     assert len(work) >= MANY
     assert "- s-1:" in index
     assert file_of(home).stat().st_mode & 0o777 == 0o600
@@ -87,14 +91,6 @@ def test_nothing_is_believed_of_other_rules_files_and_bytes(home, work, monkeypa
         assert "Draws figure X." in index
 
 
-def test_files_of_earlier_versions_go_when_theirs_is_written(home):
-    (home / ".hermes_nb").mkdir()
-    for name in ("documents.json", "verdicts.json"):
-        (home / ".hermes_nb" / name).write_text("{}")
-    Library([home]).index()
-    assert [path.name for path in (home / ".hermes_nb").iterdir()] == ["cache.json"]
-
-
 def test_what_became_dangerous_is_refused(home):
     Library([home]).index()
     harm = HARM.replace("name: helper", "name: s-2")
@@ -127,19 +123,14 @@ def test_damage_costs_time_and_nothing_else(home, damage):
     put(home, "helper", HARM)
     first = Library([home]).index()
     assert "helper" not in first
-    edition = json.loads(file_of(home).read_bytes())["edition"].encode()
-    path = str(home / "s-1" / "SKILL.md").encode()
-    file_of(home).write_bytes(damage.replace(b"EDITION", edition).replace(b"PATH", path))
-    assert Library([home]).index() == first
-
-
-def test_verdicts_that_are_none_are_made_again(home):
-    put(home, "helper", HARM)
-    Library([home]).index()
     known = json.loads(file_of(home).read_bytes())
     known["verdicts"] = {key: ["fine", []] for key in known["verdicts"]}
     file_of(home).write_text(json.dumps(known))
-    assert "helper" not in Library([home]).index()
+    assert Library([home]).index() == first
+    edition = known["edition"].encode()
+    path = str(home / "s-1" / "SKILL.md").encode()
+    file_of(home).write_bytes(damage.replace(b"EDITION", edition).replace(b"PATH", path))
+    assert Library([home]).index() == first
 
 
 def test_a_home_that_cannot_be_written_is_left_alone(tmp_path):

@@ -107,7 +107,7 @@ def parse(text: str) -> Query:
     return Query(
         text=text,
         units=units,
-        must=_every(phrases),
+        must=Every(tuple(phrases)) if len(phrases) > 1 else next(iter(phrases), None),
         names=_names(text),
         question=not phrases and _is_question(text, tokens),
     )
@@ -189,12 +189,6 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(
         term for piece in words.pieces(text) if piece[0].isupper() for term in words.terms_of(piece)
     )
-
-
-def _every(nodes: list[Phrase]) -> Node | None:
-    if len(nodes) > 1:
-        return Every(tuple(nodes))
-    return nodes[0] if nodes else None
 
 
 def _wanted(node: Node) -> Iterator[Phrase]:

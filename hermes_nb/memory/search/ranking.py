@@ -226,7 +226,7 @@ def scores(
                 score[spot] += one.weight * amount * (SATURATION + 1) / (amount + SATURATION)
         for spot in spots.intersection(found):
             covered[spot] += one.weight
-        for block in sessions.keys() & _blocks(here):
+        for block in sessions.keys() & {spot >> documents.BLOCK_BITS for spot in here}:
             sessions[block] += one.weight
     return {
         spot: score[spot]
@@ -248,11 +248,6 @@ def _spread(held: Mapping[int, float]) -> dict[int, float]:
         for distance, share in _SHARES:
             out[spot - distance] = out.get(spot - distance, 0.0) + share * amount
     return out
-
-
-def _blocks(held: Mapping[int, float]) -> set[int]:
-    bits = documents.BLOCK_BITS
-    return {spot >> bits for spot in held}
 
 
 _SHARES = tuple(NEAR.items())
