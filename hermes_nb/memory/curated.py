@@ -120,7 +120,6 @@ class CuratedMemory:
         that does not exist.
         """
         self._check(target)
-
         try:
             steps = operations_of(operations)
             return self._write(

@@ -11,6 +11,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -71,7 +72,11 @@ class Cache:
 
     def _loaded(self) -> dict[str, dict[str, Json]]:
         if not self._entries:
-            data = _read(self._path) if self._path else {}
+            data: Json = None
+            with suppress(OSError, ValueError, RecursionError):
+                if self._path and self._path.stat().st_size <= _LARGEST:
+                    data = json.loads(self._path.read_bytes())
+            data = data if isinstance(data, dict) and data.get("edition") == edition() else {}
             known = {kind: data.get(kind) for kind in ("documents", "verdicts")}
             self._entries = {k: v if isinstance(v, dict) else {} for k, v in known.items()}
         return self._entries
@@ -95,13 +100,3 @@ def edition() -> str:
         version = point.dist.version if point.dist else ""
         digest.update(f"{point.name} {point.value} {version}\n".encode())
     return digest.hexdigest()
-
-
-def _read(path: Path) -> dict[str, Json]:
-    try:
-        if path.stat().st_size > _LARGEST:
-            return {}
-        data: Json = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) and data.get("edition") == edition() else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall, Usage
@@ -316,45 +316,4 @@ def play(store, session, model, steps):
 def test_any_history_is_what_the_model_says(steps):
     store = SqliteStore(":memory:")
     play(store, store.start(), Model(), steps)
-    store.close()
-
-
-equals = st.lists(st.sampled_from("ab"), max_size=6)
-
-
-@given(before=equals, after=equals)
-@settings(max_examples=60)
-def test_equal_messages_are_kept_as_often_as_they_occur(before, after):
-    store = SqliteStore(":memory:")
-    session = filled(store, *before)
-    store.replace(session, [Message.user(text) for text in after])
-    assert texts(store.messages(session)) == after
-    kept = [row for row in store.rows(session) if row.position < len(before)]
-    active = [row.message.text for row in kept if row.state == "active"]
-    assert sorted(active) == sorted(
-        text for text in "ab" for _ in range(min(before.count(text), after.count(text)))
-    )
-    if before != after[: len(before)]:
-        assert texts(store.restore(session)) == before
-    store.close()
-
-
-messages = st.builds(
-    lambda text, reasoning, echo: replace(
-        Message.assistant(text, reasoning=reasoning), echo={"x": echo} if echo else {}
-    ),
-    st.text(st.characters()),
-    st.text(st.characters()),
-    st.one_of(st.none(), st.floats(allow_nan=False), st.text(st.characters())),
-)
-
-
-@given(st.lists(messages, max_size=5))
-@settings(max_examples=60)
-def test_any_text_survives(messages):
-    store = SqliteStore(":memory:")
-    session = store.start()
-    for message in messages:
-        store.append(session, message)
-    assert store.messages(session) == messages
     store.close()
