@@ -1,4 +1,4 @@
-"""Judges a call's arguments by its tool's schema, and says in one line what was expected.
+"""A call's arguments: judged by its tool's schema, and handed over as its function expects them.
 
 The judge is fastjsonschema, built once a tool: `True` is not an integer, and 5.0 is one. What is
 plainly wrong with arguments that it refuses is found by a look at the schema.
@@ -7,13 +7,20 @@ plainly wrong with arguments that it refuses is found by a look at the schema.
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import Any, TypeAlias
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Arguments, Run, ToolContext
 
+Function: TypeAlias = Callable[..., Any]
+"""One that a tool is made of, with whatever arguments it takes."""
+Convert: TypeAlias = Callable[[Json], Any] | None
+"""Makes a Python value of a valid JSON value, None where it stays as it is."""
 _PROBLEMS_SHOWN = 3
 _NAMES = {
     "string": "a string",
@@ -34,6 +41,37 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": Mapping,
     "null": type(None),
 }
+
+
+def converted(value: Json, convert: Convert) -> Json:
+    """Return a valid JSON value as a function expects it."""
+    return value if convert is None else convert(value)
+
+
+def calling(
+    function: Function,
+    converts: Mapping[str, Convert],
+    nullable: frozenset[str],
+    *,
+    wants_context: bool,
+) -> Run:
+    """Return a function as `run(context, arguments)`, async exactly if the function is.
+
+    An explicit null for one of the `nullable` says no more than leaving it out.
+    """
+
+    def start(context: ToolContext, arguments: Arguments) -> Json:
+        keywords = {
+            key: converted(value, converts[key])
+            for key, value in arguments.items()
+            if value is not None or key not in nullable
+        }
+        return function(context, **keywords) if wants_context else function(**keywords)
+
+    async def start_async(context: ToolContext, arguments: Arguments) -> object:
+        return await start(context, arguments)
+
+    return start_async if inspect.iscoroutinefunction(function) else start
 
 
 class Checker:

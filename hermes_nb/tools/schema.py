@@ -35,15 +35,12 @@ from typing import (
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, Run, Tool, ToolContext
-from hermes_nb.tools.arguments import Checker
+from hermes_nb.core.tools import Risk, Tool, ToolContext
+from hermes_nb.tools.arguments import Checker, Convert, Function, calling, converted
 
 Schema = dict[str, Json]
-Function: TypeAlias = Callable[..., Any]
-"""One that a tool is made of, with whatever arguments it takes."""
 Annotation: TypeAlias = Any
 """Whatever may stand behind a colon in a signature; typing has no name for it before 3.15."""
-Convert = Callable[[Json], Annotation]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class Shape:
     """What an annotation means: its schema, and how a valid JSON value becomes a Python one."""
 
     schema: Schema
-    convert: Convert = lambda value: value
+    convert: Convert = None
 
 
 _SCALARS: dict[Annotation, Shape] = {
@@ -126,7 +123,7 @@ def _array(arguments: tuple[Annotation, ...]) -> Shape:
         return Shape({"type": "array"})
     item = shape_of(arguments[0])
     schema = {"type": "array", "items": item.schema}
-    return Shape(schema, lambda values: [item.convert(value) for value in values])
+    return Shape(schema, lambda values: [converted(value, item.convert) for value in values])
 
 
 def _mapping(arguments: tuple[Annotation, ...]) -> Shape:
@@ -137,7 +134,9 @@ def _mapping(arguments: tuple[Annotation, ...]) -> Shape:
         raise TypeError(f"JSON object keys are strings, not {arguments[0]!r}")
     value = shape_of(arguments[1])
     schema["additionalProperties"] = value.schema
-    return Shape(schema, lambda items: {key: value.convert(each) for key, each in items.items()})
+    return Shape(
+        schema, lambda items: {key: converted(each, value.convert) for key, each in items.items()}
+    )
 
 
 def _object(kind: Annotation, required: typing.Iterable[str], build: Function) -> Shape:
@@ -151,7 +150,7 @@ def _object(kind: Annotation, required: typing.Iterable[str], build: Function) -
     }
 
     def convert(value: Mapping[str, Json]) -> object:
-        return build(**{name: fields[name].convert(each) for name, each in value.items()})
+        return build(**{key: converted(each, fields[key].convert) for key, each in value.items()})
 
     return Shape(schema, convert)
 
@@ -261,7 +260,12 @@ def _make(function: Function, name: str, facts: Mapping[str, Json]) -> Tool:
         name=name,
         description=description,
         parameters=schema,
-        run=_run(function, parameters, wants_context=wants_context),
+        run=calling(
+            function,
+            {key: parameter.shape.convert for key, parameter in parameters.items()},
+            nullable,
+            wants_context=wants_context,
+        ),
         check=Checker(name, schema, nullable),
         **facts,
     )
@@ -293,23 +297,6 @@ def _property(parameter: _Parameter, note: str) -> dict[str, Json]:
     if parameter.optional and parameter.default is not None:
         schema["default"] = parameter.default
     return schema
-
-
-def _run(function: Function, parameters: Mapping[str, _Parameter], *, wants_context: bool) -> Run:
-    """Return the function as `run(context, arguments)`, async exactly if the function is."""
-
-    def start(context: ToolContext, arguments: Mapping[str, Json]) -> Json:
-        keywords = {
-            key: parameters[key].shape.convert(value)
-            for key, value in arguments.items()
-            if value is not None or not parameters[key].null_means_absent
-        }
-        return function(context, **keywords) if wants_context else function(**keywords)
-
-    async def start_async(context: ToolContext, arguments: Mapping[str, Json]) -> object:
-        return await start(context, arguments)
-
-    return start_async if inspect.iscoroutinefunction(function) else start
 
 
 def _documentation(function: Function) -> tuple[str, dict[str, str]]:
