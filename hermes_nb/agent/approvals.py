@@ -23,8 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
 
-from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import (
     Decision,

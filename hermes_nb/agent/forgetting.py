@@ -1,15 +1,17 @@
-"""Forgetting sessions: their rows, what the index knows of them, kept outputs and undo data."""
+"""The store of sessions, opened, and what is forgotten: rows, index, kept outputs, undo data."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.config import Settings
 from hermes_nb.agent.session import CHILD, REVIEW
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.protocols import SessionStore, StoredSession
@@ -81,3 +83,18 @@ def keep_days(store: SqliteStore, home: Path, days: int) -> None:
             what = gather(apart, home, old)
             forget(apart, home, what, days=days)
             store.warnings.append(f"deleted {what} older than {days} days (store.keep_days)")
+
+
+def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
+    """Return the session store; nothing is created before something is stored.
+
+    `warn` hears of damage that was repaired, and of what could not be; and, as this is done once,
+    of settings that nothing reads.
+    """
+    for line in settings.unknown:
+        warn(line)
+    store = SqliteStore(settings.home / "notebook.db", warn=warn)
+    if settings.keep_days and (settings.home / "notebook.db").exists():
+        arguments = store, settings.home, settings.keep_days
+        Thread(target=keep_days, args=arguments, name="hermes-forget", daemon=True).start()
+    return store

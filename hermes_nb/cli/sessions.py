@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.session import CHILD
 from hermes_nb.agent.session_manager import the_one
 from hermes_nb.agent.turn import export as exported

@@ -13,8 +13,8 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import Settings, load_settings
+from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_deck, build_model, embedded_notice
 from hermes_nb.agent.prompt_sources import PromptSources

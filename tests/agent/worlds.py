@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from hermes_nb.agent.build import open_store
 from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.reviews import Reviews
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Identity, Session
