@@ -28,11 +28,22 @@ class Result:
     prompts: list[str] = field(default_factory=list)
     hidden: list[bool] = field(default_factory=list)
     stop_seconds: float | None = None
+    reply: dict[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
         """All the output as plain text."""
         return "\n".join(_text(output) for output in self.outputs)
+
+    @property
+    def printed(self) -> str:
+        """What went to the standard streams, in one piece."""
+        return "".join(output.get("text", "") for output in self.outputs)
+
+    @property
+    def mimes(self) -> list[str]:
+        """The kinds of data that the displays have."""
+        return [kind for output in self.outputs for kind in output.get("data", {})]
 
     @property
     def markdown(self) -> str:
@@ -89,7 +100,8 @@ class Kernel:
             "msg_id"
         ] != sent:
             pass
-        result.status = reply["content"]["status"]
+        result.reply = reply["content"]
+        result.status = result.reply["status"]
         return result
 
     def _answer(self, result: Result, waiting: list[str]) -> None:
@@ -125,10 +137,12 @@ class Kernel:
         elif kind in ("display_data", "execute_result"):
             result.outputs.append(content)
         elif kind == "update_display_data":
-            wanted = content["transient"]["display_id"]
-            for output in result.outputs:
-                if output.get("transient", {}).get("display_id") == wanted:
-                    output["data"] = content["data"]
+            place = content["transient"]
+            there = [each for each in result.outputs if each.get("transient") == place]
+            for output in there:
+                output["data"] = content["data"]
+            if not there:  # another cell has shown it
+                result.outputs.append(content)
         elif kind == "error":
             result.error = content
         else:

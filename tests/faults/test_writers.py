@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from itertools import pairwise
@@ -18,11 +19,11 @@ from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 from hermes_nb.storage import database
 
+from tests import kernels
 from tests.conftest import every_call_has_one_result
 from tests.faults.notebooks import valid, written
 from tests.faults.stores import ROUNDS, WRITER, finished, is_intact, names, run_python
 from tests.memory.hermes_format import read_memory
-from tests.notebook.conftest import Kernel
 
 # 6: Eight processes write one file: every row is there, and nobody waits for long.
 WRITERS, MESSAGES = 8, 40
@@ -183,7 +184,7 @@ from hermes_nb.core.tools import ToolContext
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.cell_tools import notebook_tools
 async def document(): return FileDocument(Path({path!r}))
-tools = notebook_tools(ip, document)
+tools = notebook_tools(get_ipython(), document)
 async def use(name, **arguments):
     context = ToolContext(call=ToolCall(id='1', name=name, arguments=arguments))
     try:
@@ -195,18 +196,17 @@ async def use(name, **arguments):
 
 
 @pytest.fixture
-def kernels():
-    two = [Kernel(), Kernel()]
-    yield two
-    for kernel in two:
-        kernel.close()
+def pair():
+    env = dict(os.environ)
+    with kernels.kernel(env, cwd=".") as first, kernels.kernel(env, cwd=".") as second:
+        yield first, second
 
 
 @pytest.mark.slow
-def test_10_the_second_sees_a_conflict_and_clobbers_nothing(kernels, tmp_path):
+def test_10_the_second_sees_a_conflict_and_clobbers_nothing(pair, tmp_path):
     path = written(tmp_path / "shared.ipynb", "a = 1", "b = 2")
-    first, second = kernels
-    for kernel in kernels:
+    first, second = pair
+    for kernel in pair:
         assert not kernel.run(AGENT.format(path=str(path))).error
         assert "a = 1" in kernel.run("await use('read_cells')").text
     assert "edited" in first.run("await use('edit_cell', id='cell0', new='a = 10')").text
@@ -216,10 +216,8 @@ def test_10_the_second_sees_a_conflict_and_clobbers_nothing(kernels, tmp_path):
     assert "".join(valid(path)["cells"][0]["source"]) == "a = 10"
     # Both at once: the lock puts one behind the other, every cell of either is there.
     many = "for n in range(20): await use('insert_cell', source=f'{who} {n}')"
-    sent = [
-        k.client.execute(f"who = {name!r}\n{many}") for k, name in zip(kernels, "AB", strict=True)
-    ]
-    for kernel, message in zip(kernels, sent, strict=True):
+    sent = [k.client.execute(f"who = {name!r}\n{many}") for k, name in zip(pair, "AB", strict=True)]
+    for kernel, message in zip(pair, sent, strict=True):
         while kernel.client.get_shell_msg(timeout=60)["parent_header"].get("msg_id") != message:
             pass
     sources = ["".join(cell["source"]) for cell in valid(path)["cells"]]
