@@ -22,9 +22,9 @@ import time
 from pathlib import Path
 
 from hermes_nb.notebook.commands.table import COMMANDS
-from tests.faults.cells import Cells, calls, says, served_kernel
+from tests.faults.cells import Cells, served_kernel
 from tests.kernels import Result
-from tests.loopback import Loopback, Reply, event, failure, stall, text_chunks
+from tests.loopback import Loopback, Reply, calls, event, failure, says, stall, text_chunks
 
 BEGUN = [event(each) for each in text_chunks("The beginning")[:-1]]
 ASKS = "%%hermes --approve {mode}\n{prompt}"

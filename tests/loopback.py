@@ -274,3 +274,19 @@ def failure(status: int, body: object = None, **headers: str) -> Reply:
 def document(body: object) -> Reply:
     """Return a reply with status 200 that is no stream."""
     return Reply(failure(200, body).steps, headers=failure(200, body).headers, length=True)
+
+
+def calls(*made: tuple[str, object], **how: Any) -> Reply:
+    """Return a reply that calls tools."""
+    return stream(tool_chunks(*made, **how))
+
+
+def says(text: str) -> Reply:
+    """Return a reply of text alone."""
+    return stream(text_chunks(text))
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
 
-from tests.loopback import Loopback, stream, text_chunks
+from tests.loopback import Loopback
 from tests.patience import SOON
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
@@ -19,23 +20,16 @@ KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
 def serve(monkeypatch, tmp_path):
     """Return a function that starts a server with these replies, for runs in `tmp_path`."""
     monkeypatch.chdir(tmp_path)
-    running = []
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    with ExitStack() as running:
 
-    def start(*replies):
-        server = Loopback(*replies)
-        server.__enter__()
-        running.append(server)
-        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
-        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
-        return server
+        def start(*replies):
+            server = running.enter_context(Loopback(*replies))
+            monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+            monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
+            return server
 
-    yield start
-    for server in running:
-        server.__exit__()
-
-
-def says(text):
-    return stream(text_chunks(text))
+        yield start
 
 
 def gone(pid, seconds=SOON):

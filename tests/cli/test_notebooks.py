@@ -13,8 +13,8 @@ from hermes_nb.cli.run import _parametrise, value_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.conftest import gone, numbers_in, says, start
-from tests.loopback import stream, tool_chunks
+from tests.cli.conftest import gone, numbers_in, start
+from tests.loopback import says, stream, tool_chunks
 
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 

@@ -12,8 +12,8 @@ import pexpect
 import pytest
 from hermes_nb.cli.main import is_miss, main
 
-from tests.cli.conftest import KEY, gone, numbers_in, says, start
-from tests.loopback import Reply, chunk, event, failure, stall, stream, tool_chunks
+from tests.cli.conftest import KEY, gone, numbers_in, start
+from tests.loopback import Reply, chunk, event, failure, says, stall, stream, tool_chunks
 from tests.patience import ended
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,8 @@ import nbformat
 import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+
+from tests.loopback import free_port
 
 App = Literal["lab", "notebook"]
 REPOSITORY = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ class Server:
             (folder / name).mkdir(parents=True)
         # An installed extension is read from where pip put it; the tests are about this tree's.
         (folder / "share" / "labextensions" / "hermes-nb").symlink_to(EXTENSION)
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         # Not a part of what users have; it would put a tab of its own into the pictures.
         others = folder / "jupyter_config_dir" / "labconfig"
@@ -335,9 +336,3 @@ def _window(browser: Browser, scale: float) -> BrowserContext:
     if scale not in windows:
         windows[scale] = browser.new_context(device_scale_factor=scale)
     return windows[scale]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.faults.provider import MODEL, check_request
 from tests.kernels import Kernel, Result, kernel
-from tests.loopback import Loopback, Reply, stream, text_chunks, tool_chunks
+from tests.loopback import Loopback, Reply, stream, text_chunks
 
 
 class Cells:
@@ -96,13 +96,3 @@ def served_kernel(server: Loopback, folder: Path, **more: str) -> Iterator[Kerne
     with kernel(environment(server, folder, **more), cwd=str(folder)) as running:
         assert running.run("%load_ext hermes_nb").status == "ok"
         yield running
-
-
-def calls(*made: tuple[str, object], **how: Any) -> Reply:
-    """Return a reply that calls tools."""
-    return stream(tool_chunks(*made, **how))
-
-
-def says(text: str) -> Reply:
-    """Return a reply of text alone."""
-    return stream(text_chunks(text))

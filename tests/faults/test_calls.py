@@ -20,10 +20,10 @@ from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.canonical import Canon
 
 from tests.conftest import every_call_has_one_result
-from tests.faults.cells import calls, environment, says
+from tests.faults.cells import environment
 from tests.faults.provider import check_request, told_by
 from tests.faults.stores import is_intact
-from tests.loopback import Loopback, Reply, chunk, event, stall, stream, tool_chunks
+from tests.loopback import Loopback, Reply, calls, chunk, event, says, stall, stream, tool_chunks
 
 # 41: Arguments that are no JSON: read where there is one way to read them, else never executed.
 RIGHT = '{"path": "made.txt", "content": "once"}'

@@ -6,8 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.faults.cells import MODEL, calls, says
-from tests.loopback import Reply, chunk, event, pause, stall, stream, text_chunks
+from tests.faults.cells import MODEL
+from tests.loopback import Reply, calls, chunk, event, pause, says, stall, stream, text_chunks
 
 pytestmark = pytest.mark.kernel
 

@@ -12,16 +12,18 @@ import pytest
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import ToolStarted
 
-from tests.faults.cells import calls, says
-from tests.faults.provider import free_port, retried, told_by
+from tests.faults.provider import retried, told_by
 from tests.loopback import (
     DONE,
     Loopback,
     Reply,
+    calls,
     chunk,
     disconnect,
     event,
+    free_port,
     pause,
+    says,
     stall,
     stream,
     text_chunks,

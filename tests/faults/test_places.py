@@ -21,9 +21,9 @@ from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.stores import memory_tools, skills
 
-from tests.faults.cells import calls, says
 from tests.faults.notebooks import refused, tools_on, use, valid, written
 from tests.faults.stores import fill, filled, finished, is_intact, room, run_python
+from tests.loopback import calls, says
 from tests.memory.hermes_format import read_memory
 from tests.tools.support import run
 

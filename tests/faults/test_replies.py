@@ -14,15 +14,16 @@ from hermes_nb.models.chat.stream import LIMIT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.cells import calls, says
 from tests.faults.provider import retried
 from tests.faults.stores import is_intact
 from tests.loopback import (
     DONE,
     Reply,
+    calls,
     chunk,
     document,
     event,
+    says,
     stream,
     text_chunks,
     tool_chunks,

@@ -22,9 +22,9 @@ from hermes_nb.models.scripted import ScriptedModel
 from tests.conftest import every_call_has_one_result, take_turn
 from tests.context.conversations import stored
 from tests.core.grammar import check_grammar
-from tests.faults.cells import calls, says, served_kernel
+from tests.faults.cells import served_kernel
 from tests.faults.provider import MODEL, check_request, retried, told_by
-from tests.loopback import Loopback, Reply, chunk, event, failure, stream, text_chunks
+from tests.loopback import Loopback, Reply, calls, chunk, event, failure, says, stream, text_chunks
 from tests.patience import STOPS_WITHIN
 
 # 34: A provider that says "too often" is asked again after a bounded wait, which a stop ends.

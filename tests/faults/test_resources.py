@@ -10,11 +10,11 @@ import time
 import pytest
 from hermes_nb.tools.schema import tool
 
-from tests.faults.cells import calls, says, served_kernel
+from tests.faults.cells import served_kernel
 from tests.faults.processes import descriptors, running, unique
 from tests.faults.provider import told_by
 from tests.faults.stores import finished, run_python
-from tests.loopback import DONE, Loopback, Reply, chunk, disconnect, event, failure
+from tests.loopback import DONE, Loopback, Reply, calls, chunk, disconnect, event, failure, says
 from tests.patience import until
 
 # 53: A tool that hangs is ended when its time is up, with everything that it has started.

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from tests.faults.cells import Cells, calls, environment, says, served_kernel
+from tests.faults.cells import Cells, environment, served_kernel
 from tests.faults.provider import check_request
 from tests.faults.stores import run_python
 from tests.kernels import kernel
-from tests.loopback import Reply, chunk, event, stall, text_chunks
+from tests.loopback import Reply, calls, chunk, event, says, stall, text_chunks
 from tests.patience import STOPS_WITHIN
 
 pytestmark = pytest.mark.kernel

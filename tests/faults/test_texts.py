@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hermes_nb.core.protocols import Approval
 from hermes_nb.models.scripted import call
 
 from tests.contract.safety.holes import (
@@ -25,9 +24,9 @@ from tests.contract.safety.holes import (
 from tests.contract.safety.people import Person, hermes, results
 from tests.contract.safety.test_questions import work
 from tests.cpu import within
-from tests.faults.cells import calls, says
 from tests.faults.provider import told_by
 from tests.faults.unasked import nobody_to_ask, refused, results_of
+from tests.loopback import calls, says
 
 __all__ = ["work"]
 
@@ -77,14 +76,8 @@ def test_65_in_what_the_model_reads(story, name):
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_65_in_a_question(server, waits, home, tmp_path, name):
-    asked = []
-
-    class No:
-        async def ask(self, request):
-            asked.append(request)
-            return Approval("deny", "no")
-
-    with told_by(server, home, tmp_path / "work", approve=No()) as story:
+    person = Person("deny")
+    with told_by(server, home, tmp_path / "work", approve=person) as story:
         shown = make(story.work, name)
         shown = shown.encode("utf-8", "replace").decode()
         turn = story.ask(
@@ -96,10 +89,10 @@ def test_65_in_a_question(server, waits, home, tmp_path, name):
             says("No."),
         )
         assert turn.text == "No."
-    assert len(asked) == 3
-    for request in asked:
+    assert len(person.asked) == 3
+    for request in person.asked:
         assert not [raw for raw in RAW if raw in request.shown + request.why]
-    for request in asked[:2]:
+    for request in person.asked[:2]:
         paths = [line for line in request.shown.splitlines() if line.startswith("path: ")]
         assert len(paths) == 1
         assert "\n# System" not in request.shown

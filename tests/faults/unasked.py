@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.cells import calls, says
 from tests.faults.provider import Story, told_by
-from tests.loopback import Loopback
+from tests.loopback import Loopback, calls, says
 
 
 @contextmanager

@@ -10,16 +10,10 @@ from contextlib import contextmanager
 import pytest
 from hermes_nb.models.servers import Listed, local_servers, models_at, reach, window_at
 
-from tests.loopback import Loopback, Reply, document, failure
+from tests.loopback import Loopback, Reply, document, failure, free_port
 from tests.patience import SOON
 
 LISTED = {"data": [{"id": "text-embedding-3"}, {"id": "qwen3-coder"}, {"id": "gemma3"}]}
-
-
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_server_lists_its_models_without_the_embedding_ones():
@@ -67,7 +61,7 @@ def test_something_else_on_the_port_is_no_model_server(reply):
 
 
 def test_nobody_there_is_no_server_and_a_redirect_takes_no_key_anywhere():
-    assert models_at(f"http://127.0.0.1:{closed_port()}/v1") == ()
+    assert models_at(f"http://127.0.0.1:{free_port()}/v1") == ()
     assert models_at("file:///etc/passwd") == ()
     with Loopback(listing=document(LISTED)) as other:
         moved = Reply(status=302, headers={"Location": f"{other.url}/models"}, length=True)
@@ -78,7 +72,7 @@ def test_nobody_there_is_no_server_and_a_redirect_takes_no_key_anywhere():
 
 def test_the_first_server_of_the_table_wins():
     with Loopback(listing=document(LISTED)) as server:
-        nobody = f"http://127.0.0.1:{closed_port()}/v1"
+        nobody = f"http://127.0.0.1:{free_port()}/v1"
         found = local_servers([("Away", nobody), ("Here", server.url), ("Also", server.url)])
     assert [served.identity.name for served in found] == ["Here", "Also"]
     assert found[0].models[0] == "qwen3-coder"

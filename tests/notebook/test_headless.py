@@ -11,28 +11,13 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from tests.loopback import Loopback, failure, stream, text_chunks, tool_chunks
+from tests.cli.conftest import serve
+from tests.loopback import failure, stream, text_chunks, tool_chunks
 
 pytestmark = pytest.mark.kernel
 
 
-@pytest.fixture
-def serve(monkeypatch, tmp_path):
-    """Return a function that starts a server with these replies and points kernels to it."""
-    running = []
-
-    def start(*replies):
-        server = Loopback(*replies)
-        server.__enter__()
-        running.append(server)
-        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
-        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
-        monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-        return server
-
-    yield start
-    for server in running:
-        server.__exit__()
+__all__ = ["serve"]
 
 
 def write(path, *sources):

@@ -14,9 +14,8 @@ from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.safety.redact import STUB
 
 from tests.contract.notebook.test_modes import magics, plays
-from tests.faults.cells import calls, says
 from tests.faults.provider import told_by
-from tests.loopback import Loopback
+from tests.loopback import Loopback, calls, says
 from tests.notebook.conftest import shell
 
 __all__ = ["magics", "shell"]

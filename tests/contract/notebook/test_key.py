@@ -7,9 +7,9 @@ import stat
 
 import pytest
 
-from tests.faults.cells import calls, environment, says
+from tests.faults.cells import environment
 from tests.kernels import kernel
-from tests.loopback import Loopback
+from tests.loopback import Loopback, calls, says
 from tests.notebook.commands.test_endpoints import listing, refusal
 
 pytestmark = pytest.mark.kernel

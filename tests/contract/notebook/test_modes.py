@@ -12,9 +12,9 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.magics import load, unload
 
-from tests.faults.cells import environment, says
+from tests.faults.cells import environment
 from tests.kernels import kernel
-from tests.loopback import Loopback, stream, tool_chunks
+from tests.loopback import Loopback, says, stream, tool_chunks
 from tests.notebook.conftest import shell
 
 __all__ = ["shell"]
