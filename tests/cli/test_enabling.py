@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
 
 import nbformat
 import pexpect
@@ -14,8 +13,8 @@ from hermes_nb.cli.main import main
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.cli.conftest import says
 from tests.kernels import started
-from tests.loopback import Loopback, stream, text_chunks
 from tests.patience import ended
 
 
@@ -114,14 +113,6 @@ def test_levels(tmp_path, monkeypatch):
     assert ended.value.code == 2
 
 
-@contextmanager
-def answering(monkeypatch, *texts):
-    with Loopback(*(stream(text_chunks(text)) for text in texts)) as server:
-        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
-        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
-        yield server
-
-
 def run(tmp_path, *sources, kernel="python3"):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
@@ -133,16 +124,16 @@ def run(tmp_path, *sources, kernel="python3"):
 
 
 @pytest.mark.kernel
-def test_the_first_cell_is_a_turn(profile, tmp_path, monkeypatch):
+def test_the_first_cell_is_a_turn(profile, serve, tmp_path):
     main(["enable"])
-    with answering(monkeypatch, "Forty-two.", "Again."):
-        sources = (
-            "loaded = [name for name in dir() if not name.startswith('_')]",
-            "%%hermes\nwhat is it?",
-            "import sys\nanswer = 3\n%hermes and now?",
-            "print(loaded, answer)",
-        )
-        outputs = run(tmp_path, *sources)
+    serve(says("Forty-two."), says("Again."))
+    sources = (
+        "loaded = [name for name in dir() if not name.startswith('_')]",
+        "%%hermes\nwhat is it?",
+        "import sys\nanswer = 3\n%hermes and now?",
+        "print(loaded, answer)",
+    )
+    outputs = run(tmp_path, *sources)
     assert "Forty-two." in outputs[1][0]["data"]["text/markdown"]
     assert "Again." in outputs[2][0]["data"]["text/markdown"]
     names = {"In", "Out", "exit", "get_ipython", "open", "quit"}
@@ -167,48 +158,48 @@ def test_help_and_completion_come_before_any_call(profile):
 
 @pytest.mark.slow
 @pytest.mark.kernel
-def test_lazy_magics_alone_say_what_to_do(profile, tmp_path, monkeypatch):
+def test_lazy_magics_alone_say_what_to_do(profile, serve, tmp_path, monkeypatch):
     profile.mkdir(parents=True)
     (profile / CONFIGS[0]).write_text(DECLARED)
     with pytest.raises(CellExecutionError, match="run this cell once more"):
         run(tmp_path, "%%hermes\nwhat is it?")
     monkeypatch.setenv("HERMES_NB_APPROVE", "never")
-    with answering(monkeypatch, "Now."):
-        outputs = run(tmp_path, "try:\n    %hermes help\nexcept Exception:\n    1", "%hermes go")
+    serve(says("Now."))
+    outputs = run(tmp_path, "try:\n    %hermes help\nexcept Exception:\n    1", "%hermes go")
     assert "Now." in outputs[1][0]["data"]["text/markdown"]
 
 
 @pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.parametrize("startup", [True, False])
-def test_terminals(profile, tmp_path, monkeypatch, startup):
+def test_terminals(profile, serve, tmp_path, monkeypatch, startup):
     main(["enable"])
     if not startup:  # as some have it in a configuration of their own
         (profile / "startup" / STARTUP).unlink()
         (profile / CONFIGS[1]).write_text(DECLARED)
     monkeypatch.setenv("TERM", "dumb")
-    with answering(monkeypatch, "The answer is 42.", "And 43."):
-        child = pexpect.spawn(
-            sys.executable,
-            ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor"],
-            cwd=str(tmp_path),
-            encoding="utf-8",
-            timeout=60,
-            dimensions=(40, 200),
-        )
-        try:
-            for prompt, answer in [("%hermes go", "is 42."), ("%hermes go on", "And 43.")]:
-                child.expect(r"In \[\d\]: ")
-                child.sendline(prompt)
-                child.expect(answer)
-            child.expect(r"In \[3\]: ")
-        finally:
-            ended(child)
+    serve(says("The answer is 42."), says("And 43."))
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor"],
+        cwd=str(tmp_path),
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(40, 200),
+    )
+    try:
+        for prompt, answer in [("%hermes go", "is 42."), ("%hermes go on", "And 43.")]:
+            child.expect(r"In \[\d\]: ")
+            child.sendline(prompt)
+            child.expect(answer)
+        child.expect(r"In \[3\]: ")
+    finally:
+        ended(child)
 
 
 @pytest.mark.slow
 @pytest.mark.kernel
-def test_one_kernelspec(profile, tmp_path, monkeypatch, capsys):
+def test_one_kernelspec(profile, serve, tmp_path, monkeypatch, capsys):
     spec = {"display_name": "P", "language": "python"}
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     folder = tmp_path / "jupyter" / "kernels"
@@ -220,8 +211,8 @@ def test_one_kernelspec(profile, tmp_path, monkeypatch, capsys):
     before = files(folder)
     assert main(["enable", "--kernelspec", "ours"]) == 0
     assert main(["enable", "--kernelspec", "ours"]) == 0
-    with answering(monkeypatch, "Hello."):
-        outputs = run(tmp_path, "%%hermes\nwho are you?", kernel="ours")
+    serve(says("Hello."))
+    outputs = run(tmp_path, "%%hermes\nwho are you?", kernel="ours")
     assert "Hello." in outputs[0][0]["data"]["text/markdown"]
     assert main(["disable", "--kernelspec", "ours"]) == 0
     assert files(folder) == before
