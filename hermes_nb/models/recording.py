@@ -225,7 +225,7 @@ def _recording(data: Mapping[str, Json]) -> Recording:
     return Recording(
         key=_typed(data, "key", str),
         head=_typed(data, "head", str),
-        tools=frozenset(map(str, _typed(data, "tools", list))),
+        tools=frozenset(map(str, data["tools"])),  # of earlier forms a mapping
         choice=str(data.get("choice", "auto")),
         model=str(data.get("model", "")),
         window=window if isinstance(window, int) and window > 0 else None,
