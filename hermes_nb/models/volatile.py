@@ -3,7 +3,8 @@
 Three rules hold: what the user wrote is left as it is but for ids and known places; the results of
 tools, which run for real each time, lose times, durations, addresses and the like as well; and a
 value that names a thing (a cell, a session, a temporary file) is remembered, because a recorded
-reply may repeat it and then has to name this run's thing. Every pattern works in linear time.
+reply may repeat it and then has to name this run's thing. The rules are in `volatile.toml`; every
+pattern works in linear time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,10 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-_DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
-_CLOCK = r"\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,70 +38,29 @@ class Masked:
     named: tuple[tuple[str, str], ...] = ()
 
 
-SESSION = Rule("session", re.compile(r"(?<!\d)\d{8}-\d{6}-[0-9a-f]{6}(?![0-9a-f])"), names=True)
-UUID = Rule(
-    "uuid",
-    re.compile(r"(?<![0-9a-f-])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-f-])"),
-    names=True,
-)
-NONCE = Rule("nonce", re.compile(r"untrusted-([0-9a-f]{8})(?![0-9a-f])"))
-TEMPORARY = Rule("temporary", re.compile(r"(?<![A-Za-z0-9_])tmp[a-z0-9_]{8}(?!\w)"), names=True)
-"""How Python's tempfile names files and directories."""
-OBJECT = Rule("address", re.compile(r"(?<= at )0x[0-9a-fA-F]{4,16}(?![0-9a-fA-F])"))
-COUNT = Rule("count", re.compile(r"\bCell In\[(\d{1,6})\], line \d"))
-"""How often the kernel had run a cell when this one failed; none under nbval."""
+_TABLES = tomllib.loads(Path(__file__).with_name("volatile.toml").read_text(encoding="utf-8"))
+_LOOKS = {
+    "DAY": "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)",
+    "MONTH": "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)",
+    "CLOCK": r"\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?",
+}
 
-EVERYWHERE = (SESSION, NONCE, TEMPORARY, OBJECT, COUNT)
-SYSTEM = (Rule("date", re.compile(r"(?m)^Date: (\d{4}-\d\d-\d\d)\.")), *EVERYWHERE)
-SPOKEN = (UUID, *EVERYWHERE)
+
+def _rules(table: str) -> tuple[Rule, ...]:
+    rules = []
+    for row in _TABLES[table]:
+        pattern = row["pattern"]
+        for name, looks in _LOOKS.items():
+            pattern = pattern.replace(name, looks)
+        rules.append(Rule(row["name"], re.compile(pattern), names=row.get("names", False)))
+    return tuple(rules)
+
+
+EVERYWHERE = _rules("everywhere")
+SYSTEM = _rules("system") + EVERYWHERE
+SPOKEN = _rules("spoken") + EVERYWHERE
 """For what the model said."""
-RESULTS = (
-    UUID,
-    *EVERYWHERE,
-    Rule("cell", re.compile(r"\bcell (?:\d{1,6} )?([0-9a-f]{8})(?![0-9a-f-])"), names=True),
-    Rule(
-        "cell",
-        re.compile(r"(?m)^ *\d{1,6} ([0-9a-f]{8}) (?:code|markdown|raw)\b"),
-        names=True,
-    ),
-    Rule(
-        "time",
-        re.compile(rf"(?<!\d)\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?(?!\d)"),
-    ),
-    Rule(  # of ls and date
-        "time",
-        re.compile(
-            rf"\b(?:{_DAY},? {{1,2}}{_MONTH}|{_MONTH}) {{1,2}}\d{{1,2}} {{1,2}}"
-            rf"(?:{_CLOCK}(?: [AP]M)?(?: (?:[A-Z]{{3,4}}|[+-]\d{{2,4}}))?(?: \d{{4}})?"
-            r"|\d{4})(?![\d:])"
-        ),
-    ),
-    Rule(  # of HTTP and mail
-        "time",
-        re.compile(rf"\b{_DAY}, \d\d {_MONTH} \d{{4}} {_CLOCK}(?: GMT| [+-]\d{{4}})?"),
-    ),
-    Rule("time", re.compile(r"(?<![\d:.])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![\d:])")),
-    # Of our own commands: which turn was undone, and how long ago something was written.
-    Rule("time", re.compile(r"\bTurn \d{1,6}(?:\*\*)? \((\d\d:\d\d)\)")),
-    Rule("time", re.compile(r"(?<=\| )(?:just now|\d{1,3} (?:minute|hour|day)s? ago)(?= \|)")),
-    # nbval leaves no input history, so that what is counted in it counts otherwise.
-    Rule("index", re.compile(r"\(index (\d{1,6})\) in the input history")),
-    # Seconds since the epoch, from 2001 to 2033.
-    Rule("time", re.compile(r"(?<![\d.])1\d{9}\.\d{1,9}(?!\d)")),
-    Rule("date", re.compile(r"(?<![\d-])\d{4}-\d\d-\d\d(?![\d-])")),
-    Rule(
-        "duration",
-        re.compile(
-            r"(?<![\w.,-])(?:\d+\.\d+ ?|\d{1,6} |\d{1,3})"
-            r"(?:ns|[µμu]s|ms|s|secs?|seconds?|mins?|minutes?)(?!\w)"
-        ),
-    ),
-    Rule("address", re.compile(r"(?<!\w)0x[0-9a-fA-F]{8,16}(?!\w)")),
-    # The file that a kernel names as a cell's, in warnings and tracebacks.
-    Rule("process", re.compile(r"(?<![A-Za-z0-9_])ipykernel_(\d{1,10})(?=[/\\]\d{1,12}\.py)")),
-    Rule("process", re.compile(r"(?i)\bpid(?:[ =:]|\": ){1,3}(\d{1,9})")),
-    Rule("port", re.compile(r"(?:127\.0\.0\.1|\blocalhost):(\d{4,5})(?!\d)")),
-)
+RESULTS = SPOKEN + _rules("results")
 CELL_ID = re.compile(r"[0-9a-f]{8}")
 """What a cell is called in an argument: the whole of it."""
 
