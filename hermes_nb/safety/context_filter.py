@@ -96,7 +96,8 @@ class Context:
             return False
         if (sign.quotable and self._quoted(start, end)) or self.example(start, end):
             return False
-        before = self._before(start)
+        # What leads to it: its paragraph, and the lead-in or heading above it.
+        before = "\n".join(self._text[max(0, start - _BEFORE) : start].rsplit("\n\n", 2)[-2:])
         if not self._described(first, last, sign.score):
             return sign.negated or not self._listed_as_forbidden(start, before)
         line = before.rpartition("\n")[2]
@@ -160,8 +161,10 @@ class Context:
                 break
             if expression("FORBID").match(words.tags, place):
                 said = self._text[words.span(place, place + 1)[1] : start]
+                parted = _BREAK.search(said) or ("," in said and not _SERIES.search(said))
                 hedged = expression("HESITATE|INSTEAD|ALSO").search(words.tags, place + 1, first)
-                return not hedged and _governs(said, first - place - 1)
+                # It still holds behind other verbs: "do not print, log or send".
+                return not (hedged or parted or ("\n" in said and place + 1 < first))
         return False
 
     def _denied(self, first: int, last: int) -> bool:
@@ -199,12 +202,6 @@ class Context:
             is not None
         )
 
-    def _before(self, start: int) -> str:
-        """Return what leads to a passage: its paragraph, and the lead-in or heading above it."""
-        text = self._text[max(0, start - _BEFORE) : start]
-        paragraphs = text.rsplit("\n\n", 2)
-        return "\n".join(paragraphs[-2:])
-
     def _listed_as_forbidden(self, start: int, before: str) -> bool:
         """Say whether the passage is an item of a list that is introduced by forbidding it."""
         lines = before.split("\n")
@@ -226,10 +223,3 @@ class Context:
         if any(q in line[-80:] for q in _QUOTES) and any(q in behind for q in _QUOTES):
             return True
         return text.count("```", max(0, start - _FENCED), start) % 2 == 1
-
-
-def _governs(between: str, words: int) -> bool:
-    """Say whether a "not" still holds behind what stands between: "do not print, log or send"."""
-    if _BREAK.search(between) or ("," in between and not _SERIES.search(between)):
-        return False
-    return "\n" not in between or words == 0

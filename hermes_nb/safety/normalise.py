@@ -19,7 +19,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from hermes_nb.safety.patterns import Span, in_time
 
@@ -66,7 +66,12 @@ def normalise(text: str) -> View:
         if view is before:
             break
     if not view.text.isascii() or _CONTROL.search(view.text):
-        view = _folded(view)
+        view = edited(view, _SELECTORS, _smuggled)
+        view = edited(view, _JAMO, partial(unicodedata.normalize, "NFC"))
+        if sized := "".join(c for c in set(view.text) if len(_FOLDING[ord(c)]) != 1):
+            sizes = re.compile(f"[{re.escape(sized)}]")
+            view = edited(view, sizes, lambda letter: _FOLDING[ord(letter)])
+        view = View(view.text.translate(_FOLDING), view.origins)
     for pattern, least in _INSIDE_WORDS:
         if len(pattern.findall(view.text)) >= least:
             view = edited(view, pattern, lambda _: "")
@@ -112,15 +117,6 @@ def _unescaped(escape: str) -> str:
 
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
 _JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff]{2,}")
-
-
-def _folded(view: View) -> View:
-    view = edited(view, _SELECTORS, _smuggled)
-    view = edited(view, _JAMO, lambda letters: unicodedata.normalize("NFC", letters))
-    sized = "".join(c for c in set(view.text) if len(_FOLDING[ord(c)]) != 1)
-    if sized:
-        view = edited(view, re.compile(f"[{re.escape(sized)}]"), lambda c: _FOLDING[ord(c)])
-    return View(view.text.translate(_FOLDING), view.origins)
 
 
 def _smuggled(selectors: str) -> str:

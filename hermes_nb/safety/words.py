@@ -107,7 +107,7 @@ class Lexicon:
         self._words = {word: self._begun(word) | mask for word, mask in words.items()}
         self._inside = _longest_first({w: _beginnings(w, unspaced) for w in unspaced})
         self._first = re.compile(f"[{''.join(self._inside)}]")
-        self._similar: defaultdict[tuple[str, str, int], list[str]] = defaultdict(list)
+        self._similar = defaultdict[tuple[str, str, int], list[str]](list)
         for word in sorted({word for word in plain if len(word) >= _SHORTEST_MISSPELT}):
             for size in range(len(word) - 1, len(word) + 2):
                 self._similar[word[0], word[-1], size].append(word)
