@@ -27,7 +27,6 @@ sys.meta_path.insert(0, Missing())
 
 
 def run_all(server, folder, monkeypatch, *sources):
-    """Run a notebook where nobody watches, and return it."""
     monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
     monkeypatch.setenv("HERMES_NB_MODEL", MODEL)
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
@@ -296,7 +295,6 @@ def test_61_commands_answer(shadowed):
 
 
 def test_61_our_names_are_not_the_users(cells):
-    """A turn leaves nothing in the namespace but what code it ran has left."""
     names = "sorted(each for each in globals() if not each.startswith('_'))"
     cells.ask(says("Hello."))
     before = cells.run(names).text

@@ -40,7 +40,6 @@ SOON = 20.0
 
 @contextmanager
 def at(port, *replies):
-    """Yield a server at that port."""
     server = Loopback(*replies)
     http = server._server
     http.socket.close()

@@ -229,7 +229,6 @@ OLD = {
 
 
 def edited(document, cells):
-    """Return a notebook's JSON with its cells changed by a function."""
     for cell in document["cells"]:
         cells(cell)
     return document

@@ -321,7 +321,6 @@ def test_25_a_directory_in_the_place_of_the_file(tmp_path):
 # 55: The working directory is deleted under a session: said, and no traceback; another one works.
 @pytest.fixture
 def gone(cells, tmp_path):
-    """Put the kernel into a directory, and back in the end."""
     work = tmp_path / "work"
     work.mkdir()
     assert cells.run(f"%cd -q {work}").status == "ok"

@@ -39,12 +39,10 @@ CALL = tool_chunks(("write_file", {"path": "made.txt", "content": "é🦊\n"}))
 
 
 def between(junk):
-    """Return the answer's events with `junk` between them."""
     return junk + junk.join(EVENTS) + junk
 
 
 def spread(value):
-    """Return one event as several data lines."""
     lines = json.dumps(value, indent=1).splitlines()
     return b"".join(b"data: " + line.encode() + b"\n" for line in lines) + b"\n"
 
@@ -198,7 +196,6 @@ EMPTY = {
 
 
 def nudges(body):
-    """Count the nudges in a request."""
     return sum(message["content"] == NUDGE for message in body["messages"])
 
 
@@ -367,7 +364,6 @@ def of(delta, *, pieces=1):
 
 
 def most_memory():
-    """Return the most megabytes this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

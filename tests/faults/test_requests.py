@@ -34,7 +34,6 @@ LIMITED = {"error": {"message": "slow down", "type": "rate_limit_error"}}
 
 
 def asking(value=None, body=LIMITED, **headers):
-    """Return a 429 that asks for a wait in its header."""
     return failure(429, body, **({} if value is None else {"Retry_After": value}), **headers)
 
 
@@ -268,7 +267,6 @@ class Small:
 
 @pytest.fixture
 def long_story(story):
-    """Give a story that has gone on for a while."""
     for n in range(12):
         said = says(f"Answer {n}: " + "all is counted. " * 150)
         story.ask(said, prompt=f"Question {n}: what about part {n}?")
@@ -370,7 +368,6 @@ KEYS = {
 
 
 def echoes(key):
-    """Return the ways in which a server may say a key back."""
     return {
         "401": failure(401, {"error": {"message": f"Incorrect API key provided: {key}."}}),
         "403": failure(403, {"error": {"message": f"the key {key} may not do this"}}),

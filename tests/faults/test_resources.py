@@ -108,7 +108,6 @@ HANGS = {
 
 @pytest.fixture
 def hurried(cells):
-    """Give code in the kernel a second instead of a minute."""
     defaults = "from hermes_nb.notebook.run_tools import kernel_tools\n"
     defaults += "kernel_tools.__kwdefaults__['timeout'] = {}\n%hermes config vision auto"
     assert cells.run(defaults.format(1.0)).status == "ok"

@@ -64,7 +64,6 @@ def owned_by(server, tmp_path, monkeypatch):
 
 @pytest.fixture
 def answer(monkeypatch):
-    """Return a function that sets what the user at the terminal will type."""
 
     def types(*lines):
         monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{line}\n" for line in lines)))
@@ -74,7 +73,6 @@ def answer(monkeypatch):
 
 @pytest.fixture
 def desk(shell, tmp_path, monkeypatch):
-    """Return a function that makes the agent of a new kernel."""
     made = []
 
     def new():

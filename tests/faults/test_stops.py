@@ -128,7 +128,6 @@ def test_51_in_a_write_to_the_store(cells):
 
 
 def test_51_again_and_again(cells):
-    """One press after another, faster than anything is cleaned up."""
     cells.ask(
         command("trap '' INT TERM; echo be''gun; while :; do sleep 1; done"),
         options="--approve all",
