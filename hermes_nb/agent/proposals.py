@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.files import beside, locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
 from hermes_nb.core.text import canonical_json, one_line
@@ -275,8 +275,7 @@ class Pending:
 
     def _write(self, state: _State) -> None:
         if state.damaged:  # what could not be read is kept for whoever can
-            stamp = time.strftime("%Y%m%d-%H%M%S")
-            self.path.rename(self.path.with_name(f"{NAME}.damaged-{stamp}"))
+            self.path.rename(beside(self.path, "damaged-"))
         latest = sorted(state.refused.items(), key=lambda pair: pair[1])[-REFUSED_KEPT:]
         item = {
             "next": state.following,

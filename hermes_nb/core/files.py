@@ -59,6 +59,16 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     _sync_directory(target.parent)
 
 
+def beside(path: Path, mark: str) -> Path:
+    """Return a free name beside `path`: its own, a mark, the time, and a number if need be."""
+    base = path.with_name(f"{path.name}.{mark}{time.strftime('%Y%m%d-%H%M%S')}")
+    found, number = base, 1
+    while found.exists():
+        number += 1
+        found = base.with_name(f"{base.name}-{number}")
+    return found
+
+
 def make_private(directory: Path) -> None:
     """Make a directory and those above it that are missing, for their owner only; raise OSError.
 

@@ -115,12 +115,7 @@ class NoteFile:
 
         Of the copies made here, the oldest go.
         """
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        copy = self.path.with_name(f"{self.path.name}.bak.{stamp}")
-        number = 1
-        while copy.exists():
-            number += 1
-            copy = self.path.with_name(f"{self.path.name}.bak.{stamp}-{number}")
+        copy = files.beside(self.path, "bak.")
         write_atomic(copy, data, mode=0o600)
         ours = re.compile(re.escape(self.path.name) + r"\.bak\.\d{8}-\d{6}(-\d+)?")
         copies = [each for each in self.path.parent.iterdir() if ours.fullmatch(each.name)]

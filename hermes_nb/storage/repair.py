@@ -16,13 +16,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from hermes_nb.core.files import beside
 from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head, primary
 
 BUSY_SECONDS = 5.0
@@ -136,12 +136,7 @@ def finish(path: Path) -> Path:
 
 def put_aside(path: Path, parts: Sequence[str]) -> Path:
     """Rename those parts of a database, and return its new name."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    aside = path.with_name(f"{path.name}.damaged-{stamp}")
-    count = 1
-    while aside.exists():
-        count += 1
-        aside = path.with_name(f"{path.name}.damaged-{stamp}-{count}")
+    aside = beside(path, "damaged-")
     for suffix in parts:
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
