@@ -36,7 +36,6 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
-from hermes_nb.notebook.display import terminal_view
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable, user_code
 from hermes_nb.notebook.shell import Foreign
@@ -133,6 +132,8 @@ def _shower(
 ) -> tuple[Callable[[Event], None], Callable[[], None]]:
     """Return what shows each event and what ends that: JSON, a live view, or the answer alone."""
     if sys.stdout.isatty() and not as_json:
+        from hermes_nb.notebook.turn import terminal_view  # and with it what pages are told by
+
         view = terminal_view(seen)
         return view, view.close
     said = ""

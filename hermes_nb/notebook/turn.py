@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,17 @@ from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Effort
 from hermes_nb.core.tools import Place, Toolset
-from hermes_nb.notebook.display import make_view
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import StatusView, View
+from hermes_nb.notebook.display.views import (
+    CellView,
+    FinalView,
+    StatusView,
+    TerminalView,
+    View,
+    can_ask,
+    can_draw,
+    has_kernel,
+)
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined, widgets_live
 from hermes_nb.notebook.shell import Shell
@@ -222,3 +231,20 @@ class CellTurn:
         async with aclosing(turn) as running:
             async for _ in running:
                 pass
+
+
+def make_view(shell: Shell, *, quiet: bool = False) -> View:
+    """Return the view that fits where the cell runs."""
+    transcript = Transcript()
+    if not has_kernel(shell):
+        return terminal_view(transcript, quiet=quiet)
+    return FinalView(transcript) if quiet or not can_ask(shell) else CellView(transcript)
+
+
+def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
+    """Return the view for standard output: drawn in a terminal that can, else plain text."""
+    if not can_draw(sys.stdout):
+        return TerminalView(transcript)
+    from hermes_nb.notebook.display.terminal import DrawnView  # and with it rich's Markdown
+
+    return DrawnView(transcript, quiet=quiet)
