@@ -107,6 +107,7 @@ def test_what_changed_is_marked():
 def test_a_long_notebook_loses_its_middle():
     many = [cell(i, f"value = {i}") for i in range(1000)]
     lines = outline(many, limit=4_000).splitlines()
+    assert sum(map(len, lines)) <= 4_000
     assert lines[0].startswith("0 ") and lines[-1].startswith("999 ")
     (note,) = [line for line in lines if line.startswith("[...")]
     head = lines.index(note)
