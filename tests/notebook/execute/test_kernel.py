@@ -17,6 +17,7 @@ import pytest
 from hermes_nb.notebook.execute.nested import execute
 from hermes_nb.notebook.interrupt import stoppable
 
+from tests.cpu import within
 from tests.patience import SOON
 
 pytestmark = [
@@ -452,6 +453,14 @@ def test_output_is_announced_while_the_code_runs(run):
     assert heard[0] == "0\n"
     assert 1 < len(heard) < 6
     assert text(done) == "0\n1\n2\n3\n4\n"
+
+
+def test_a_nested_run_is_cheap(shell):
+    async def many():
+        for _ in range(50):
+            await execute(shell, "1 + 1", timeout=10)
+
+    within(1, lambda: asyncio.run(many()))  # 50 ms, alone
 
 
 def test_runs_side_by_side_wait_for_each_other(shell):
