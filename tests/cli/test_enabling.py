@@ -13,8 +13,8 @@ from hermes_nb.cli.main import main
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from tests.cli.conftest import says
 from tests.kernels import started
+from tests.loopback import says
 from tests.patience import ended
 
 
