@@ -41,7 +41,6 @@ from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Toolset
-from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import ScanResult, neutralised, scan, without_marks, wrap
@@ -248,21 +247,20 @@ def _gist(arguments: Arguments) -> str:
 class Delegation:
     """Makes and runs the children of one agent's calls.
 
-    `equip(guard)` returns what a child is given; with `sources`, the external memory hears of its
-    end. What it changes is saved as the turn's that asked for it.
+    `spec` is what a child is given; with `sources`, the external memory hears of its end. What it
+    changes is saved as the turn's that asked for it.
     """
 
     settings: DelegationSettings
     store: SessionStore
-    guard: Guard
     jobs: Jobs
-    equip: Callable[[Guard], SessionSpec]
+    spec: SessionSpec
     sources: PromptSources | None = None
     tell: Callable[[str], None] = lambda _: None
 
     def toolsets(self, context: ToolContext) -> list[str]:
         """Return the names of tools and toolsets that a child of a call can be given."""
-        tools = self.tools(context, ChildGuard(), ())[1]
+        tools = self.tools(context, ())
         return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
 
     async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
@@ -279,15 +277,12 @@ class Delegation:
 
         return await side_by_side(self.settings.side_by_side, len(assignments), one)
 
-    def tools(
-        self, context: ToolContext, guard: Guard, wanted: Sequence[str]
-    ) -> tuple[SessionSpec, Toolset]:
-        """Return what a child is given, and which of its tools: at most those of the turn."""
-        spec = self.equip(guard)
-        tools = spec.tools
+    def tools(self, context: ToolContext, wanted: Sequence[str]) -> Toolset:
+        """Return what a child of a call gets of its tools: at most those that the turn has."""
+        tools = self.spec.tools
         if context.tools:
             tools = tools.only(*(tool.name for tool in context.tools))
-        return spec, tools.only(*wanted) if wanted else tools
+        return tools.only(*wanted) if wanted else tools
 
 
 class Child:
@@ -350,14 +345,13 @@ class Child:
         """Take the child's turn and return what came of it."""
         up, asked, call = self._up, self._assignment, self._context.call
         place = self._context.place
-        spec, tools = up.tools(self._context, ChildGuard.under(up.guard), asked.toolsets)
-        self._tools = in_turn(tools, writing)
+        self._tools = in_turn(up.tools(self._context, asked.toolsets), writing)
         most = up.settings.max_requests
         if asked.max_requests is not None:
             most = max(1, min(asked.max_requests, most))
         session = Session.start(
             store=up.store,
-            spec=replace(spec, tools=self._tools, max_requests=most),
+            spec=replace(up.spec, tools=self._tools, max_requests=most),
             identity=Identity(source=CHILD, title=one_line(asked.goal, 60), parent=place.session),
             warn=up.tell,
         )

@@ -363,6 +363,8 @@ class Reviews:
 
     def tell_what_waits(self) -> None:
         """Say what waits for the user's approval, as far as that was not told yet."""
+        if not self._runtime.approvals.pending.path.exists():  # nothing ever did
+            return
         try:
             waiting = self._runtime.approvals.waiting()
         except ConfigError as error:

@@ -42,7 +42,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
-from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import installed_tools
 
@@ -172,7 +172,9 @@ class Runtime:
         settings, sources = self.settings, self.knowledge
         known = known_tools(sources, model=auxiliary or model)
         if is_embedded(model):  # it has a prompt of its own, and room for little else
-            tools = self._tools(self._guard, self._own, known, self._foreign, mark=False)
+            tools = self._tools(
+                self._guard, self._own, known, self._foreign, mark=False, tell=self.tell
+            )
             return SessionSpec(model=model, tools=chosen(tools), max_requests=settings.max_requests)
 
         def engine(
@@ -188,17 +190,18 @@ class Runtime:
                 memory=lambda span: self.quiet_tools(model, place, [*in_view(), *span]),
             )
 
-        children = Delegation(
-            settings=settings.delegation,
-            store=self._store,
-            guard=self._guard,
-            jobs=self.jobs,
-            equip=partial(self._child, model, auxiliary, known),
-            sources=sources,
-            tell=self.tell,
-        )
-        ready = delegation_tools(children) if settings.delegation.enabled else Toolset()
-        tools = self._tools(self._guard, self._own, known, self._foreign, ready)
+        ready = Toolset()
+        if settings.delegation.enabled:
+            children = Delegation(
+                settings=settings.delegation,
+                store=self._store,
+                jobs=self.jobs,
+                spec=self._child(model, auxiliary, known),
+                sources=sources,
+                tell=self.tell,
+            )
+            ready = delegation_tools(children)
+        tools = self._tools(self._guard, self._own, known, self._foreign, ready, tell=self.tell)
         return SessionSpec(
             model=model,
             tools=chosen(tools),
@@ -210,10 +213,8 @@ class Runtime:
             jobs=self.jobs,
         )
 
-    def _child(
-        self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset, guard: Guard
-    ) -> SessionSpec:
-        """Return what a child is given: the model, and tools that nobody is asked for.
+    def _child(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> SessionSpec:
+        """Return what children are given: the model, and tools that nobody is asked for.
 
         Nothing there remembers, delegates or touches the kernel. A tool that has to run alone
         could not do so beside other children.
@@ -227,6 +228,7 @@ class Runtime:
                 self.settings, model=model, auxiliary=auxiliary, store=store, place=place
             )
 
+        guard = ChildGuard(parent=self._guard)
         reading = Toolset(tool for tool in known if tool.risk is Risk.READ)
         return SessionSpec(
             model=model,
@@ -246,10 +248,12 @@ class Runtime:
         ready: Toolset | None = None,
         *,
         mark: bool = True,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> Toolset:
         """Return tools that are undoable, guarded and limited; the `ready` see to that themselves.
 
         `mark` puts untrusted results between marks; a small model would only be confused by them.
+        `tell` hears of tools whose names are taken.
         """
         from hermes_nb.tools.files import files
         from hermes_nb.tools.installed import without_taken
@@ -259,7 +263,7 @@ class Runtime:
         ready = ready or Toolset()
         spill = self.settings.home / "outputs"
         tools = own + files(self._root, also_readable=(spill,)) + terminal(self._root) + known
-        free = without_taken(foreign, tools + ready, self.tell)
+        free = without_taken(foreign, tools + ready, tell)
         tools = (tools + free).usable()
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)

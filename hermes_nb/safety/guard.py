@@ -347,28 +347,19 @@ def _argument(name: str, value: object) -> str:
 REPORT_IT = "a child agent cannot ask. Say in the report what should be run"
 
 
+@dataclass(slots=True)
 class ChildGuard(Guard):
     """What its parent would have to ask about is refused; what the user allowed before is not."""
 
-    __slots__ = ()
+    parent: Guard = field(default_factory=Guard)
 
     asks: ClassVar[bool] = False
-
-    @classmethod
-    def under(cls, parent: Guard) -> ChildGuard:
-        """Return the guard of a child that is begotten now."""
-        return cls(
-            parent.mode,
-            remembered=dict(parent.remembered),
-            required=parent.required,
-            sandboxed=parent.sandboxed,
-        )
 
     def decide(
         self, tool: Tool, arguments: Arguments, *, messages: Sequence[Message] = ()
     ) -> Decision:
         """Return the verdict on a call, which is never to ask."""
-        decision = super().decide(tool, arguments, messages=messages)
+        decision = self.parent.decide(tool, arguments, messages=messages)
         if decision.verdict != "ask":
             return decision
         return replace(decision, verdict="deny", why=f"{decision.why}, and {REPORT_IT}")
