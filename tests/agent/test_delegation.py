@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import aclosing, suppress
+from types import SimpleNamespace
 
 from hermes_nb import Hermes
 from hermes_nb.agent import children
@@ -342,7 +343,8 @@ def test_the_external_memory_hears_of_it(tmp_path, monkeypatch):
 
             return called
 
-    monkeypatch.setattr(providers, "_factory", lambda _: lambda *_: Provider())
+    point = SimpleNamespace(name="notes", load=lambda: lambda *_: Provider())
+    monkeypatch.setattr(providers, "plugins", lambda *_: [point])
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "notes")
     one(tmp_path)
     assert ("on_delegation", "a", "report on a") in heard

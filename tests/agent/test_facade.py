@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hermes_nb import Hermes
@@ -298,7 +299,8 @@ def test_the_external_memory_hears_of_the_end(tmp_path, home, monkeypatch):
         def session_ended(self, messages):
             heard.append([message.text for message in messages])
 
-    monkeypatch.setattr(providers, "_factory", lambda _: lambda home, settings: Provider())
+    point = SimpleNamespace(name="notes", load=lambda: lambda home, settings: Provider())
+    monkeypatch.setattr(providers, "plugins", lambda *_: [point])
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "ears")
     with Hermes(ScriptedModel(["one"]), cwd=tmp_path) as hermes:
         hermes.ask("first")
