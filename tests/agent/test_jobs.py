@@ -64,6 +64,8 @@ def test_a_job_is_stopped_once_from_any_thread_and_its_starter_goes_on():
         thread.join()
         waiting = asyncio.create_task(jobs.run("child", "x", work(), doing=str))
         await asyncio.sleep(0.05)
+        stop()
+        await asyncio.sleep(0.02)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
