@@ -458,9 +458,12 @@ while True:
     assert path.read_text(encoding="utf-8") == ("start" if number == 1 else f"{number - 1} " * 900)
 
 
-def test_a_file_that_was_being_changed_is_restored_only_by_force(saved, work):
+@pytest.mark.parametrize("changes", [0, 1])
+def test_a_file_that_was_being_changed_is_restored_only_by_force(saved, work, changes):
     path = work / "a"
     path.write_bytes(b"one")
+    for _ in range(changes):
+        write(saved, path, b"two")
     saved.before(S, 1, [path])
     path.write_bytes(b"half")
     assert "not known" in saved.diff(S)
