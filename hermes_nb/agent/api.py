@@ -49,11 +49,10 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import as_tool
 
 VARIABLE = "HERMES_NB_PROGRESS"

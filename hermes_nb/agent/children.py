@@ -38,13 +38,12 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Origin, Usage
 from hermes_nb.core.protocols import SessionStore
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import ScanResult, neutralised, scan, without_marks, wrap
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrappers import in_turn
 

@@ -31,11 +31,10 @@ from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import ConfigError, StoreError, ToolError
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
-from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line
+from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
 ERROR = 300

@@ -18,12 +18,11 @@ from urllib.parse import urlsplit
 from hermes_nb.agent.config import Endpoint, Settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.cassette import Deck, Shelf, shelf_for
 from hermes_nb.models.installed import EMBEDDED, installed_model
 from hermes_nb.models.profiles import is_address, is_loopback
-from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import Served

@@ -14,7 +14,7 @@ from hermes_nb.agent.config import Settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
 from hermes_nb.memory.hermes_agent import HermesDatabase
@@ -32,7 +32,6 @@ from hermes_nb.prompt.context_files import (
 )
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import Trust
-from hermes_nb.safety.visible import visible
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
 

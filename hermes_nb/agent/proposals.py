@@ -21,12 +21,11 @@ from typing import Literal
 from hermes_nb.core.files import beside, locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
-from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.core.text import canonical_json, one_line, visible
 from hermes_nb.memory.duplicates import same_fact
 from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin, read_regular, sweep_locked
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 from hermes_nb.skills.editing import Change
 from hermes_nb.skills.ledger import Origin as SkillOrigin
 

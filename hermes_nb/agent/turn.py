@@ -27,10 +27,9 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Image, Json, Message, Part, Text, ToolCall, Usage
 from hermes_nb.core.protocols import StoredMessage, StoredSession
-from hermes_nb.core.text import head_tail, one_line, used
+from hermes_nb.core.text import head_tail, one_line, used, visible
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 MARKS: dict[EndReason, str] = {"answered": "✓", "interrupted": "■", "failed": "✗", "budget": "◔"}
 

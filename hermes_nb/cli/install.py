@@ -24,12 +24,12 @@ from hermes_nb.agent.config import load_settings
 from hermes_nb.cli.main import FAILED, OK
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.text import visible
 from hermes_nb.notebook.commands import doctor as checks
 from hermes_nb.notebook.commands.doctor import Finding, look
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
 from hermes_nb.notebook.shell import EXTENSION, MAGIC, Foreign
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 Level = Literal["user", "sys-prefix", "system"]
 LEVELS: tuple[Level, ...] = ("user", "sys-prefix", "system")

@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
         sys.stdout.flush()  # here, where a reader that is gone is no surprise
     except HermesError as error:
+        from hermes_nb.core.text import visible
         from hermes_nb.safety.redact import redact
-        from hermes_nb.safety.visible import visible
 
         print(f"jupyter hermes: {redact(visible(str(error), lines=True))}", file=sys.stderr)
         return USAGE if isinstance(error, UsageProblem) else FAILED

@@ -34,13 +34,12 @@ from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable, user_code
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
     from hermes_nb.notebook.execute.fresh_kernel import Failure

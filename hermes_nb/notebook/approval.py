@@ -29,7 +29,7 @@ from hermes_nb.agent.models import found_servers, told
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
@@ -39,7 +39,6 @@ from hermes_nb.notebook.shell import Shell, running_cell
 from hermes_nb.safety.guard import Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
-from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
     from hermes_nb.models.local.weights import WeightsNeeded

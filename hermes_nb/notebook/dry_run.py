@@ -16,12 +16,11 @@ from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Json, Message, mend
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, StoredSession, body_of
-from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
+from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line, visible
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.notebook.display.transcript import grid
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 SHOWN = 6_000
 """Characters shown of one message; `--into NAME` gets all of them."""

@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import clean, one_line
+from hermes_nb.core.text import clean, one_line, visible
 from hermes_nb.notebook.interrupt import has_time_limit
 from hermes_nb.notebook.shell import Foreign
-from hermes_nb.safety.visible import visible
 
 COLUMNS = 40
 """Columns that a summary names; a table may have thousands."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Json, Origin, least_trusted
 from hermes_nb.core.protocols import Variable
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.display.views import show_drawings
@@ -38,7 +38,6 @@ from hermes_nb.notebook.variables import (
     user_variables,
 )
 from hermes_nb.safety.guard import Way
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Variable
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.notebook.interrupt import TimeLimit, user_code
 from hermes_nb.notebook.previews import (
     HIDDEN,
@@ -37,7 +37,6 @@ from hermes_nb.notebook.previews import (
 )
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 BUDGET = 2_000
 """Characters of a description: about 570 tokens."""

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_nb.core.files import Refused, make_private, open_inside, real_inside, repository
+from hermes_nb.core.text import visible
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
-from hermes_nb.safety.visible import visible
 
 LIMIT = 20_000
 """Characters of a file that are loaded; of a longer one its head (70 %) and tail (20 %)."""

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_nb.core.files import Refused, repository
+from hermes_nb.core.text import visible
 from hermes_nb.prompt.context_files import Accepts, ContextFile, Reader, Skipped, never
 from hermes_nb.safety.protected import NOT_WALKED
-from hermes_nb.safety.visible import visible
 
 LONGEST = 32_768
 """Characters of a command that are looked at, of which `READ` behind its heredocs are read."""

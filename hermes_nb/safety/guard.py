@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from hermes_nb.core.messages import Message
+from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Arguments, Risk, Tool
 from hermes_nb.safety.needs import Need, contents, scripts
 from hermes_nb.safety.policy import Place, Plan, judge
@@ -27,7 +28,6 @@ from hermes_nb.safety.policy import Verdict as Judgement
 from hermes_nb.safety.protected import why_later
 from hermes_nb.safety.provenance import outside, taken
 from hermes_nb.safety.sandbox import Profile, level
-from hermes_nb.safety.visible import visible
 
 Mode = Literal["ask", "edits", "all", "never"]
 Verdict = Literal["allow", "ask", "deny"]

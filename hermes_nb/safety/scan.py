@@ -27,7 +27,7 @@ from itertools import accumulate
 from typing import Literal
 
 from hermes_nb.core.plugins import plugins
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.safety.context_filter import Context
 from hermes_nb.safety.normalise import LOOKALIKES, Decoded, decoded, normalise
 from hermes_nb.safety.patterns import (
@@ -43,7 +43,6 @@ from hermes_nb.safety.patterns import (
 )
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.rules import BLOCKS, MARKS, matches, signs, together
-from hermes_nb.safety.visible import visible
 from hermes_nb.safety.words import Tagged, lexicon
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
-from hermes_nb.safety.visible import visible
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line, visible
 from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.discovery import (
     DOCUMENT,

@@ -15,11 +15,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.safety.patterns import STRONG, Late, Sign, deadline, flows, piped, threats
 from hermes_nb.safety.rules import MARKS
 from hermes_nb.safety.scan import DENSE, Finding, neutralised, scan
-from hermes_nb.safety.visible import visible
 from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.discovery import (
     DOCUMENT,

@@ -18,8 +18,8 @@ from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.patching import patched
+from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.ignore import Entry, Rules, entries, rules_for, rules_in
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.search import search

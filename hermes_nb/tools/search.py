@@ -29,11 +29,11 @@ from typing import Annotated
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Json
+from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.protected import second_name, why_secret
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools import ignore, matching
 from hermes_nb.tools.process import Program, Sink, run_pipeline
 from hermes_nb.tools.schema import tool

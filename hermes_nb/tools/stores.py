@@ -13,14 +13,13 @@ from typing import Annotated, Literal, NotRequired, Protocol, TypedDict, Unpack
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Origin as TextOrigin
 from hermes_nb.core.messages import least_trusted
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.curated import Outcome
 from hermes_nb.memory.entries import Action, Refusal
 from hermes_nb.memory.history import Change, Origin, Unusable
 from hermes_nb.memory.quoting import Condenser, browsed, scrolled, told
 from hermes_nb.memory.recall import Passage, Recall, Sort
-from hermes_nb.safety.visible import visible
 from hermes_nb.skills.catalogue import GENERAL, Skill
 from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
 from hermes_nb.skills.editing import Details

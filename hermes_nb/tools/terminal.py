@@ -28,7 +28,7 @@ from typing import Annotated
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Origin
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Way
@@ -49,7 +49,6 @@ from hermes_nb.safety.sandbox import (
     take_back,
     watch_later,
 )
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.process import MARK, Capture, Ended, Program, kill_marked, plain, run_pipeline
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, size_text

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.text import visible
 from hermes_nb.safety.protected import why_protected
-from hermes_nb.safety.visible import visible
 
 _NAMES_LOOKED_AT = 2_000
 _REASONS = {

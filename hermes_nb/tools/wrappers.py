@@ -22,14 +22,13 @@ from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Origin
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ContextEngine
-from hermes_nb.core.text import head_tail
+from hermes_nb.core.text import head_tail, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
 from hermes_nb.safety.scan import scan, wrap
-from hermes_nb.safety.visible import visible
 from hermes_nb.tools.arguments import Checker
 
 CAP = 50_000

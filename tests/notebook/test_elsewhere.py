@@ -20,8 +20,8 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.text import visible
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.safety.visible import visible
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt

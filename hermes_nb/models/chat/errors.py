@@ -19,9 +19,8 @@ from pathlib import Path
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.safety.redact import STUB, redact
-from hermes_nb.safety.visible import visible
 
 _TABLES: Mapping[str, Json] = tomllib.loads(
     Path(__file__).with_name("errors.toml").read_text(encoding="utf-8")

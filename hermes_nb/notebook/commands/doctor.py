@@ -23,6 +23,7 @@ import hermes_nb
 from hermes_nb.agent.config import Endpoint, Settings
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import Variable
+from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_address
@@ -32,7 +33,6 @@ from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import level
-from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
     from hermes_nb.notebook.kernel_agent import KernelAgent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hermes_nb.agent.undo import Line, NothingToUndo, UndoReport
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument
@@ -21,7 +21,6 @@ from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.user_message import FailedCell, last_error, literal
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 SHOWN_DIFF = 40_000
 """Characters of a diff that are shown."""

@@ -29,7 +29,7 @@ from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import both_ends, one_line, used
+from hermes_nb.core.text import both_ends, one_line, used, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.transcript import grid, plain_text
 from hermes_nb.notebook.display.views import (
@@ -48,7 +48,6 @@ from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
 from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -9,7 +9,7 @@ from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, Proposal
 from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import capitalised, head_tail, one_line
+from hermes_nb.core.text import capitalised, head_tail, one_line, visible
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import BY_HAND, Record
 from hermes_nb.notebook.display.transcript import ago, grid
@@ -17,7 +17,6 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 from hermes_nb.skills.document import SkillError
 
 LISTED = 1_500

@@ -16,7 +16,7 @@ from hermes_nb.agent.models import found_servers, not_accepted, offered_models, 
 from hermes_nb.agent.sources import read_dotenv, write_dotenv
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import amount, one_line
+from hermes_nb.core.text import amount, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models import profiles
 from hermes_nb.models.cassette import MODES, Mode, mode_named
@@ -32,7 +32,6 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.line import ADVICE, forget
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 if TYPE_CHECKING:
     from hermes_nb.models.cassette_file import Tape

@@ -20,7 +20,7 @@ from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
-from hermes_nb.core.text import amount, head_tail, number_of, one_line, used
+from hermes_nb.core.text import amount, head_tail, number_of, one_line, used, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of
 from hermes_nb.notebook.approval import ask_user
@@ -40,7 +40,6 @@ from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
 AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")

@@ -22,10 +22,9 @@ from hermes_nb.core.events import (
     ChildStarted,
 )
 from hermes_nb.core.messages import ToolCall, Usage
-from hermes_nb.core.text import head_tail, number_of, one_line
+from hermes_nb.core.text import head_tail, number_of, one_line, visible
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 _CHILD_MARKS = {"": "◌", "done": "✓", "budget": "◔", "failed": "✗", "stopped": "■"}
 _CHILD_ENDS = {"budget": "out of budget", "failed": "failed", "stopped": "stopped"}

@@ -26,7 +26,7 @@ from hermes_nb.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, readable, visible
 from hermes_nb.notebook.display.terminal_markdown import (
     Lines,
     blocks,
@@ -39,7 +39,6 @@ from hermes_nb.notebook.display.terminal_markdown import (
 from hermes_nb.notebook.display.transcript import Transcript, plain_text
 from hermes_nb.notebook.display.views import TerminalView
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import readable, visible
 
 A_SECOND = 8
 """Redraws a second at most."""

@@ -35,11 +35,10 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import amount, number_of, one_line
+from hermes_nb.core.text import amount, number_of, one_line, readable, visible
 from hermes_nb.notebook.display.calls import CallView, Step, fold, gist_of, take_in, thought
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import readable, visible
 
 WIDTH = 60
 """Characters of a full bar: it fits a terminal and a narrow page."""

@@ -32,12 +32,11 @@ from hermes_nb.core.events import (
     TurnEnded,
 )
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
 from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 
 def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:

@@ -17,9 +17,8 @@ from typing import Literal, cast
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.notebook.shell import Shell
-from hermes_nb.safety.visible import visible
 
 CellType = Literal["code", "markdown", "raw"]
 Output = Mapping[str, Json]

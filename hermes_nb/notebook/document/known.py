@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Arguments
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id, conflict, find
 from hermes_nb.notebook.shell import Shell, running_cell
-from hermes_nb.safety.visible import visible
 
 Open = Callable[[], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Image
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.core.tools import ToolOutput
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, find, short_ids
 from hermes_nb.notebook.document.known import Changes, changes
 from hermes_nb.notebook.document.outputs import IMAGES, render
-from hermes_nb.safety.visible import visible
 
 LIMIT = 12_000
 """Characters of an outline: about 3,400 tokens, or 150 cells."""

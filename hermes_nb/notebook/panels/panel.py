@@ -20,7 +20,7 @@ import ipywidgets as widgets
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.plugins import plugins
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_discovery import Info
@@ -34,7 +34,6 @@ from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 INTERVAL = 0.5
 """Seconds between two updates during a turn."""

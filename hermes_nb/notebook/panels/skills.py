@@ -10,7 +10,7 @@ from ipywidgets import Dropdown
 
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
-from hermes_nb.core.text import number_of, one_line
+from hermes_nb.core.text import number_of, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.panels.memory import Queue, Waiting
 from hermes_nb.notebook.panels.style import (
@@ -36,7 +36,6 @@ from hermes_nb.notebook.panels.widgets import (
     outcome,
     write,
 )
-from hermes_nb.safety.visible import visible
 from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.document import SkillError

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.core.messages import Usage
-from hermes_nb.core.text import amount, head_tail, one_line
+from hermes_nb.core.text import amount, head_tail, one_line, visible
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.visible import visible
 
 STYLE = f"<style>{Path(__file__).with_name('panel.css').read_text(encoding='utf-8')}</style>"
 WHOLE = 20_000

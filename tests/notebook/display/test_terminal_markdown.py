@@ -6,6 +6,7 @@ import io
 import re
 
 import pytest
+from hermes_nb.core.text import readable
 from hermes_nb.notebook.commands.edits import diff_bundle
 from hermes_nb.notebook.display.calls import folded
 from hermes_nb.notebook.display.terminal_markdown import (
@@ -20,7 +21,6 @@ from hermes_nb.notebook.display.transcript import facts, grid
 from hermes_nb.notebook.display.transcript import printed as as_text
 from hermes_nb.notebook.display.views import can_draw
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
-from hermes_nb.safety.visible import readable
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -8,6 +8,7 @@ import functools
 import types
 
 import pytest
+from hermes_nb.core.text import visible
 from hermes_nb.notebook.previews import names_a_secret, preview
 from hermes_nb.notebook.variables import (
     Changes,
@@ -18,7 +19,6 @@ from hermes_nb.notebook.variables import (
     summaries,
     user_variables,
 )
-from hermes_nb.safety.visible import visible
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
