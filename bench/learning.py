@@ -95,10 +95,10 @@ def _common(new, old) -> int:
 
 async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
     from hermes_nb.agent.config import load_settings
-    from hermes_nb.agent.forgetting import open_store
     from hermes_nb.agent.reviews import Reviews
     from hermes_nb.agent.runtime import Runtime
     from hermes_nb.agent.session import Identity, Session
+    from hermes_nb.agent.session_manager import open_store
     from hermes_nb.safety.guard import Guard
 
     settings = load_settings()

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import (
     Decision,
@@ -35,6 +34,7 @@ from hermes_nb.agent.proposals import (
     Proposal,
     SkillWrite,
 )
+from hermes_nb.agent.session_manager import open_store
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, Toolset
@@ -45,7 +45,7 @@ from hermes_nb.memory.history import Origin, Unusable
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.editing import Change, Details
 from hermes_nb.skills.editing import Outcome as SkillOutcome
-from hermes_nb.skills.ledger import Origin as SkillOrigin
+from hermes_nb.skills.history import Origin as SkillOrigin
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.stores import memory_tools, memory_wording, skill_wording, skills
 

@@ -27,7 +27,7 @@ from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin, read_regular, sweep_locked
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.editing import Change
-from hermes_nb.skills.ledger import Origin as SkillOrigin
+from hermes_nb.skills.history import Origin as SkillOrigin
 
 Kind = Literal["memory", "skills"]
 GIST = 120

@@ -20,11 +20,11 @@ from hermes_nb.agent.approvals import Approvals, proposing
 from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_auxiliary, build_deck, build_model, is_embedded
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
+from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import said
 from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute

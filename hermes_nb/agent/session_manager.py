@@ -1,14 +1,23 @@
-"""Which conversation a kernel is in: started, resumed after a restart, joined by name, ended."""
+"""Which conversation a kernel is in: started, resumed after a restart, joined, ended, forgotten.
+
+What is forgotten goes whole: rows, index, kept outputs, undo data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Literal
 
+from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.config import Settings
 from hermes_nb.agent.models import offered
-from hermes_nb.agent.session import CHILD, Identity, Session, SessionSpec
+from hermes_nb.agent.session import CHILD, REVIEW, Identity, Session, SessionSpec
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore, StoredSession
@@ -20,6 +29,8 @@ from hermes_nb.core.text import (
     number_of,
 )
 from hermes_nb.core.tools import Toolset
+from hermes_nb.memory.rows import encode
+from hermes_nb.memory.sessions import SqliteStore
 
 Kind = Literal["prompt", "tools", "conversation"]
 
@@ -249,3 +260,84 @@ def _is_child(stored: StoredSession) -> str:
     if not stored.parent:
         return told
     return f"{told}, `%hermes resume {stored.parent}` goes on with the session it belongs to"
+
+
+DAY = 86_400.0
+ALL = 1_000_000
+"""More sessions than there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """Sessions with their reviews and child agents, in bytes of messages, and their files."""
+
+    sessions: tuple[str, ...]
+    asked: int
+    messages: int
+    size: int
+    outputs: frozenset[Path]
+
+    def __str__(self) -> str:
+        """Return how much it is."""
+        amount = f"{number_of(self.messages, 'message')}, {self.size / 1e6:.1f} MB"
+        return f"{number_of(self.asked, 'session')} ({amount})"
+
+
+def older(store: SessionStore, days: float, *, but: str = "") -> list[StoredSession]:
+    """Return the sessions that nobody has written to for so many days, without one of them."""
+    before = time.time() - days * DAY
+    return [each for each in store.sessions(limit=ALL) if each.written < before and each.id != but]
+
+
+def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> Gathered:
+    """Return what goes with these sessions."""
+    asked = {each.id for each in wanted}
+    found = dict.fromkeys(asked)
+    for session in asked:
+        for each in map(store.get, store.lineage(session)):  # the eldest first
+            if each is not None and each.parent in found and each.source in (CHILD, REVIEW):
+                found[each.id] = None
+    messages = [row.message for session in found for row in store.rows(session)]
+    named = re.compile(re.escape(str(home / "outputs")) + r"[\\/]([\w-]+\.txt)")
+    names = {name for message in messages for name in named.findall(message.text)}
+    return Gathered(
+        sessions=tuple(found),
+        asked=len(asked),
+        messages=len(messages),
+        size=sum(len(encode(message)) for message in messages),
+        outputs=frozenset(home / "outputs" / name for name in names),
+    )
+
+
+def forget(store: SessionStore, home: Path, what: Gathered, *, days: float = 0.0) -> None:
+    """Remove it from the disk, and the results of maps older than `days`, if that is given."""
+    for path in what.outputs:
+        path.unlink(missing_ok=True)
+    Checkpoints(home / "checkpoints").forget(what.sessions)
+    for session in what.sessions:
+        store.delete(session)
+    store.purge(before=time.time() - days * DAY if days else 0.0)
+
+
+def keep_days(store: SqliteStore, home: Path, days: int) -> None:
+    """Forget what is older, by a connection apart; the next to use `store` hears of it."""
+    with suppress(HermesError, OSError), closing(SqliteStore(store.path)) as apart:
+        if old := older(apart, days):
+            what = gather(apart, home, old)
+            forget(apart, home, what, days=days)
+            store.warnings.append(f"deleted {what} older than {days} days (store.keep_days)")
+
+
+def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
+    """Return the session store; nothing is created before something is stored.
+
+    `warn` hears of damage that was repaired, and of what could not be; and, as this is done once,
+    of settings that nothing reads.
+    """
+    for line in settings.unknown:
+        warn(line)
+    store = SqliteStore(settings.home / "notebook.db", warn=warn)
+    if settings.keep_days and (settings.home / "notebook.db").exists():
+        arguments = store, settings.home, settings.keep_days
+        Thread(target=keep_days, args=arguments, name="hermes-forget", daemon=True).start()
+    return store

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.session import CHILD
-from hermes_nb.agent.session_manager import the_one
+from hermes_nb.agent.session_manager import open_store, the_one
 from hermes_nb.agent.turn import export as exported
 from hermes_nb.cli.main import OK
 from hermes_nb.core.errors import ConfigError

@@ -24,7 +24,7 @@ from hermes_nb.memory import rows as table
 from hermes_nb.memory.rows import SessionRow, decode, encode, storable
 from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import documents, finding, index
-from hermes_nb.memory.search.postings import Filter
+from hermes_nb.memory.search.ranking import Filter
 from hermes_nb.storage.database import Database
 
 SEARCH_SECONDS = 0.5

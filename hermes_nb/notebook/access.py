@@ -38,8 +38,7 @@ from hermes_nb.notebook.document.document import (
 )
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CLIPPED
-from hermes_nb.notebook.document.known import Seen, is_message
-from hermes_nb.notebook.document.outline import outline
+from hermes_nb.notebook.document.outline import Seen, is_message, outline
 from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info

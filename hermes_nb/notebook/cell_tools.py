@@ -16,17 +16,21 @@ from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, named, short_ids
-from hermes_nb.notebook.document.known import (
+from hermes_nb.notebook.document.outline import (
     KnownCells,
     Open,
     Seen,
     editing,
     first_words,
     moving,
+    outline,
     reading,
+    rendered,
+    selected,
     telling,
+    title_of,
+    with_outputs,
 )
-from hermes_nb.notebook.document.outline import outline, rendered, selected, title_of, with_outputs
 from hermes_nb.notebook.run_tools import kernel_tools, run_tools
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.tools.schema import tool

@@ -14,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from hermes_nb.agent.config import Settings, load_settings
-from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_deck, build_model, embedded_notice
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.reviews import Reviews
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Session, SessionSpec
-from hermes_nb.agent.session_manager import SessionManager
+from hermes_nb.agent.session_manager import SessionManager, open_store
 from hermes_nb.agent.turn import Turn
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, SessionBusy
@@ -39,12 +38,19 @@ from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
-from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene, told
 from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed
 from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.shell import Shell, running_cell
-from hermes_nb.notebook.turn import CellTurn, ToolsInUse, TurnOptions, with_remedy
+from hermes_nb.notebook.turn import (
+    CellTurn,
+    DryRun,
+    ToolsInUse,
+    TurnOptions,
+    endpoint_of,
+    scene,
+    with_remedy,
+)
 from hermes_nb.notebook.user_message import Attachment, UserMessageBuilder
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
@@ -290,13 +296,10 @@ class KernelAgent:
     async def _foreseen(self, prompt: str, options: TurnOptions) -> DryRun:
         """Return the request that a turn would begin with; raise `ConfigError` as it would."""
         settings = self.settings(model=options.model or None)
-
-        def made() -> ChatModel:
-            if not options.model:
-                return self.models.main
-            return build_model(settings, variables=self.variables, deck=self.deck)
-
-        model = await in_thread(made)
+        if options.model:
+            model = await in_thread(build_model, settings, variables=self.variables, deck=self.deck)
+        else:
+            model = await in_thread(lambda: self.models.main)
         try:
             pictures = self._pictures(options, model)
             system, messages, tools = scene(
@@ -332,7 +335,7 @@ class KernelAgent:
             name, total = code_span(options.into), amount(sum(found.tokens.values()))
             self._say(f"Nothing was sent: {name} is the request, about {total} tokens.")
         else:
-            self._say(told(found))
+            self._say(found.told())
 
     def new(self) -> None:
         """End the running session; the next turn begins another."""

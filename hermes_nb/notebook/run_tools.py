@@ -23,8 +23,7 @@ from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, T
 from hermes_nb.notebook.display.views import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
-from hermes_nb.notebook.document.known import KnownCells, runnable, several, telling
-from hermes_nb.notebook.document.outline import TOTAL_LIMIT
+from hermes_nb.notebook.document.outline import TOTAL_LIMIT, KnownCells, runnable, several, telling
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute

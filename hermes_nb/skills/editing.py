@@ -15,12 +15,12 @@ from typing import Literal, TypedDict
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.patching import Patched, Terms, patched
 from hermes_nb.core.text import head_tail
-from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.catalogue import Catalogue, Skill, near_duplicate
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     FILE_LIMIT,
     STATE,
+    Cache,
     Root,
     as_roots,
     checked_path,
@@ -37,8 +37,7 @@ from hermes_nb.skills.document import (
     read_document,
     valid_category,
 )
-from hermes_nb.skills.history import Writer, digest_of
-from hermes_nb.skills.ledger import Ledger, Origin
+from hermes_nb.skills.history import Ledger, Origin, Writer, digest_of
 from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
 Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]

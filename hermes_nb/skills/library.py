@@ -23,7 +23,7 @@ from hermes_nb.skills.discovery import (
 )
 from hermes_nb.skills.document import SkillError, valid_category
 from hermes_nb.skills.editing import Action, Change, Changer, Details, Outcome
-from hermes_nb.skills.ledger import Origin, Usage
+from hermes_nb.skills.history import Origin, Usage
 
 INDEX_BUDGET = 2_000
 """Tokens of the index in the system prompt."""

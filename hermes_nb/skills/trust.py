@@ -19,10 +19,10 @@ from hermes_nb.core.text import one_line, visible
 from hermes_nb.safety.patterns import STRONG, Late, Sign, deadline, flows, piped, threats
 from hermes_nb.safety.rules import MARKS
 from hermes_nb.safety.scan import DENSE, Finding, neutralised, scan
-from hermes_nb.skills.cache import Cache
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     FILE_LIMIT,
+    Cache,
     Found,
     Root,
     decoded,

@@ -24,7 +24,7 @@ from hermes_nb.skills.catalogue import GENERAL, Skill
 from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
 from hermes_nb.skills.editing import Details
 from hermes_nb.skills.editing import Outcome as SkillOutcome
-from hermes_nb.skills.ledger import Origin as SkillOrigin
+from hermes_nb.skills.history import Origin as SkillOrigin
 from hermes_nb.skills.library import Library, View
 from hermes_nb.tools.schema import tool
 

@@ -22,7 +22,7 @@ from hermes_nb.agent.proposals import (
 from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin
 from hermes_nb.skills.editing import Change
-from hermes_nb.skills.ledger import Origin as SkillOrigin
+from hermes_nb.skills.history import Origin as SkillOrigin
 from hypothesis import given
 from hypothesis import strategies as st
 

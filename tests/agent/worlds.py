@@ -6,10 +6,10 @@ import asyncio
 from contextlib import aclosing
 
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.forgetting import open_store
 from hermes_nb.agent.reviews import Reviews
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Identity, Session
+from hermes_nb.agent.session_manager import open_store
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.safety.guard import Guard
 

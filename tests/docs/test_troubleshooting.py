@@ -15,8 +15,8 @@ QUOTED = re.compile(r"^### `(.+)`$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def texts():
-    """Every text constant of the package, on one line each; `…` stands for what is put in."""
-    found = []
+    """Every text constant of the package and its tables; `…` stands for what is put in."""
+    found = [path.read_text("utf-8") for path in sorted((ROOT / "hermes_nb").rglob("*.toml"))]
     for path in sorted((ROOT / "hermes_nb").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):

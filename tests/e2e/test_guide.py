@@ -22,7 +22,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.history import Origin
 from hermes_nb.skills.discovery import STATE
-from hermes_nb.skills.ledger import Ledger
+from hermes_nb.skills.history import Ledger
 from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME

@@ -16,7 +16,7 @@ from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import STATE
 from hermes_nb.skills.editing import Change
-from hermes_nb.skills.ledger import Ledger
+from hermes_nb.skills.history import Ledger
 
 from tests.e2e.side import BOTH, skill
 from tests.loopback import Reply, chunk, event, stall, stream, text_chunks, tool_chunks

@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from hermes_nb.skills import cache, discovery, trust
+from hermes_nb.skills import discovery, trust
 from hermes_nb.skills.library import Library
 
 from tests.skills.support import put, text
@@ -71,7 +71,7 @@ def test_nothing_is_believed_of_other_rules_files_and_bytes(home, work, monkeypa
     path = home / "s-1" / "SKILL.md"
     before = path.stat()
     if changed == "rules":
-        monkeypatch.setattr(cache, "edition", lambda: "new")
+        monkeypatch.setattr(discovery, "edition", lambda: "new")
     elif changed == "path":
         (home / "s-1").rename(home / "s-x")
     else:
@@ -105,7 +105,7 @@ def test_a_skill_cannot_bring_what_is_kept(home):
     harm = HARM.replace("name: helper", "name: s-3")
     (folder / "SKILL.md").write_text(harm, encoding="utf-8")
     (folder / ".hermes_nb").mkdir()
-    forged = {"edition": cache.edition(), "documents": {str(folder / "SKILL.md"): []}}
+    forged = {"edition": discovery.edition(), "documents": {str(folder / "SKILL.md"): []}}
     (folder / ".hermes_nb" / "cache.json").write_text(json.dumps(forged), encoding="utf-8")
     assert "s-3" in {skipped.name for skipped in Library([home]).skipped()}
 
@@ -136,7 +136,7 @@ def test_damage_costs_time_and_nothing_else(home, damage):
 def test_a_home_that_cannot_be_written_is_left_alone(tmp_path):
     (tmp_path / "file").write_text("x", encoding="utf-8")
     for place in (tmp_path / "absent" / "state", tmp_path / "file" / "state", None):
-        kept = cache.Cache(place)
+        kept = discovery.Cache(place)
         kept.put("verdicts", {str(n): ("clean", ()) for n in range(50)})
         kept.save()
         assert kept.get("verdicts", "7") == ("clean", ())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN
-from hermes_nb.skills.catalogue import Surroundings
+from hermes_nb.skills.catalogue import Surroundings, likeness, same_name, scores, stems, text_of
 from hermes_nb.skills.document import Gates
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.ranking import likeness, same_name, scores, stems, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from hermes_nb.skills import history
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import DOCUMENT_LIMIT, SkillError, problems
 from hermes_nb.skills.editing import Change, diff, replaced
-from hermes_nb.skills.ledger import Origin
+from hermes_nb.skills.history import Origin
 from hermes_nb.skills.library import Library
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from hermes_nb.skills import ledger as module
-from hermes_nb.skills.ledger import Ledger, Origin
+from hermes_nb.skills import history as module
+from hermes_nb.skills.history import Ledger, Origin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hermes_nb.memory.search import documents
-from hermes_nb.memory.search.documents import Document, document
-from hermes_nb.memory.search.vocabulary import Vocabulary
+from hermes_nb.memory.search.documents import Document, Vocabulary, document
 from hermes_nb.storage.opening import only_index
 
 SCHEMA = """

@@ -226,7 +226,7 @@ def home(settings: Settings) -> Finding:
 
 def sessions(settings: Settings) -> Finding:
     """Return whether the session store can be read."""
-    from hermes_nb.agent.forgetting import open_store
+    from hermes_nb.agent.session_manager import open_store
 
     told: list[str] = []
     file = settings.home / "notebook.db"

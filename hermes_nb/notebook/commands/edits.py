@@ -14,7 +14,7 @@ from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument
-from hermes_nb.notebook.document.known import is_message
+from hermes_nb.notebook.document.outline import is_message
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import Shell

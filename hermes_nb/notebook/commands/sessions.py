@@ -373,7 +373,7 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     """List recent sessions, or delete those that are named or older than so many days."""
     if not words:
         return listed_sessions(agent, "")
-    from hermes_nb.agent.forgetting import forget, gather, older
+    from hermes_nb.agent.session_manager import forget, gather, older
 
     agent.permission.check("delete sessions")
     rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)

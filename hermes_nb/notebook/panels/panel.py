@@ -26,9 +26,8 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.page_reload import teller
 from hermes_nb.notebook.panels import GROUP
-from hermes_nb.notebook.panels.context import ContextTab
 from hermes_nb.notebook.panels.memory import MemoryTab
-from hermes_nb.notebook.panels.sessions import SessionTab
+from hermes_nb.notebook.panels.sessions import ContextTab, SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write

@@ -239,10 +239,10 @@ class Outside:
         with suppress(BlockingIOError):
             out += ["the pipe was written"] if os.read(self.pipe, 16) else []
         wanted = b"sleep\x00" + f"77{self.token}\x00".encode()
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):
-                if entry.read_bytes() == wanted:
-                    os.kill(int(entry.parent.name), 9)
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):  # it has ended since
+                if Path("/proc", number, "cmdline").read_bytes() == wanted:
+                    os.kill(int(number), 9)
                     out.append("a process stayed")
         for folder in (*OUTSIDE_PLACES.split(), "/usr/local/bin", "/etc", "/opt", "/usr"):
             for found in Path(folder).glob(f"PWN*{self.token}*"):

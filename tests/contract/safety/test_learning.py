@@ -27,7 +27,7 @@ def talk(text=ORDER, *, origin="workspace", failed=False):
 
 @pytest.fixture
 def world(home):
-    world = World(home, approval=False)
+    world = World(home)
     yield world
     world.close()
 

@@ -13,17 +13,19 @@ from hermes_nb.notebook.document.document import (
     short_ids,
     source_hash,
 )
-from hermes_nb.notebook.document.known import (
+from hermes_nb.notebook.document.outline import (
     Changes,
     Seen,
     changes,
     editing,
+    headings,
     moving,
+    outline,
     reading,
+    section,
     several,
     telling,
 )
-from hermes_nb.notebook.document.outline import headings, outline, section
 from hypothesis import example, given
 from hypothesis import strategies as st
 
