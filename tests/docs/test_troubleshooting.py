@@ -16,7 +16,8 @@ QUOTED = re.compile(r"^### `(.+)`$", re.MULTILINE)
 @pytest.fixture(scope="module")
 def texts():
     """Every text constant of the package and its tables; `…` stands for what is put in."""
-    found = [path.read_text("utf-8") for path in sorted((ROOT / "hermes_nb").rglob("*.toml"))]
+    tables = sorted((ROOT / "hermes_nb").rglob("*.toml"))
+    found = [line for path in tables for line in path.read_text("utf-8").splitlines()]
     for path in sorted((ROOT / "hermes_nb").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):

@@ -239,10 +239,10 @@ class Outside:
         with suppress(BlockingIOError):
             out += ["the pipe was written"] if os.read(self.pipe, 16) else []
         wanted = b"sleep\x00" + f"77{self.token}\x00".encode()
-        for number in filter(str.isdigit, os.listdir("/proc")):
+        for process in (each for each in Path("/proc").iterdir() if each.name.isdigit()):
             with suppress(OSError):  # it has ended since
-                if Path("/proc", number, "cmdline").read_bytes() == wanted:
-                    os.kill(int(number), 9)
+                if (process / "cmdline").read_bytes() == wanted:
+                    os.kill(int(process.name), 9)
                     out.append("a process stayed")
         for folder in (*OUTSIDE_PLACES.split(), "/usr/local/bin", "/etc", "/opt", "/usr"):
             for found in Path(folder).glob(f"PWN*{self.token}*"):
