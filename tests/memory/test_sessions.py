@@ -120,3 +120,15 @@ def test_sessions_are_in_the_order_they_were_written_to(steps):
             store.delete(name)
         assert [session.id for session in store.sessions()] == expected
     store.close()
+
+
+def test_a_session_that_another_process_deleted_begins_anew(tmp_path):
+    mine, other = (SqliteStore(tmp_path / "notebook.db") for _ in range(2))
+    session = mine.start(title="Penguins")
+    mine.append(session, Message.user("one"))
+    other.delete(session)
+    mine.append(session, Message.user("two"))
+    assert [message.text for message in other.messages(session)] == ["two"]
+    assert other.get(session).title == "Penguins"
+    mine.close()
+    other.close()
