@@ -132,3 +132,13 @@ def test_a_session_that_another_process_deleted_begins_anew(tmp_path):
     assert other.get(session).title == "Penguins"
     mine.close()
     other.close()
+
+
+def test_what_was_deleted_does_not_come_back_and_nothing_ends_before_it_began(store):
+    session = store.start(title="Penguins", started=4e9)
+    store.end(session)
+    found = store.get(session)
+    assert found.ended == found.started == 4e9
+    store.delete(session)
+    store.append(session, Message.user("two"))
+    assert store.get(session).title == ""
