@@ -21,7 +21,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.document.document import CellConflict
-from hermes_nb.notebook.page_discovery import Channel, Heard, Info, RollCall, comms_heard
+from hermes_nb.notebook.page_discovery import GONE, Channel, Heard, Info, RollCall, comms_heard
 from hermes_nb.notebook.shell import Shell
 
 PROTOCOL = 2
@@ -122,8 +122,9 @@ class FrontEnd:
     async def call(self, op: str, timeout: float = 5.0, **arguments: Json) -> Json:
         """Have the page do something and return what it says.
 
-        Raises `CellConflict` or `ToolError`; it returns within `timeout` seconds, plus a probe's
-        where the page had to be found first.
+        A page that is reloaded meanwhile takes what was asked of it along, unsaved; the page that
+        comes back is asked again. Raises `CellConflict` or `ToolError`; it returns within `timeout`
+        seconds, or twice that, plus a probe's where a page had to be found.
         """
         reply = await self._ask(op, timeout, arguments)
         if _is_gone(reply):  # and so has done nothing
@@ -176,10 +177,14 @@ class FrontEnd:
         page = await self.present()
         if page is None or self._channel is None:
             raise ToolError(self.problem or NO_PAGE)
+        known = set(self._clients)
         try:
             reply = await self._channel.ask(page.name, op, arguments, timeout)
         except TimeoutError:
             self._page = None
+            other = await self.present()
+            if other is not None and other.client not in known:  # no second window: it was reloaded
+                return GONE
             raise ToolError(
                 f"the notebook's page did not answer within {timeout:g} s; it may be loading, or a "
                 f"dialog may be open in it. Look at the notebook before trying again"

@@ -121,9 +121,14 @@ def test_a_question_that_no_page_comes_back_for_is_a_no(open_notebook, model):
     assert "page was closed during this turn" in results(model)[-1]
 
 
-def test_what_is_asked_or_called_right_after_a_reload_waits_for_the_page(open_notebook, model):
+@pytest.mark.parametrize("unnoticed", [False, True])
+def test_what_is_asked_or_called_right_after_a_reload_waits_for_the_page(
+    open_notebook, model, unnoticed
+):
     notebook = open_notebook("%%hermes --approve edits\nadd a cell, clean up")
     prepare(notebook, model)
+    if unnoticed:  # the page was heard a moment ago: it is taken to be there still
+        notebook.kernel("import hermes_nb.notebook.frontend as frontend; frontend.FRESH = 60")
     gate = threading.Event()
     insert = stream(tool_chunks(("insert_cell", {"source": NEW})))
     begin = event(chunk({"content": "Once upon a **time** "}))
