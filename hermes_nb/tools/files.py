@@ -19,7 +19,7 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.patching import patched
 from hermes_nb.core.text import visible
-from hermes_nb.core.tools import Risk, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.tools.ignore import Entry, Rules, entries, rules_for, rules_in
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.search import search
@@ -243,7 +243,7 @@ def _read_file(space: Workspace) -> Tool:
 
 def _write_file(space: Workspace) -> Tool:
     @tool(toolset="files", risk=Risk.WRITE, paths=("path",), root=space.root, describe=_gist)
-    def write_file(path: str, content: str) -> str:
+    def write_file(path: str, content: str) -> ToolOutput:
         """Create a file or replace all of it; missing directories are made."""
         target = _writable(space, path)
         with space.explained(target):
@@ -257,7 +257,8 @@ def _write_file(space: Workspace) -> Tool:
             write_atomic(target, data)
         lines = content.count("\n") + (not content.endswith("\n") and content != "")
         verb = "replaced" if exists else "created"
-        return f"{verb} {space.shown(target)} ({lines:,} lines, {size_text(len(data))})"
+        told = f"{verb} {space.shown(target)} ({lines:,} lines, {size_text(len(data))})"
+        return ToolOutput(told, origin="ours")
 
     return write_file
 

@@ -105,7 +105,7 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
 
     What cells and commands print, what a server answers and what lies outside the working directory
     is always marked as data. Every other result is looked through, and marked as soon as it reads
-    like an attack. A refusal is our own text, and stays as it is.
+    like an attack. A refusal, and what a tool says to be `ours`, stays as it is.
     """
 
     def change(tool: Tool) -> Tool:
@@ -113,8 +113,9 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
             context: ToolContext, _arguments: Arguments, output: ToolOutput
         ) -> ToolOutput:
             text, source = output.text, _source(tool, context.call.arguments)
+            own = output.origin == "ours" and tool.toolset not in OUTSIDE
             output = replace(output, origin=_whose(tool, source, output.origin))
-            if not mark or (len(text) <= SHORT and "\n" not in text):
+            if not mark or own or (len(text) <= SHORT and "\n" not in text):
                 return output
             quick = len(text) <= _QUICK
             look_through = partial(scan, text, name=tool.name)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.patching import patched
 from hermes_nb.tools.files import files
@@ -31,7 +32,7 @@ def use(root):
     tools = files(root)
 
     def call(name, **arguments):
-        return run(tools.get(name), **arguments)
+        return as_output(run(tools.get(name), **arguments)).text
 
     return call
 

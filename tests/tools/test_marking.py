@@ -62,6 +62,13 @@ def test_what_the_agent_itself_wrote_is_not_marked():
     )
 
 
+@pytest.mark.parametrize(("toolset", "as_it_is"), [("files", True), ("mcp", False)])
+def test_what_a_tool_says_in_its_own_words_is_not_looked_through(toolset, as_it_is):
+    said = output(ToolOutput(ATTACK, origin="ours"), toolset=toolset, risk=Risk.WRITE)
+    assert (said.text == ATTACK) == as_it_is
+    assert (said.origin == "ours") == as_it_is
+
+
 def test_an_attack_is_marked_wherever_it_comes_from():
     text = result(f"Totals are below.\n{ATTACK}\n", toolset="files")
     assert MARK in text
