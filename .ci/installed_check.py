@@ -28,7 +28,7 @@ def main(notebook: str) -> int:
     """Check one thing after the other; the first that is wrong ends it with a message."""
     checks = (files, licences, commands, modules, labextension, doctor)
     told = [each() for each in checks]
-    told.append(replay(notebook))
+    told += [replay(notebook), earlier("earlier", notebook)]
     print("\n".join(f"  {line}" for line in told))
     return 0
 
@@ -107,6 +107,19 @@ def replay(notebook: str) -> str:
     run("jupyter", "hermes", "run", notebook, *options)
     need(Path("out.ipynb").is_file(), "no notebook came out")
     return f"{notebook} ran from its cassette"
+
+
+def earlier(folder: str, notebook: str) -> str:
+    """Go on with what the version before left: a home with sessions, a notebook's cassette."""
+    home = {"HERMES_HOME": str(Path(folder, "home").absolute())}
+    sessions = [
+        line.split()[0] for line in run("jupyter", "hermes", "sessions", **home).splitlines()
+    ]
+    need(sessions, "no session of the version before is listed")
+    for each in sessions:
+        need(run("jupyter", "hermes", "export", each, **home), f"{each} has no messages")
+    replay(str(Path(folder, notebook)))
+    return f"{len(sessions)} sessions and a cassette of the version before"
 
 
 def run(command: str, *words: str, **env: str) -> str:

@@ -79,9 +79,12 @@ def check(python: str, wheel: Path, work: Path) -> None:
     run(*pip, "install", "--no-compile", "-c", ROOT / "constraints.txt", wheel, *NEEDS)
     run(*pip, "check")
     place = work / f"place-{folder.name}"
-    (place / "data").mkdir(parents=True)
-    for name in (f"{STORY}.ipynb", f"{STORY}.hermes.jsonl", "data/penguins.csv"):
-        shutil.copy(ROOT / "notebooks" / name, place / name)
+    before = ROOT / "tests" / "contract" / "data"  # left by the version before
+    for source, target in ((ROOT / "notebooks", place), (before / "notebooks", place / "earlier")):
+        (target / "data").mkdir(parents=True)
+        for name in (f"{STORY}.ipynb", f"{STORY}.hermes.jsonl", "data/penguins.csv"):
+            shutil.copy(source / name, target / name)
+    shutil.copytree(before / "home", place / "earlier" / "home")
     shutil.copy(HERE / "installed_check.py", place)
     run(inside, "-I", place / "installed_check.py", f"{STORY}.ipynb", cwd=place)
     print(f"{python}: installed and checked ({clock})")

@@ -19,6 +19,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, TraitError, Unicode, observe, validate
 
+import hermes_nb
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import Completions
@@ -170,6 +171,10 @@ class HermesMagics(Magics):
                     await self._ask(line, cell)
         except KeyboardInterrupt:  # in a question
             stop.stopped = True
+        except ImportError as error:
+            if (error.name or "").startswith("hermes_nb.") and (told := exchanged()):
+                raise ConfigError(told) from error
+            raise
         if stop.stopped:
             raise Stopped("stopped") from None
 
@@ -248,6 +253,18 @@ class HermesMagics(Magics):
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown)
         show({"text/markdown": markdown, "text/plain": plain})
+
+
+def exchanged() -> str:
+    """Say that another version was installed than the one that this kernel runs, "" if none was."""
+    from importlib.metadata import version
+
+    if (installed := version("hermes_nb")) == hermes_nb.__version__:
+        return ""
+    return (
+        f"hermes_nb {installed} was installed while this kernel runs {hermes_nb.__version__}: "
+        "restart the kernel; `%hermes resume` then goes on with this session"
+    )
 
 
 def use_model(model: ChatModel) -> None:
