@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hermes_nb.core.claims import ClaimLedger
 from hermes_nb.core.messages import Message
 from hermes_nb.memory import sessions
 from hermes_nb.memory.schema import salvage
@@ -26,21 +25,6 @@ def store(tmp_path):
     store = SqliteStore(tmp_path / "n.db")
     yield store
     store.close()
-
-
-def test_a_claim_is_the_first_ones_until_somebody_takes_it_over(store):
-    assert isinstance(store, ClaimLedger)
-    assert store.claim("run", "t", owner="one").owner == "one"
-    assert store.claim("run", "t", owner="two").owner == "one"
-    assert store.claim("run", "t", owner="two", again=("failed", "stopped")).owner == "one"
-    assert store.claim("run", "t", owner="two", again=("running",)).owner == "two"
-    assert not store.settle("run", "t", owner="one", state="done", result="{}")
-    assert store.settle("run", "t", owner="two", state="done", result='{"text": "x"}')
-    assert not store.settle("run", "t", owner="two", state="failed")
-    again = store.claim("run", "t", owner="three", again=("running", "failed", "stopped"))
-    assert (again.owner, again.state, again.result) == ("two", "done", '{"text": "x"}')
-    assert [claim.task for claim in store.claims("run")] == ["t"]
-    assert store.claim("other", "t", owner="three").owner == "three"
 
 
 class Ledger(RuleBasedStateMachine):
@@ -102,14 +86,8 @@ def test_many_threads_claim_each_task_once(tmp_path):
         mine = (store.claim("run", str(task), owner=owner) for task in range(50))
         won.extend(int(claim.task) for claim in mine if claim.owner == owner)
 
-    threads = [
-        threading.Thread(target=claim_all, args=(store, f"owner {n}"))
-        for n, store in enumerate(stores)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(claim_all, stores, "abcd"))
     assert sorted(won) == list(range(50))
     for store in stores:
         store.close()

@@ -49,30 +49,18 @@ def database(path, notes):
 @pytest.fixture(params=["closed", "open", "rollback journal", "no index", "oldest schema"])
 def filled(request, path):
     """A database with two sessions, in each of the states it is found in."""
-    schema = {"no index": SESSIONS + MESSAGES, "oldest schema": OLDEST}
-    connection = make_state(
-        path,
-        wal=request.param != "rollback journal",
-        schema=schema.get(request.param, SESSIONS + MESSAGES + FTS),
-    )
-    if request.param == "oldest schema":
-        add_session(connection, "s1", [(role, c) for role, c in TALK if isinstance(c, str)])
-        add_session(connection, "s2", [("user", "bake bread")], started=1_700_100_000.0)
-    else:
-        add_session(connection, "s1", TALK, title="Website", model="m")
-        add_session(
-            connection,
-            "s2",
-            [("user", "bake bread")],
-            started=1_700_100_000.0,
-            parent_session_id="s1",
-        )
-    if request.param == "open":
-        yield path
+    schemas = {"no index": SESSIONS + MESSAGES, "oldest schema": OLDEST}
+    schema = schemas.get(request.param, SESSIONS + MESSAGES + FTS)
+    connection = make_state(path, wal=request.param != "rollback journal", schema=schema)
+    talk, more = TALK, {"parent_session_id": "s1"}
+    if schema is OLDEST:
+        talk, more = [(role, said) for role, said in TALK if isinstance(said, str)], {}
+    add_session(connection, "s1", talk)
+    add_session(connection, "s2", [("user", "bake bread")], started=1_700_100_000.0, **more)
+    if request.param != "open":
         connection.close()
-    else:
-        connection.close()
-        yield path
+    yield path
+    connection.close()
 
 
 def around(path):
@@ -128,44 +116,38 @@ def test_filters_work_before_the_cap(path, database):
     for number in range(30):
         add_session(connection, f"s{number}", [("user", "bread"), ("assistant", "bread indeed")])
     connection.close()
-    assert [h.session_id for h in database.search("bread", session_id="s7", limit=1)] == ["s7"]
-    everyone = {f"s{number}" for number in range(30)}
-    assert {h.session_id for h in database.search("bread", exclude=everyone - {"s3"}, limit=2)} == {
-        "s3"
-    }
+    (hit,) = database.search("bread", session_id="s7", limit=1)
+    assert hit.session_id == "s7"
+    others = {f"s{number}" for number in range(30)} - {"s3"}
+    assert {hit.session_id for hit in database.search("bread", exclude=others, limit=2)} == {"s3"}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *("absent", "empty", "text", "directory", "pipe", "zeroed", "truncated", "other tables"),
-        *("nonsense", "log without index"),
-    ],
-)
+CONTENTS = {
+    "empty": lambda data: b"",
+    "text": lambda data: b"hello " * 100,
+    "zeroed": lambda data: bytes(100) + data[100:],
+    "truncated": lambda data: data[: len(data) // 2],
+    "nonsense": lambda data: data[:4096] + random.Random(5).randbytes(len(data) - 4096),
+    "log without index": bytes,
+}
+
+
+@pytest.mark.parametrize("damage", [*CONTENTS, "absent", "directory", "pipe", "other tables"])
 def test_whatever_is_wrong_means_no_results_and_at_most_one_note(path, database, notes, damage):
     connection = make_state(path)
     add_session(connection, "s1", [("user", "bread " + "x" * 5_000)] * 40)
     connection.close()
     data = path.read_bytes()
     path.unlink()
-    if damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "text":
-        path.write_text("hello " * 100, encoding="utf-8")
+    if damage in CONTENTS:
+        path.write_bytes(CONTENTS[damage](data))
     elif damage == "directory":
         path.mkdir()
     elif damage == "pipe":
         os.mkfifo(path)
-    elif damage == "zeroed":
-        path.write_bytes(bytes(100) + data[100:])
-    elif damage == "truncated":
-        path.write_bytes(data[: len(data) // 2])
     elif damage == "other tables":
         make_state(path, schema="CREATE TABLE other (a)").close()
-    elif damage == "nonsense":
-        path.write_bytes(data[:4096] + random.Random(5).randbytes(len(data) - 4096))
-    elif damage == "log without index":
-        path.write_bytes(data)
+    if damage == "log without index":
         path.with_name("state.db-wal").write_bytes(b"x" * 100)
     before = around(path)
     started = time.monotonic()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hermes_nb.core.messages import Message
@@ -58,9 +59,6 @@ def everything(guarded):
 
 def test_a_provider_is_asked_and_told(home):
     provider, warnings = Provider(), []
-    assert isinstance(provider, MemoryProvider) and isinstance(
-        Guarded(provider, print), MemoryProvider
-    )
     block, recalled = everything(Guarded(provider, warnings.append))
     assert block == "remembered"
     assert recalled == "[From memory (fake): background, not part of the request]\nremembered"
@@ -79,16 +77,17 @@ def test_what_a_provider_need_not_do_is_inherited():
     assert everything(Guarded(Named(), warnings.append)) == ("", "") and warnings == []
 
 
-@pytest.mark.parametrize(
-    "fault", [RuntimeError("boom"), SystemExit(3), KeyboardInterrupt(), MemoryError()]
-)
+@pytest.mark.parametrize("fault", [RuntimeError, SystemExit, KeyboardInterrupt, MemoryError])
 def test_a_failing_provider_costs_one_line(fault):
     def fail(*_):
         raise fault
 
     warnings = []
     assert everything(Guarded(Provider(fail), warnings.append)) == ("", "")
-    assert len(warnings) == 1 and type(fault).__name__ in warnings[0]
+    assert len(warnings) == 1 and fault.__name__ in warnings[0]
+    for answer in (None, 5, b"bytes", ["a"]):
+        assert Guarded(Provider(lambda *_, a=answer: a), warnings.append).prefetch("x") == ""
+        assert "returned" in warnings.pop()
 
 
 def test_a_hanging_provider_is_left_behind():
@@ -105,13 +104,6 @@ def test_a_hanging_provider_is_left_behind():
     assert until(lambda: guarded.prefetch("three").endswith("back"))
 
 
-@pytest.mark.parametrize("answer", [None, 5, b"bytes", ["a"]])
-def test_an_answer_of_the_wrong_kind_is_none(answer):
-    warnings = []
-    assert Guarded(Provider(lambda *_: answer), warnings.append).prefetch("x") == ""
-    assert "returned" in warnings[0]
-
-
 def test_what_a_provider_says_is_cleaned_and_capped():
     key = "sk-ant-" + "a1B2" * 6
     text = f"the key is {key} \ud800 " + "x" * 50_000
@@ -123,37 +115,21 @@ def test_what_a_provider_says_is_cleaned_and_capped():
 
 
 def test_providers_are_found_by_name(home, monkeypatch):
-    class Point:
-        name = "installed"
-
-        def __init__(self, factory):
-            self.factory = factory
-
-        def load(self):
-            return self.factory
+    def factory(where, settings):
+        assert where == home
+        return Provider(1 / settings["a"])
 
     def plugins(group, name=None):
-        assert group == "hermes_nb.memory_providers"
-        return [Point(factory)] if name in (None, "installed") else []
+        point = SimpleNamespace(name="installed", load=lambda: factory)
+        return [point] if name in (None, "installed") else []
 
     monkeypatch.setattr(providers, "plugins", plugins)
     warnings = []
-    broken = False
-
-    def factory(where, settings):
-        assert where == home
-        if broken:
-            raise ZeroDivisionError
-        assert settings == {"a": 1}
-        return Provider()
-
     assert provider_names() == ["installed"]
     opened = open_provider("installed", home, settings={"a": 1}, warn=warnings.append)
     assert opened.name == "fake"
     assert open_provider("", home, warn=warnings.append) is None and warnings == []
     assert open_provider("nothing", home, warn=warnings.append) is None
     assert "known: installed" in warnings.pop()
-
-    broken = True
-    assert open_provider("installed", home, warn=warnings.append) is None
+    assert open_provider("installed", home, settings={"a": 0}, warn=warnings.append) is None
     assert "ZeroDivisionError" in warnings.pop()
