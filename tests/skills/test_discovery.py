@@ -71,11 +71,8 @@ def test_a_change_is_seen_and_only_what_changed_is_read_again(root, shelf, monke
     shelf.look()
     time.sleep(0.15)
     shelf.look()
-    read = []
-    original = discovery.read_regular
-    monkeypatch.setattr(
-        discovery, "read_regular", lambda path: (read.append(path), original(path))[1]
-    )
+    read, original = [], discovery.read_regular
+    monkeypatch.setattr(discovery, "read_regular", lambda p: (read.append(p), original(p))[1])
     assert [found.document.name for found in shelf.look()] == ["one", "two"]
     assert read == []
     (folder / "SKILL.md").write_text(text("one", "Another one."), encoding="utf-8")

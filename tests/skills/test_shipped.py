@@ -23,12 +23,8 @@ def script(name):
 
 
 @pytest.mark.parametrize("path", SKILLS, ids=lambda path: path.parent.name)
-def test_the_reference_validator_accepts_it(path):
+def test_it_is_valid_and_names_the_files_that_it_has(path):
     assert validate(path.parent) == []
-
-
-@pytest.mark.parametrize("path", SKILLS, ids=lambda path: path.parent.name)
-def test_every_file_it_names_is_there_and_named(path):
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:scripts|references|assets|templates)/[\w./-]+)`", text))
     there = {
