@@ -12,16 +12,15 @@ import pytest
 from hermes_nb.testing import NotebookDiffers, cassette_for, run_notebook
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from papermill.exceptions import PapermillExecutionError
 
-from tests.kernels import kernel
-from tests.loopback import Loopback, stream, text_chunks, tool_chunks
+from tests.loopback import Loopback, calls, says
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
-LOAD = "%load_ext hermes_nb"
 STORY = (
-    *(LOAD, "rows = [1, 2, 3]", "%%hermes --approve all\nHow many rows are there?"),
-    *("print(counted)", "%hermes And now?"),
+    *("%load_ext hermes_nb", "rows = [1, 2, 3]"),
+    *("%%hermes --approve all\nHow many rows are there?", "print(counted)", "%hermes And now?"),
 )
 
 
@@ -30,11 +29,8 @@ def replies():
         "import time, tempfile\ncounted = len(rows)\n"
         "print(counted, tempfile.mkdtemp(), time.time())"
     )
-    return (
-        stream(tool_chunks(("run_python", {"code": code}))),
-        stream(text_chunks("There are **3** rows.")),
-        stream(text_chunks("Still three.")),
-    )
+    counts = calls(("run_python", {"code": code}))
+    return counts, says("There are **3** rows."), says("Still three.")
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +125,18 @@ def test_an_output_that_is_not_the_models_is_compared_too(recorded):
 
 def test_papermill_and_nbval_replay_it(recorded, monkeypatch, folder):
     monkeypatch.setenv("HERMES_NB_CASSETTE", "replay")
-    papermill.execute_notebook(recorded, folder / "out.ipynb", cwd=folder, progress_bar=False)
+    notebook = nbformat.read(recorded, as_version=4)
+    notebook.cells[1].metadata["tags"] = ["parameters"]  # papermill's word for where they go
+    nbformat.write(notebook, recorded)
+
+    def papermill_runs(**parameters):
+        papermill.execute_notebook(
+            recorded, folder / "out.ipynb", parameters, cwd=folder, progress_bar=False
+        )
+
+    papermill_runs(rows=[1, 2, 3])
+    with pytest.raises(PapermillExecutionError, match="is another one"):
+        papermill_runs(rows=[1, 2, 3, 4])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--nbval-lax", "-q", "-p", "no:cacheprovider", "n.ipynb"],
         cwd=folder,
@@ -138,77 +145,3 @@ def test_papermill_and_nbval_replay_it(recorded, monkeypatch, folder):
         check=False,
     )
     assert "5 passed" in done.stdout, done.stdout + done.stderr
-
-
-def test_the_command_records_shows_and_prunes(folder, monkeypatch):
-    path = write(
-        folder / "n.ipynb",
-        LOAD,
-        "%hermes cassette record",
-        "%hermes hello",
-        "%hermes cassette",
-        "%hermes cassette replay",
-        "%hermes new",
-        "%hermes hello",
-        "%hermes cassette prune",
-    )
-    with Loopback(stream(text_chunks("Hi."))) as server:
-        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
-        monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
-        monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(folder / "mine.jsonl"))
-        notebook = nbformat.read(path, as_version=4)
-        resources = {"metadata": {"path": str(folder)}}
-        NotebookClient(notebook, timeout=60, resources=resources).execute()
-        assert len(server.bodies) == 1
-    shown = [str(cell.outputs) for cell in notebook.cells]
-    assert "1, of loopback-model" in shown[3]
-    assert "Hi." in shown[6]
-    assert "0 recordings" in shown[7]
-    assert (folder / "mine.jsonl").exists()
-
-
-REVIEWED = """
-import time
-from IPython.core.getipython import get_ipython
-reviews = get_ipython().magics_manager.registry["HermesMagics"].agent.reviews
-reviews.wait(60)
-"""
-
-
-def test_a_review_is_recorded_and_replayed(folder):
-    """It runs in a thread and a conversation of its own, and on the same cassette."""
-    saved = {"action": "add", "target": "user", "content": "Answers in German, please."}
-    replies = (
-        stream(text_chunks("First.")),
-        stream(text_chunks("Second.")),
-        stream(tool_chunks(("memory", saved))),
-        stream(text_chunks("Saved one thing.")),
-        stream(text_chunks("Third.")),
-    )
-
-    def story(mode, **more):
-        home = folder / f"home-{mode}"
-        env = {
-            **os.environ,
-            "HERMES_HOME": str(home),
-            "HERMES_NB_MEMORY_NUDGE_INTERVAL": "2",
-            "HERMES_NB_CASSETTE": mode,
-            "HERMES_NB_CASSETTE_FILE": str(folder / "n.hermes.jsonl"),
-            **more,
-        }
-        with kernel(env, cwd=str(folder)) as running:
-            running.run(LOAD)
-            shown = []
-            for prompt in ("one", "two", "three"):
-                cell = running.run(f"%hermes {prompt}", allow_stdin=True)
-                assert cell.status == "ok", cell
-                shown.append(cell.markdown)
-                running.run(REVIEWED)
-        assert "Learned since: memory: add user: Answers in German" in shown[-1]
-        assert (home / "memories" / "USER.md").read_text(encoding="utf-8").startswith("Answers")
-        return shown
-
-    with Loopback(*replies) as server:
-        story("record", HERMES_NB_BASE_URL=server.url, HERMES_NB_MODEL="loopback-model")
-        assert len(server.bodies) == 5
-    story("replay")
