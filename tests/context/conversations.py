@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from dataclasses import replace
 
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.messages import Image, Message, ToolCall
+from hermes_nb.core.text import estimate_tokens
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import strategies as st
 
@@ -127,3 +129,18 @@ def work(steps: int, *, lines: int = 60, fact_at: int = -1, fact: str = ""):
         output.append(f"[exit {step % 2}, 1.0 s]")
         messages += [Message.assistant(calls=[call]), Message.tool(call, "\n".join(output))]
     return messages
+
+
+def talk(turns: int, words: int = 400, *, start: int = 0):
+    """Return a conversation without tools, which pruning cannot shorten."""
+    messages = []
+    for turn in range(start, start + turns):
+        messages.append(Message.user(f"Question {turn}: what about part {turn}?"))
+        messages.append(Message.assistant(f"Answer {turn}: " + "word " * words))
+    return messages
+
+
+def compress(engine, messages, focus=""):
+    """Compress as where the threshold is reached."""
+    engine.should_compress(max(estimate_tokens(messages), engine.gauge.threshold))
+    return asyncio.run(engine.compress(messages, focus))

@@ -18,24 +18,10 @@ from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.scripted import ScriptedModel
 
-from tests.context.conversations import check_valid, stored, work
+from tests.context.conversations import check_valid, compress, stored, talk, work
 
 SUMMARY = "## Goal\nFix the tests.\n## Critical values\n- port 54329"
 DOWN = ModelError("the model is overloaded", kind=FailureKind.OVERLOADED)
-
-
-def compress(engine, messages, focus=""):
-    engine.should_compress(max(estimate_tokens(messages), engine.gauge.threshold))
-    return asyncio.run(engine.compress(messages, focus))
-
-
-def talk(turns: int, words: int = 400):
-    """Return a conversation without tools, which pruning cannot shorten."""
-    messages = []
-    for turn in range(turns):
-        messages.append(Message.user(f"Question {turn}: what about part {turn}?"))
-        messages.append(Message.assistant(f"Answer {turn}: " + "word " * words))
-    return messages
 
 
 def texts(model: ScriptedModel):
@@ -302,7 +288,6 @@ def test_the_threshold_follows_the_window():
 
 
 def test_a_compression_that_would_make_it_longer_is_none():
-    """As where the user asks for one early, and the model writes more than there was."""
     messages = talk(8, words=20)
     model = ScriptedModel(["word " * 2_000], window=64_000)
     made = asyncio.run(Compressor(model, protect_last_n=2).compress(messages, "the parts"))
@@ -311,7 +296,6 @@ def test_a_compression_that_would_make_it_longer_is_none():
 
 
 def test_ids_that_a_server_gives_again_do_not_mix_up_the_results():
-    """Servers that number the calls of each reply from one give every result the same id."""
     messages = [Message.user("go")]
     for n in range(40):
         call = ToolCall(id="call_1", name="terminal", arguments={"command": f"step {n}"})

@@ -81,7 +81,6 @@ def test_a_compressed_conversation_is_valid_and_fits(make, messages):
 
 @pytest.mark.parametrize("make", ENGINES)
 def test_again_and_again(make):
-    """A conversation that grows and is compressed over and over stays valid and small."""
     messages: list = []
     engine = make(messages)
     every = work(120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pytest
@@ -27,16 +26,11 @@ from hermes_nb.tools.wrappers import context_tools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.context.conversations import check_valid, sessions, stored, work
+from tests.context.conversations import check_valid, compress, sessions, stored, talk, work
 from tests.tools.support import run
 
 WINDOW = 24_000
 LIMITS = Limits(protect_last_n=4)
-
-
-def compress(engine, messages):
-    engine.should_compress(max(estimate_tokens(messages), engine.gauge.threshold))
-    return asyncio.run(engine.compress(messages))
 
 
 def expand(engine, name):
@@ -50,14 +44,6 @@ def expand(engine, name):
         if not more:
             return out
         part += 1
-
-
-def talk(turns: int, start: int = 0):
-    messages = []
-    for turn in range(start, start + turns):
-        messages.append(Message.user(f"Question {turn}: what about part {turn}?"))
-        messages.append(Message.assistant(f"Answer {turn}: " + f"word{turn} " * 300))
-    return messages
 
 
 @given(messages=sessions(12))
@@ -90,11 +76,10 @@ def test_every_message_can_be_read_word_for_word(messages):
 
 
 def test_references_survive_compression_after_compression():
-    store, session = SqliteStore(":memory:"), ""
-    session = store.start()
+    store, session = stored([])
     messages: list[Message] = []
     engine = Lossless(store, session, window=WINDOW, limits=LIMITS)
-    given_out = {}
+    given_out = set()
     for round_ in range(6):
         for message in talk(30, start=30 * round_):
             store.append(session, message)
@@ -105,7 +90,7 @@ def test_references_survive_compression_after_compression():
         assert estimate_tokens(made.messages) <= engine.gauge.threshold / 2
         messages = list(made.messages)
         store.replace(session, messages)
-        given_out |= {each.id: None for each in read_references(messages)}
+        given_out |= {each.id for each in read_references(messages)}
         assert sum(map(is_references, messages)) == 1
     engine = Lossless(store, session, window=WINDOW, limits=LIMITS)  # as after a restart
     table = read_references(messages)
@@ -114,8 +99,7 @@ def test_references_survive_compression_after_compression():
         assert f"Question {turn}:" in everywhere
     for name in given_out:
         assert "word" in expand(engine, name), "an id that was given once stays good"
-    first = positions_of(table[0].id)
-    assert first[0] <= 3
+    assert positions_of(table[0].id)[0] <= 3
 
 
 def test_a_summary_of_another_engine_is_carried_along():

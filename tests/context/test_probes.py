@@ -24,7 +24,6 @@ def in_view(probe, messages):
 
 
 def share(found):
-    found = list(found)
     return sum(found) / len(found)
 
 
@@ -33,12 +32,9 @@ def stories():
     return [Story(seed, 110) for seed in SEEDS]
 
 
-def compressed(engine, messages, rounds=1):
-    made = list(messages)
-    for _ in range(rounds):
-        assert engine.should_compress(max(estimate_tokens(made), 100_000))
-        made = list(asyncio.run(engine.compress(made, "where we stand")))
-    return made
+def compressed(engine, messages):
+    assert engine.should_compress(max(estimate_tokens(messages), 100_000))
+    return list(asyncio.run(engine.compress(messages, "where we stand")))
 
 
 def test_facts_reach_the_summariser(stories):

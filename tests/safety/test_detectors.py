@@ -54,12 +54,9 @@ def test_what_a_detector_finds_counts(installed):
         Finding(category="breakfast", passage="marmalade", score=1.0, start=21, end=30),
     )
     assert scan("Toast is fine.").verdict == "clean"
-
-
-def test_its_places_stay_within_the_text(installed):
-    (finding,) = scan("a jar of pickles").findings
-    assert (finding.start, finding.end) == (0, 16)
-    assert scan("a jar of pickles").verdict == "blocked"
+    result = scan("a jar of pickles")
+    assert (result.findings[0].start, result.findings[0].end) == (0, 16)  # within the text
+    assert result.verdict == "blocked"
 
 
 def test_one_that_fails_is_told_and_not_asked_again(installed, caplog):

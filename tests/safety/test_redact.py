@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import string
 
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from tests.contract.safety.test_redaction import PARTS
 from tests.cpu import within
 
-LETTERS = string.ascii_letters + string.digits
 BODY = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
 
 
@@ -41,16 +39,6 @@ def test_a_key_with_headers_goes_even_if_cut_off():
 @example("SG." + "a1B2" * 5 + "." + "c3D4" * 5)
 def test_the_quick_way_hides_as_much_as_the_slow_one(text):
     assert redact(text) == _redacted(text)
-
-
-@given(
-    st.text(alphabet=" abcxyz.,;\n", max_size=40),
-    st.text(alphabet=LETTERS, min_size=30, max_size=60),
-    st.text(alphabet=" abcxyz.,;\n", max_size=40),
-)
-def test_a_key_never_survives(before, key, after):
-    secret = f"sk-ant-{key}"
-    assert secret not in redact(f"{before} {secret} {after}")
 
 
 @pytest.mark.parametrize(
@@ -99,28 +87,21 @@ def test_arguments_stay_valid_and_lose_their_secrets(arguments):
         assert stored.calls == message.calls
 
 
-def test_a_name_tells_what_its_value_is():
+def test_what_has_to_stay_of_a_message_stays():
     arguments = {"path": "a.py", "env": {"DB_PASSWORD": PASSWORD}}
-    call = ToolCall(id="1", name="t", arguments=arguments, text=json.dumps(arguments))
-    stored = without_secrets(Message.assistant(calls=[call])).calls[0]
-    assert PASSWORD not in stored.arguments_json()
-    assert stored.arguments == {"path": "a.py", "env": {"DB_PASSWORD": "[redacted]"}}
-
-
-def test_arguments_that_could_not_be_read_keep_what_is_wrong_with_them():
-    call = ToolCall(id="1", name="t", text=f'{{"key": {KEY}', problem=f"no JSON: {KEY}")
-    stored = without_secrets(Message.assistant(calls=[call])).calls[0]
-    assert KEY not in stored.text + stored.problem
-    assert stored.problem.startswith("no JSON")
-
-
-def test_what_a_provider_checks_byte_by_byte_stays():
-    signature = "ErUBCkYIAxgCIkD" + "aB3dE5fG7hJ9" * 8
-    echo = {"thinking_blocks": [{"thinking": f"the key {KEY}", "signature": signature}]}
-    stored = without_secrets(Message(role="assistant", echo=echo)).echo
-    assert stored == {
-        "thinking_blocks": [{"thinking": "the key [redacted]", "signature": signature}]
-    }
+    signature = "ErUBCkYIAxgCIkD" + "aB3dE5fG7hJ9" * 8  # which a provider checks byte by byte
+    named = ToolCall(id="1", name="t", arguments=arguments, text=json.dumps(arguments))
+    unread = ToolCall(id="2", name="t", text=f'{{"key": {KEY}', problem=f"no JSON: {KEY}")
+    echo = [{"thinking": f"the key {KEY}", "signature": signature}]
+    message = Message(role="assistant", calls=(named, unread), echo={"thinking_blocks": echo})
+    stored = without_secrets(message)
+    named, unread = stored.calls
+    assert PASSWORD not in named.arguments_json()
+    assert named.arguments == {"path": "a.py", "env": {"DB_PASSWORD": "[redacted]"}}
+    assert KEY not in unread.text + unread.problem
+    assert unread.problem.startswith("no JSON")
+    left = {"thinking": "the key [redacted]", "signature": signature}
+    assert stored.echo == {"thinking_blocks": [left]}
 
 
 def test_a_message_without_secrets_is_the_same_object():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hermes_nb.safety.provenance import FILE, Trust
@@ -77,13 +77,8 @@ def test_a_damaged_file_trusts_nothing_and_is_kept(trust, home, damage):
 
 
 def test_acceptances_at_the_same_time_are_all_kept(home):
-    threads = [
-        threading.Thread(target=Trust(home).accept, args=(f"file-{n}", "x")) for n in range(12)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda n: Trust(home).accept(f"file-{n}", "x"), range(12)))
     assert len(Trust(home).entries()) == 12
     assert json.loads((home / FILE).read_text(encoding="utf-8"))["version"] == 1
 

@@ -80,7 +80,7 @@ def test_tools_that_are_needed_or_stood_in_for():
 
 TEXTS = {
     "plot-csv": text_of("plot-csv", "Plots tables from CSV files.", ("charts",)),
-    "write-mail": text_of("write-mail", "Writes letters; attaches files."),
+    "write-mail": text_of("write-mail", "Writes letters and attaches the files."),
     "日本語": text_of("nihongo", "表計算のグラフを描く"),
 }
 
