@@ -15,6 +15,7 @@ import nbformat
 import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import locked
+from hermes_nb.notebook.document import file, json_scanner
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
 from hypothesis import given
@@ -123,6 +124,13 @@ def test_damage_is_named_and_left_alone(tmp_path, data, gist):
     assert path.read_bytes() == data
 
 
+def test_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.ipynb")
+    assert "a pipe" in refused(FileDocument(tmp_path / "pipe.ipynb").cells())
+    (tmp_path / "d.ipynb").mkdir()
+    assert "a directory" in refused(FileDocument(tmp_path / "d.ipynb").insert("x"))
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -132,8 +140,6 @@ json_values = st.recursive(
 
 @given(st.lists(json_values), st.booleans(), st.integers(1, 9))
 def test_any_outputs_are_found_again(tmp_path_factory, values, ascii_only, piece):
-    from hermes_nb.notebook.document import json_scanner
-
     path = tmp_path_factory.mktemp("any") / "n.ipynb"
     outputs = [{"output_type": "display_data", "data": {"a": v}, "metadata": {}} for v in values]
     data = json.dumps(notebook(code("x", "x", outputs)), ensure_ascii=ascii_only, indent=2)
@@ -162,7 +168,6 @@ def test_nbformat_3_is_read_through_a_copy_and_becomes_4_with_an_edit(tmp_path):
     assert first == do(document.cells())
     shown = do(document.get(first[1].id)).outputs
     assert [o["output_type"] for o in shown] == ["execute_result", "display_data", "error"]
-    assert shown[0]["data"] == {"text/plain": "2"} or shown[0]["data"] == {"text/plain": ["2"]}
     assert "image/png" in do(document.sketch())[1].outputs[1]["data"]
     assert path.read_bytes() == before
     after = do(document.replace(first[1].id, "3", seen=first[1].hash))
@@ -210,17 +215,14 @@ def test_set_outputs(path):
 
 def test_conflicts_show_what_is_there(path):
     document = FileDocument(path)
-    for edit in (
-        lambda: document.replace("first", "x", seen="0"),
-        lambda: document.delete("first", seen="0"),
-    ):
-        before = path.read_bytes()
+    before = path.read_bytes()
+    for edit in (document.replace("first", "x", seen="0"), document.delete("first", seen="0")):
         with pytest.raises(CellConflict, match="a = 1\na"):
-            do(edit())
-        assert path.read_bytes() == before
+            do(edit)
+    assert path.read_bytes() == before
 
 
-def test_odd_numbers_and_characters_survive(tmp_path):
+def test_odd_numbers_and_characters_survive_and_a_byte_order_mark_is_no_damage(tmp_path):
     raw = (
         '{"cells": [{"cell_type": "code", "id": "a", "execution_count": null, "metadata": {},\n'
         '"outputs": [{"output_type": "display_data", "metadata": {"x": NaN, "y": -Infinity},\n'
@@ -228,7 +230,7 @@ def test_odd_numbers_and_characters_survive(tmp_path):
         '"metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
     )
     path = tmp_path / "odd.ipynb"
-    path.write_text(raw, encoding="utf-8")
+    path.write_text(raw, encoding="utf-8-sig")
     document = FileDocument(path)
     cell = do(document.get("a"))
     assert cell.source == "s \udfff é \U0001f600"
@@ -236,13 +238,6 @@ def test_odd_numbers_and_characters_survive(tmp_path):
     after = path.read_text(encoding="utf-8")
     assert '{"x": NaN, "y": -Infinity}' in after and '"\\ud800 \\u0000 1e999"' in after
     assert [c.source for c in do(document.cells())] == [cell.source, "lone \ud83d"]
-
-
-def test_a_byte_order_mark_is_no_damage(path):
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(do(FileDocument(path).cells())) == 3
-    do(FileDocument(path).insert("x"))
-    assert len(valid(path)["cells"]) == 4
 
 
 def test_a_notebook_that_was_invalid_before_can_be_edited(tmp_path):
@@ -270,13 +265,6 @@ def test_the_previous_version_is_kept_out_of_the_way(path, tmp_path):
     assert len(valid(path)["cells"]) == 5
 
 
-def test_what_is_no_regular_file(tmp_path):
-    os.mkfifo(tmp_path / "pipe.ipynb")
-    assert "a pipe" in refused(FileDocument(tmp_path / "pipe.ipynb").cells())
-    (tmp_path / "d.ipynb").mkdir()
-    assert "a directory" in refused(FileDocument(tmp_path / "d.ipynb").insert("x"))
-
-
 def test_a_lock_of_another_process_is_waited_for(path, tmp_path, monkeypatch):
     monkeypatch.setattr("hermes_nb.notebook.document.file.LOCK_SECONDS", 0.1)
     with locked(path):
@@ -285,9 +273,6 @@ def test_a_lock_of_another_process_is_waited_for(path, tmp_path, monkeypatch):
 
 
 def test_what_does_not_know_the_lock_is_noticed(path, monkeypatch):
-
-    from hermes_nb.notebook.document import file
-
     def slow(notebook, data):
         path.write_bytes(theirs)
         return is_valid(notebook, data)
@@ -299,16 +284,14 @@ def test_what_does_not_know_the_lock_is_noticed(path, monkeypatch):
     assert path.read_bytes() == theirs
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 @pytest.mark.parametrize("mode", [0o444, 0o644])
 def test_no_permission_is_said(open_path, path, mode):
-    if os.geteuid() != 0:
-        pytest.skip("needs root to become somebody else")
     path = path.rename(open_path / path.name)
     spare = path.with_name("spare.ipynb")
     spare.write_bytes(path.read_bytes())
     path.chmod(mode)
-    if mode == 0o444:
-        path.parent.chmod(0o777)
+    path.parent.chmod(0o777 if mode == 0o444 else 0o755)
     before = path.read_bytes()
     script = f"""
 import asyncio, os, sys
@@ -327,8 +310,7 @@ except Exception as error:
     out = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert out.stdout.startswith("ToolError 'nb.ipynb"), out
-    assert "permission denied" in out.stdout or "write-protected" in out.stdout
+    assert out.stdout.startswith("ToolError 'nb.ipynb' is write-protected"), out
     assert path.read_bytes() == before
 
 

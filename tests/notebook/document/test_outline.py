@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.notebook.document.document import (
@@ -36,23 +34,14 @@ STREAM = {"output_type": "stream", "name": "stdout", "text": ""}
 
 
 def cell(index, source, kind="code", name=None, outputs=None, count=None):
-    return Cell(
-        index=index,
-        id=name or f"cell{index:04}",
-        type=kind,
-        source=source,
-        hash=source_hash(source),
-        execution_count=count,
-        output_count=len(outputs or ()),
-        outputs=outputs,
-    )
+    facts = {"execution_count": count, "output_count": len(outputs or ()), "outputs": outputs}
+    place = {"index": index, "id": name or f"cell{index:04}", "type": kind}
+    return Cell(**place, source=source, hash=source_hash(source), **facts)
 
 
 def cells(*sources):
-    return [
-        cell(i, source, "markdown" if source.startswith("#") else "code")
-        for i, source in enumerate(sources)
-    ]
+    kinds = ("markdown" if source.startswith("#") else "code" for source in sources)
+    return [cell(i, *found) for i, found in enumerate(zip(sources, kinds, strict=True))]
 
 
 def test_one_line_a_cell():
@@ -130,9 +119,8 @@ def test_finding_a_cell():
     assert find(found, "cell").index == 2
     assert find(found, "abcdefgh-2").index == 1
     for wanted, gist in [
-        ("abcdefgh", "several cells: abcdefgh-1"), ("", "near it"),
-        ("cell0003", "cell0002 [2] 'z'"),
-        ("1", "abcdefgh-2 [1] 'y'"), ("\u202e", "near it"),
+        ("abcdefgh", "several cells: abcdefgh-1"), ("\u202e", "near it"), ("", "near it"),
+        ("cell0003", "cell0002 [2] 'z'"), ("1", "abcdefgh-2 [1] 'y'"),
     ]:  # fmt: skip
         with pytest.raises(ToolError, match=gist.replace("[", r"\[")):
             find(found, wanted)
@@ -216,33 +204,29 @@ def test_odd_arguments_are_told_on_one_line(arguments):
         assert "\n" not in several(arguments.get("ids"), str)
 
 
-def test_below_offers_one_cell(shell):
-    shell.run_cell("x = 1", store_history=True)
-    shell.run_cell("%pwd -q", store_history=True)
+async def test_below_offers_one_cell(shell):
+    for source in ("x = 1", "%pwd -q"):
+        shell.run_cell(source, store_history=True)
     below = FallbackDocument(shell)
-
-    async def story():
-        assert [c.source for c in await below.cells()] == ["x = 1", "%pwd -q"]
-        assert (await below.get("in-1")).execution_count == 1
-        first = await below.insert("a = 1")
-        assert (first.id, first.source) == ("below", "a = 1")
-        assert shell.rl_next_input == "a = 1"
-        await below.insert("two\nlines", type="markdown")
-        both = await below.insert("b = 2", after="in-1", index=3)
-        assert shell.rl_next_input == both.source == "a = 1\n\n# two\n# lines\n\nb = 2"
-        for refused in (
-            below.replace("in-1", "x", seen=""), below.delete("in-1", seen=""), below.save(),
-            below.move("in-1", after=None), below.set_outputs("in-1", []),
-        ):  # fmt: skip
-            with pytest.raises(ToolError, match="JupyterLab"):
-                await refused
-        with pytest.raises(ToolError, match="no cell"):
-            await below.get("in-9")
-        assert "offered below" in below.way
-
-    asyncio.run(story())
+    assert [c.source for c in await below.cells()] == ["x = 1", "%pwd -q"]
+    assert (await below.get("in-1")).execution_count == 1
+    first = await below.insert("a = 1")
+    assert (first.id, first.source) == ("below", "a = 1")
+    assert shell.rl_next_input == "a = 1"
+    await below.insert("two\nlines", type="markdown")
+    both = await below.insert("b = 2", after="in-1", index=3)
+    assert shell.rl_next_input == both.source == "a = 1\n\n# two\n# lines\n\nb = 2"
+    for refused in (
+        below.replace("in-1", "x", seen=""), below.delete("in-1", seen=""), below.save(),
+        below.move("in-1", after=None), below.set_outputs("in-1", []),
+    ):  # fmt: skip
+        with pytest.raises(ToolError, match="JupyterLab"):
+            await refused
+    with pytest.raises(ToolError, match="no cell"):
+        await below.get("in-9")
+    assert "offered below" in below.way
     shell.run_cell("y = 1", store_history=True)
-    asyncio.run(below.insert("*text*", type="markdown"))
+    await below.insert("*text*", type="markdown")
     assert shell.rl_next_input == "%%markdown\n*text*"
-    asyncio.run(below.insert("c = 3"))
+    await below.insert("c = 3")
     assert shell.rl_next_input == "# *text*\n\nc = 3"

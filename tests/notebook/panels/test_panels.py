@@ -7,6 +7,7 @@ import html
 import re
 import threading
 import time
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,6 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.panels import open_panel, skills
 from hermes_nb.notebook.panels import panel as panels
 from hermes_nb.notebook.panels.panel import Panel
@@ -38,6 +38,7 @@ from hermes_nb.notebook.panels.style import (
 from hermes_nb.notebook.panels.widgets import FIRST, PAGE, Tab
 from hypothesis import given
 from hypothesis import strategies as st
+from ipywidgets.widgets.widget import _instances
 
 from tests.patience import SOON
 
@@ -49,10 +50,10 @@ SKILL = "---\nname: {name}\ndescription: {about}\n---\n\n# {name}\n\nDo it step 
 
 
 class Desk:
-    """An agent and its panel; a test runs as one coroutine, on one loop, like a kernel."""
+    """An agent and its panel."""
 
-    def __init__(self, shell):
-        self.agent = KernelAgent(shell, say=lambda _: None)
+    def __init__(self, agent):
+        self.agent = agent
 
     def plays(self, *steps, **options):
         self.model = ScriptedModel(steps, **options)
@@ -82,70 +83,45 @@ class Desk:
         for child in getattr(root, "children", ()):
             yield from self.widgets(child)
 
-    def text(self, below=None):
-        """Return the text that the tab shows."""
-        kinds = ("HTMLModel",)
-        parts = [w.value for w in self.widgets(below) if w._model_name in kinds]
-        return html.unescape(re.sub(r"<[^>]+>", " ", " ".join(parts)))
+    def of_kind(self, *kinds, below=None):
+        return [w for w in self.widgets(below) if w._model_name in kinds]
 
-    def markup(self):
-        return " ".join(
-            w.value for w in self.widgets(self.panel.widget) if w._model_name == "HTMLModel"
-        )
+    def markup(self, below=None):
+        return " ".join(w.value for w in self.of_kind("HTMLModel", below=below))
+
+    def text(self, below=None):
+        return html.unescape(re.sub(r"<[^>]+>", " ", self.markup(below)))
 
     @property
-    def said(self):
+    def told(self):
         return self.text(self.panel._said).strip()
 
     def buttons(self, label=""):
-        return [
-            w
-            for w in self.widgets()
-            if w._model_name == "ButtonModel" and (not label or w.description == label)
-        ]
+        found = self.of_kind("ButtonModel")
+        return [each for each in found if not label or each.description == label]
 
     async def click(self, label, number=0):
         self.buttons(label)[number].click()
         await self.panel.settled()
-        return self.said
+        return self.told
 
-    async def type(self, value, hint=""):
-        fields = ("TextModel", "TextareaModel")
-        next(
-            w for w in self.widgets() if w._model_name in fields and hint in w.tooltip
-        ).value = value
+    async def type(self, value):
+        self.of_kind("TextModel", "TextareaModel")[0].value = value
         await asyncio.sleep(0.35)
         await self.panel.settled()
 
-    def skill(self, name, about="Does something useful", where=None, category=""):
-        root = where or self.agent.settings().home / "skills"
-        folder = root / category / name if category else root / name
+    def skill(self, name, about="Does something useful", where=None):
+        folder = (where or self.agent.settings().home / "skills") / name
         folder.mkdir(parents=True)
         (folder / "SKILL.md").write_text(SKILL.format(name=name, about=about))
 
 
 @pytest.fixture
-def desk(shell, tmp_path, monkeypatch):
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    desk = Desk(shell)
-    yield desk
+def desk(desk):
+    yield Desk(desk.agent)
     desk.agent.hub.close()
-    desk.agent.close()
 
 
-def played(story):
-    """Run a test that is a coroutine."""
-
-    def test(desk):
-        asyncio.run(story(desk))
-
-    test.__name__, test.__doc__ = story.__name__, story.__doc__
-    return test
-
-
-@played
 async def test_a_late_click_is_about_the_line_that_was_read(desk):
     memory = desk.agent.knowledge.memory
     desk.knows("Likes tea", "Likes mate", target="user")
@@ -161,12 +137,11 @@ async def test_a_late_click_is_about_the_line_that_was_read(desk):
     assert not memory.entries("user")
 
 
-@played
 async def test_a_page_of_a_list_costs_as_many_widgets_whatever_is_behind_it(desk):
     counts = []
     for begin, end in ((0, 25), (25, 60)):
         for n in range(begin, end):
-            desk.skill(f"skill-{n:02}", about=f"Number {n} of them", category="group")
+            desk.skill(f"skill-{n:02}", about=f"Number {n} of them")
             desk.agent.store.start(title=f"session number {n}")
         for tab in ("skills", "session"):
             await desk.open(tab)
@@ -179,7 +154,6 @@ async def test_a_page_of_a_list_costs_as_many_widgets_whatever_is_behind_it(desk
     assert desk.buttons("skill-58") and not desk.buttons("skill-57")
 
 
-@played
 async def test_a_skill_opens_before_the_list_is_read_again(desk):
     desk.skill("clean")
     await desk.open("skills")
@@ -204,7 +178,6 @@ async def test_a_skill_opens_before_the_list_is_read_again(desk):
     assert looked and desk.buttons("Delete")
 
 
-@played
 async def test_undo_takes_back_the_change_that_it_names_or_none(desk):
     library = desk.agent.knowledge.library
     for name in ("clean", "plot"):
@@ -215,13 +188,12 @@ async def test_undo_takes_back_the_change_that_it_names_or_none(desk):
     assert library.manage("delete", "clean").applied
     seen[0].click()
     await desk.panel.settled()
-    assert "Not done, the last change is another one by now" in desk.said
+    assert "Not done, the last change is another one by now" in desk.told
     await desk.click("undo delete of skill 'clean'")
     names = {skill.name for skill in library.list(all_of_them=True)}
     assert {"clean", "plot"} <= names
 
 
-@played
 async def test_an_edit_is_kept_while_the_file_changes_under_it(desk):
     memory = desk.agent.knowledge.memory
     desk.knows("Likes tea", target="user")
@@ -235,7 +207,6 @@ async def test_an_edit_is_kept_while_the_file_changes_under_it(desk):
     assert memory.entries("user") == ["Likes green tea"]
 
 
-@played
 async def test_a_refusal_is_one_line_and_changes_nothing(desk):
     await desk.open()
     await desk.click("add")
@@ -249,7 +220,6 @@ async def test_a_refusal_is_one_line_and_changes_nothing(desk):
     assert KEY not in await desk.click("Save")
 
 
-@played
 async def test_nothing_that_is_shown_is_obeyed_or_hidden(desk):
     home = desk.agent.settings().home
     (home / "memories").mkdir(parents=True)
@@ -259,15 +229,13 @@ async def test_nothing_that_is_shown_is_obeyed_or_hidden(desk):
     await desk.agent.ask(HOSTILE)
     for tab in ("memory", "skills", "context", "session"):
         await desk.open(tab)
-        assert "<img" not in desk.markup()
-        assert "\u202e" not in desk.markup()
-        assert KEY not in desk.markup()
+        markup = desk.markup(desk.panel.widget)
+        assert not [hidden for hidden in ("<img", "\u202e", KEY) if hidden in markup]
     await desk.open("memory")
     assert "onerror" in desk.text()
     assert [b.disabled for b in desk.buttons("edit")] == [False, True]
 
 
-@played
 async def test_an_entry_that_prompts_leave_out_is_marked(desk):
     home = desk.agent.settings().home
     (home / "memories").mkdir(parents=True)
@@ -279,7 +247,6 @@ async def test_an_entry_that_prompts_leave_out_is_marked(desk):
     assert "planted" not in desk.text()
 
 
-@played
 async def test_a_shipped_skill_can_be_turned_off_but_not_deleted(desk):
     shipped = [s for s in desk.agent.knowledge.library.list() if s.source == "shipped"]
     await desk.open("skills")
@@ -292,7 +259,6 @@ async def test_a_shipped_skill_can_be_turned_off_but_not_deleted(desk):
     assert desk.agent.knowledge.library.get(shipped[0].name).enabled
 
 
-@played
 async def test_a_skill_of_the_project_is_read_before_it_is_trusted(desk):
     desk.skill("from-project", where=Path("skills"))
     await desk.open("skills")
@@ -320,7 +286,6 @@ class Counted:
         return self._read()
 
 
-@played
 async def test_a_turn_updates_the_tab_in_sight_twice_a_second_at_most(desk):
     await desk.open("context")
     memory, _, context, _ = (Counted(tab) for tab in desk.panel.tabs)
@@ -343,7 +308,6 @@ async def test_a_turn_updates_the_tab_in_sight_twice_a_second_at_most(desk):
     assert context.reads <= 1  # the one that was due
 
 
-@played
 async def test_an_open_question_is_pointed_at_in_every_tab(desk):
     await desk.open("memory")
     ask = ToolCall(id="c1", name="terminal", arguments={})
@@ -352,10 +316,9 @@ async def test_an_open_question_is_pointed_at_in_every_tab(desk):
     told = desk.text(desk.panel._asked)
     assert "Waiting for your answer in the notebook" in told
     assert "rm -rf build" in told
-    assert "<img" not in desk.markup()
+    assert "<img" not in desk.markup(desk.panel.widget)
 
 
-@played
 async def test_clicks_from_any_thread_end_up_on_the_loop(desk):
     await desk.open("memory")
     await asyncio.to_thread(desk.buttons("add")[0].click)
@@ -366,7 +329,6 @@ async def test_clicks_from_any_thread_end_up_on_the_loop(desk):
     assert desk.agent.knowledge.memory.entries("memory") == ["From a thread"]
 
 
-@played
 async def test_a_fault_is_told_and_the_panel_lives_on(desk):
     await desk.open("memory")
     memory = desk.agent.knowledge.memory
@@ -378,7 +340,6 @@ async def test_a_fault_is_told_and_the_panel_lives_on(desk):
     assert "Removed" in await desk.click("forget")
 
 
-@played
 async def test_every_button_and_field_has_a_name(desk):
     desk.skill("mine")
     desk.knows("One")
@@ -386,18 +347,12 @@ async def test_every_button_and_field_has_a_name(desk):
     await desk.agent.ask("hello")
     for tab in ("memory", "skills", "context", "session"):
         await desk.open(tab)
-        for widget in desk.widgets():
-            if widget._model_name == "ButtonModel":
-                assert widget.description
-                assert widget.tooltip
-            elif widget._model_name in ("TextModel", "TextareaModel", "DropdownModel"):
-                assert widget.tooltip
+        assert all(button.description for button in desk.buttons())
+        named = desk.of_kind("ButtonModel", "TextModel", "TextareaModel", "DropdownModel")
+        assert all(widget.tooltip for widget in named)
 
 
-@played
 async def test_closing_leaves_no_widget_and_no_listener(desk):
-    from ipywidgets.widgets.widget import _instances
-
     before = set(_instances)
     await desk.open("memory")
     assert set(_instances) > before
@@ -409,7 +364,6 @@ async def test_closing_leaves_no_widget_and_no_listener(desk):
     assert desk.agent.access.frontend.listeners == []
 
 
-@played
 async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
     class Weather(Tab):
         title = "Weather"
@@ -435,18 +389,15 @@ async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
     assert "ZeroDivisionError" in said[0] and "is no Tab" in said[1] and "`e`" in said[2]
 
 
-def test_a_terminal_gets_the_texts(desk):
+async def test_a_terminal_gets_the_texts(desk):
     desk.knows("One fact")
-    told = asyncio.run(open_panel(desk.agent, ""))
-    assert "One fact" in told
-    assert "what for" in told
-    assert "no turn" in told
-    assert "One fact" not in asyncio.run(open_panel(desk.agent, "skills"))
+    told = await open_panel(desk.agent, "")
+    assert all(part in told for part in ("One fact", "what for", "no turn"))
+    assert "One fact" not in await open_panel(desk.agent, "skills")
     with pytest.raises(ConfigError, match="memory, skills, context, session"):
-        asyncio.run(open_panel(desk.agent, "weather"))
+        await open_panel(desk.agent, "weather")
 
 
-@played
 async def test_what_turns_used_is_kept_by_session(desk):
     ok = Message.assistant("ok")
     desk.plays(*(Reply(message=ok, usage=Usage(input=n, requests=1)) for n in (100, 50, 300)))
@@ -473,8 +424,6 @@ usages = st.builds(
 
 def drawn(picture):
     """Return a picture's numbers; they must be finite and not negative."""
-    import xml.etree.ElementTree as ET
-
     root = ET.fromstring(picture)
     found = []
     for element in root.iter():
@@ -485,12 +434,10 @@ def drawn(picture):
     return found
 
 
-@given(
-    st.lists(st.builds(Part, st.text(max_size=20), st.integers(-5, 10**7))),
-    numbers,
-    numbers,
-    numbers,
-)
+parts = st.lists(st.builds(Part, st.text(max_size=20), st.integers(-5, 10**7)))
+
+
+@given(parts, numbers, numbers, numbers)
 def test_any_gauge_stays_within_its_rail(parts, total, window, threshold):
     safe = [Part(re.sub(r"[^ -~]", "?", p.name), p.tokens) for p in parts]
     found = drawn(gauge(safe, total, window, threshold, "x"))
@@ -509,16 +456,13 @@ def test_any_meter_and_any_spending_fit_their_pictures(used, limit, turns):
 def test_any_text_is_text(text):
     for made in (shown(text), paragraphs(text), document(text)):
         inner = re.sub(r"</?(div|code)( [^<>]*)?>", "", made)
-        assert "<" not in inner
-        assert ">" not in inner
+        assert not {"<", ">"} & set(inner)
 
 
-@played
 async def test_a_panel_that_was_closed_has_little_to_draw_when_it_is_opened_again(desk):
     for n in range(30):
         desk.skill(f"skill-{n:02}")
     await desk.open("skills")
-    await desk.panel.settled()
 
     def rows():
         return [w for w in desk.buttons() if w.description.startswith("skill-")]
@@ -540,7 +484,6 @@ async def test_a_panel_that_was_closed_has_little_to_draw_when_it_is_opened_agai
     assert "There is no session yet." in desk.text()
 
 
-@played
 async def test_a_skill_opens_without_the_lines_behind_it_being_made_anew(desk):
     for n in range(5):
         desk.skill(f"skill-{n:02}")

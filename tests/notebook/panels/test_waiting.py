@@ -8,46 +8,40 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin
 from hermes_nb.notebook.commands.knowledge import memory, skills
-from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.skills.editing import Change
 
-from tests.notebook.panels.test_panels import HOSTILE, SKILL, desk, played
+from tests.notebook.panels.test_panels import HOSTILE, SKILL, desk
 
 __all__ = ["desk"]
 FROM = Origin(session="s", turn=4, notebook="/work/report.ipynb", source="review")
 
 
 @pytest.fixture
-def agent(shell, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    agent = KernelAgent(shell, say=lambda _: None)
-    yield agent
-    agent.close()
+def agent(desk):
+    return desk.agent
+
+
+def propose(agent, text, target="memory"):
+    steps = (Operation(action="add", content=text),)
+    agent.runtime.approvals.pending.propose(MemoryWrite(target=target, steps=steps), FROM)
 
 
 def wait_for(agent, *texts):
     """Put notes before the user, then a skill."""
-    pending = agent.runtime.approvals.pending
     for text in texts:
-        steps = (Operation(action="add", content=text),)
-        pending.propose(MemoryWrite(target="memory", steps=steps), FROM)
+        propose(agent, text)
     content = SKILL.format(name="plots", about="Plots as this user likes them")
     change = Change(action="create", name="plots", content=content)
-    pending.propose(SkillWrite(change=change), FROM)
-
-
-def test_nothing_waits_at_first(agent):
-    assert "Nothing waits" in memory(agent, "pending")
-    assert "approval" not in memory(agent, "")
+    agent.runtime.approvals.pending.propose(SkillWrite(change=change), FROM)
 
 
 def test_it_is_listed_with_what_it_would_do_and_where_it_came_from(agent):
+    assert "Nothing waits" in memory(agent, "pending")
+    assert "approval" not in memory(agent, "")
     wait_for(agent, "Likes tea.", "Uses pandas.")
     told = memory(agent, "pending")
-    assert "**1** add memory: Likes tea." in told
-    assert "+Uses pandas." in told
-    assert "report.ipynb" in told
-    assert "plots" not in told
+    parts = ("**1** add memory: Likes tea.", "+Uses pandas.", "report.ipynb")
+    assert all(part in told for part in parts) and "plots" not in told
     assert "# plots" in skills(agent, "pending 3")
     assert "2 notes wait: keep `%hermes memory approve 1 2`" in memory(agent, "")
     assert "1 change of skills waits: keep `%hermes skills approve 3`" in skills(agent, "")
@@ -60,8 +54,7 @@ def test_numbers_are_approved_rejected_and_reworded(agent):
     assert agent.knowledge.memory.entries("memory") == ["Likes tea.", "Data lives in `data/`."]
     assert "created skill" in skills(agent, "approve 4").lower()
     assert agent.knowledge.library.get("plots")
-    wait_for_text = (Operation(action="add", content="Has a cat."),)
-    agent.runtime.approvals.pending.propose(MemoryWrite(target="user", steps=wait_for_text), FROM)
+    propose(agent, "Has a cat.", target="user")
     memory(agent, "approve 5 Has 2 cats.")
     assert agent.knowledge.memory.entries("user") == ["Has 2 cats."]
 
@@ -91,15 +84,6 @@ def test_what_is_about_skills_is_not_approved_unseen(agent):
     assert agent.knowledge.memory.entries("memory") == []
 
 
-def test_what_cannot_be_saved_fails_the_cell_and_still_waits(agent):
-    wait_for(agent, "Likes tea.")
-    step = {"action": "add", "content": "Likes tea."}
-    agent.knowledge.memory.apply("memory", [step])
-    with pytest.raises(ConfigError, match=r"1 still waits: .*says that already"):
-        memory(agent, "approve 1")
-    assert "could not be saved" in memory(agent, "pending")
-
-
 def test_hostile_text_is_shown_and_does_nothing(agent):
     wait_for(agent, HOSTILE)
     told = memory(agent, "pending")
@@ -107,11 +91,12 @@ def test_hostile_text_is_shown_and_does_nothing(agent):
     assert "**1** add memory: <img" not in told
 
 
-@played
-async def test_what_cannot_be_saved_says_so_in_the_panel(desk):
+async def test_what_cannot_be_saved_fails_the_cell_and_still_waits(desk):
     wait_for(desk.agent, "Likes tea.")
-    step = {"action": "add", "content": "Likes tea."}
-    desk.agent.knowledge.memory.apply("memory", [step])
+    desk.knows("Likes tea.")
+    with pytest.raises(ConfigError, match=r"1 still waits: .*says that already"):
+        memory(desk.agent, "approve 1")
+    assert "could not be saved" in memory(desk.agent, "pending")
     await desk.open()
     assert "says that already" in await desk.click("approve")
     assert "It could not be saved" in desk.text()
