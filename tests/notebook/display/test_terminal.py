@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pexpect
 import pyte
@@ -129,22 +129,14 @@ class Terminal:
 @pytest.fixture
 def terminal(tmp_path):
     """Return a function that starts IPython against a server with these replies."""
-    opened = []
+    with ExitStack() as opened:
 
-    def start(*replies, **environment):
-        server = Loopback(*replies)
-        server.__enter__()
-        opened.append(server)
-        made = Terminal(server, tmp_path, **environment)
-        opened.append(made)
-        return made
+        def start(*replies, **environment):
+            made = Terminal(opened.enter_context(Loopback(*replies)), tmp_path, **environment)
+            opened.callback(ended, made.child)
+            return made
 
-    yield start
-    for each in reversed(opened):
-        if isinstance(each, Terminal):
-            ended(each.child)
-        else:
-            each.__exit__()
+        yield start
 
 
 def slowly(text, *, size=20, seconds=0.01):
@@ -232,8 +224,12 @@ def test_a_question_waits_without_anything_being_drawn_over_it(terminal):
     assert not any("◌" in line for line in shown.lines)
 
 
-def test_a_stopped_turn_keeps_what_was_said(terminal):
-    shown = terminal(Reply([event(chunk({"content": "The **beginning** of"})), stall]))
+def test_a_stopped_turn_keeps_what_was_said_a_quiet_one_shows_its_end_a_failed_one_a_line(terminal):
+    shown = terminal(
+        Reply([event(chunk({"content": "The **beginning** of"})), stall]),
+        slowly("The **end**."),
+        failure(401, {"error": {"message": "no such key"}}),
+    )
     shown.send("%hermes tell me a story")
     shown.until("The beginning of")
     shown.child.sendintr()
@@ -243,19 +239,14 @@ def test_a_stopped_turn_keeps_what_was_said(terminal):
     assert answer[1].startswith("Stopped. What was done so far is kept")
     assert answer[2].startswith("■ ")
     assert answer[3] == "stopped"
-    assert not any("◌" in line for line in shown.lines)
     assert not shown.screen.cursor.hidden
-
-
-def test_a_quiet_turn_shows_its_end_alone_and_a_failed_one_ends_in_one_line(terminal):
-    shown = terminal(slowly("The **end**."), failure(401, {"error": {"message": "no such key"}}))
     shown.send("%hermes --quiet say it")
-    for lines in shown.frames("In [3]:"):
+    for lines in shown.frames("In [4]:"):
         assert not any("◌" in line for line in lines)
-    assert shown.answer()[0] == "The end."
+    assert shown.answer(3)[0] == "The end."
     shown.send("%hermes hello")
-    shown.until("In [4]:")
-    failed = shown.answer(3)
+    shown.until("In [5]:")
+    failed = shown.answer(4)
     assert failed[0].startswith("✗ ")
     assert "refused the API key" in " ".join(failed[1:])
     assert not shown.screen.cursor.hidden
@@ -295,15 +286,12 @@ def test_commands_are_drawn_too(terminal, tmp_path):
     assert "\x1b[1mask" in shown.bytes
 
 
-def notes(folder):
+def test_a_map_has_its_bar_below_until_it_is_over_or_stopped(terminal, tmp_path):
     for n in range(4):
-        (folder / f"n{n}.md").write_text(f"note {n}")
-
-
-def test_a_map_has_its_bar_below_until_it_is_over(terminal, tmp_path):
-    notes(tmp_path)
-    yes = text_chunks("A number.")
-    shown = terminal(*[Reply([pause(0.7), *stream(yes).steps])] * 4)
+        (tmp_path / f"n{n}.md").write_text(f"note {n}")
+    yes = stream(text_chunks("A number."))
+    slow = Reply([pause(0.7), *yes.steps])
+    shown = terminal(slow, slow, slow, slow, yes, yes, Reply([b": begun\n\n", stall]))
     shown.send('%hermes map --parallel 1 "What is in it?" *.md')
     bars = set()
     for lines in shown.frames("In [3]:"):
@@ -314,17 +302,11 @@ def test_a_map_has_its_bar_below_until_it_is_over(terminal, tmp_path):
     assert answer.count("A number.") == 4
     assert "✓ 4 done" in answer
     assert "▰" not in answer
-
-
-def test_a_stopped_map_leaves_its_table(terminal, tmp_path):
-    notes(tmp_path)
-    yes = stream(text_chunks("A number."))
-    shown = terminal(yes, yes, Reply([b": begun\n\n", stall]))
-    shown.send('%hermes map --parallel 1 "What is in it?" *.md')
+    shown.send('%hermes map --parallel 1 "And what else?" *.md')
     shown.until("2 of 4")
     shown.child.sendintr()
-    shown.until("In [3]:")
-    answer = "\n".join(shown.answer())
+    shown.until("In [4]:")
+    answer = "\n".join(shown.answer(3))
     assert "2 done, 2 stopped" in answer
     assert answer.endswith("\nstopped")
     assert "▰" not in answer

@@ -19,7 +19,6 @@ from hermes_nb.notebook.display.terminal_markdown import (
 )
 from hermes_nb.notebook.display.transcript import facts, grid
 from hermes_nb.notebook.display.transcript import printed as as_text
-from hermes_nb.notebook.display.views import can_draw
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +32,9 @@ PIECES = st.sampled_from(
 ) | st.sampled_from(["| a | b |\n", "|---|---|\n", "| c | d |\n", "||"])
 TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=40).map("".join).map(readable)
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+FORMULAS = r"costs $5 and $6; $a*b*c$, \(x_1 \\ y\)"
 
 
 def printed(source, *, width=80):
@@ -63,10 +65,7 @@ def read(source, **options):
         ("a<br>b", "a\nb"),
         ("[red]x[/red] [link=http://a]y[/link] :smile:", "[red]x[/red] [link=http://a]y[/link]"),
         ("a &#x202e;b &#27;[31m", "a \\u202eb \ufffd[31m"),
-        (
-            "costs $5 and $6; $a*b*c$, \\(x_1 \\\\ y\\)",
-            "costs $5 and $6; $a*b*c$, \\(x_1 \\\\ y\\)",
-        ),
+        (FORMULAS, FORMULAS),
         ("```nosuchlanguage\n[red]a\n```", " [red]a"),
         (">" * 30 + " deep", ">" * 30 + " deep"),
     ],
@@ -127,39 +126,20 @@ HOSTILE = st.text(max_size=60) | st.sampled_from(
 )
 
 
-class Screen(io.StringIO):
-    """A terminal of some width, as far as rich asks."""
-
-    def __init__(self, monkeypatch, width):
-        super().__init__()
-        monkeypatch.setenv("COLUMNS", str(width))
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """Return a function that draws Markdown and returns what is sent to the terminal."""
-
-    def draw_it(markdown, *, width=80):
-        screen = Screen(monkeypatch, width)
+def drawn(markdown, *, width=80):
+    """Return what a terminal of some width is sent of a command's Markdown."""
+    screen = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
         draw(markdown, screen)
-        return screen.getvalue()
-
-    return draw_it
+    return screen.getvalue()
 
 
-@pytest.fixture
-def lines(drawn):
-    """Return a function that draws Markdown and returns the lines that are read."""
-
-    def read_lines(markdown, **options):
-        return [line.rstrip() for line in ESCAPES.sub("", drawn(markdown, **options)).split("\n")][
-            :-1
-        ]
-
-    return read_lines
+def lines(markdown, **options):
+    return [line.rstrip() for line in ESCAPES.sub("", drawn(markdown, **options)).splitlines()]
 
 
-def test_a_table_that_fits_has_columns(lines):
+def test_a_table_that_fits_has_columns():
     rows = [(code_span("20261122-144504-cac0b4"), escape("a *title*"))]
     assert lines(grid(("session", "title"), rows)) == [
         "session                  title",
@@ -170,7 +150,7 @@ def test_a_table_that_fits_has_columns(lines):
     assert lines(table) == ["model   a|b & <c> $d", "home    /tmp"]
 
 
-def test_a_table_too_wide_keeps_its_ids_whole(lines):
+def test_a_table_too_wide_keeps_its_ids_whole():
     rows = [(code_span("20261122-144504-cac0b4"), "–", "word " * 30, "x" * 30, "end")]
     shown = lines(grid(("session", "none", "said", "long", "last"), rows), width=60)
     assert shown[0] == "• session: 20261122-144504-cac0b4"
@@ -178,14 +158,14 @@ def test_a_table_too_wide_keeps_its_ids_whole(lines):
     assert shown[-1] == "  last: end"
 
 
-def test_folds_are_open_and_indented(lines):
+def test_folds_are_open_and_indented():
     inner = folded("inside", code_block("x = 1", "python"))
     assert lines(f"Before.\n\n{folded('2 *calls*', inner)}\n\n<sub>✓ 1.0 s</sub>") == [
         *("Before.", "", "▾ 2 *calls*", "", "  ▾ inside", "", "     x = 1", "", "✓ 1.0 s")
     ]
 
 
-def test_our_tags_are_styles_and_others_are_text(drawn, lines):
+def test_our_tags_are_styles_and_others_are_text():
     markdown = f"<b>bold</b> {code_span('a | b `c`')} {escape('<i>no</i> $5')} <blink>x</blink>"
     assert lines(markdown) == ["bold a | b `c` <i>no</i> $5 <blink>x</blink>"]
     assert "\x1b[1mbold" in drawn(markdown) and "\x1b[36ma | b" in drawn(markdown)
@@ -202,10 +182,7 @@ def test_what_others_wrote_is_never_obeyed(texts, width):
             *(folded(text, code_block(text, "diff")) for text in texts),
         ]
     )
-    with pytest.MonkeyPatch.context() as patch:
-        screen = Screen(patch, width)
-        draw(markdown, screen)
-    left = ESCAPES.sub("", screen.getvalue())
+    left = ESCAPES.sub("", drawn(markdown, width=width))
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", left)
 
 
@@ -214,24 +191,10 @@ def test_no_word_of_a_table_is_lost(words):
     half = len(words) // 2 or 1
     rows = [(escape(" ".join(words[:half])), escape(" ".join(words[half:])))]
     for width in (20, 80):
-        with pytest.MonkeyPatch.context() as patch:
-            screen = Screen(patch, width)
-            draw(grid(("q", "q"), rows), screen)
-        left = ESCAPES.sub("", screen.getvalue())
+        left = ESCAPES.sub("", drawn(grid(("q", "q"), rows), width=width))
         assert sorted(re.sub(r"[\s•─q:]", "", left)) == sorted("".join(words))
 
 
 def test_what_is_printed_has_code_without_its_fence():
     markdown = f"See `x`:\n\n{code_block('a `b` **c** <d>', 'python')}\n\n**End**"
     assert as_text(markdown) == "See x:\n\na `b` **c** <d>\n\nEnd"
-
-
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}, {}])
-def test_who_wants_no_colours_gets_none(environment):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    assert can_draw(Terminal(), {"TERM": "xterm"})
-    assert not can_draw(Terminal(), environment)
-    assert not can_draw(io.StringIO(), {"TERM": "xterm"})

@@ -62,15 +62,9 @@ def called(*between, call=CALL, said="", status="ok", seconds=0.1, result="3 pas
     ],
 )
 def test_the_answer_to_a_question_stands_in_the_line_of_its_call(given, status, told):
-    transcript = folded(
-        *called(
-            ApprovalAsked(CALL, "it runs a command", "pytest -q"),
-            given,
-            status=status,
-            seconds=1.25,
-        ),
-        TurnEnded("answered"),
-    )
+    asked = ApprovalAsked(CALL, "it runs a command", "pytest -q")
+    events = called(asked, given, status=status, seconds=1.25)
+    transcript = folded(*events, TurnEnded("answered"))
     assert told in transcript.finished()
     assert "denied · denied" not in transcript.finished()
     assert "pytest -q · " in transcript.plain()
@@ -79,15 +73,9 @@ def test_the_answer_to_a_question_stands_in_the_line_of_its_call(given, status, 
 @given(st.text(max_size=120), st.text(max_size=60), st.text(max_size=60))
 def test_nothing_in_the_line_of_a_call_is_obeyed(command, name, reason):
     call = ToolCall(id="1", name=name or "x", arguments={"command": command})
-    transcript = folded(
-        *called(
-            ApprovalGiven("1", "deny", f"<img src=x>{reason}"),
-            call=call,
-            status="denied",
-            result="</details><script>",
-        ),
-        TurnEnded("answered"),
-    )
+    denied = ApprovalGiven("1", "deny", f"<img src=x>{reason}")
+    events = called(denied, call=call, status="denied", result="</details><script>")
+    transcript = folded(*events, TurnEnded("answered"))
     for render in RENDERERS:
         page = render(transcript.finished())
         assert not obeyed(page)
@@ -103,9 +91,9 @@ def test_a_running_turn_shows_text_calls_and_status():
         ToolProgress("1", "12 passed"),
     )
     shown = transcript.running()
-    assert "Let me look." in shown
-    assert "◌ **terminal** `pytest -q`" in shown
-    assert "12 passed" in shown
+    assert all(
+        part in shown for part in ("Let me look.", "◌ **terminal** `pytest -q`", "12 passed")
+    )
     assert "qwen3 · 1 request · 12.3k in (81 % cached) · 640 out" in shown
     assert transcript.running_call
     transcript(ToolFinished(CALL, "ok", 0.1))
@@ -140,7 +128,6 @@ def test_a_finished_turn_is_the_answer_with_folded_calls():
     assert "<details><summary>1 tool call</summary>" in shown
     head = "<details><summary>✓ <b>terminal</b> <code>pytest -q</code> · 1.2 s</summary>"
     assert f"{head}\n\n```text\n3 passed\n```\n\n</details>" in shown
-    assert "3 passed" in shown
     assert "First, the tests." in shown
     assert "<details><summary>reasoning</summary>\n\nfirst" in shown
     assert "then that\n\n</details>" in shown and "then that" not in transcript.plain()
@@ -162,23 +149,16 @@ def test_other_endings_say_so(ending, text):
     assert "Half" in transcript.finished()
 
 
-@pytest.mark.parametrize(
-    "hostile", ["<script>x</script>", "</details><img src=x onerror=y>", "`|`"]
-)
+HOSTILE = ["<script>x</script>", "</details><img src=x onerror=y>", "`|`"]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
 def test_nothing_a_tool_or_a_model_says_is_obeyed(hostile):
-    call = ToolCall(
-        id="1", name=hostile, arguments={"command": hostile, "other": f"```\n{hostile}"}
-    )
-    transcript = folded(
-        *called(
-            ToolProgress("1", hostile),
-            call=call,
-            said=hostile,
-            status="error",
-            result=f"```\n{hostile}\n~~~",
-        ),
-        TextDelta(hostile),
-    )
+    arguments = {"command": hostile, "other": f"```\n{hostile}"}
+    call, result = ToolCall(id="1", name=hostile, arguments=arguments), f"```\n{hostile}\n~~~"
+    progress = ToolProgress("1", hostile)
+    events = called(progress, call=call, said=hostile, status="error", result=result)
+    transcript = folded(*events, TextDelta(hostile))
     assert set(obeyed(transcript.running())) <= {"sub"}
     transcript(TurnEnded("failed", hostile))
     assert set(obeyed(transcript.finished())) <= {"sub", "details", "summary"}
@@ -186,17 +166,12 @@ def test_nothing_a_tool_or_a_model_says_is_obeyed(hostile):
 
 def test_secrets_and_hidden_characters_are_not_shown():
     secret = "sk-" + "a1" * 20
-    call = ToolCall(
-        id="1", name="terminal", arguments={"command": f"curl -H {secret} \u202e\x1b[2J"}
-    )
-    transcript = folded(
-        *called(call=call, said=f"The key is {secret}", result=f"found {secret} \x1b[31m"),
-        TurnEnded("answered"),
-    )
+    arguments = {"command": f"curl -H {secret} \u202e\x1b[2J"}
+    call = ToolCall(id="1", name="terminal", arguments=arguments)
+    events = called(call=call, said=f"The key is {secret}", result=f"found {secret} \x1b[31m")
+    transcript = folded(*events, TurnEnded("answered"))
     for shown in (transcript.running(), transcript.finished(), transcript.plain()):
-        assert secret not in shown
-        assert "\x1b" not in shown
-        assert "\u202e" not in shown
+        assert not [hidden for hidden in (secret, "\x1b", "\u202e") if hidden in shown]
 
 
 LONG_TEXT = "A word in between with $5, $6 and <b>. " * 400
