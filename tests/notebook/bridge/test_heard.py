@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from hermes_nb.notebook.page_reload import answered, teller
 
@@ -20,38 +22,25 @@ class Kernel:
         self.sent.append((socket, kind, content["execution_state"], parent, ident))
 
 
-class Comm:
-    def on_msg(self, callback):
-        self.callback = callback
-
-
-class Widget:
-    def __init__(self, handle):
-        self.comm, self._handle_msg = Comm(), handle
+def received(handle, kernel):
+    """Receive a message of the page's as a widget whose handler this is."""
+    comm = Mock()
+    answered(Mock(comm=comm, _handle_msg=handle), teller(kernel))
+    comm.on_msg.call_args.args[0](MESSAGE)
 
 
 def test_idle_is_told_after_the_message_and_busy_again_for_what_still_runs():
     kernel = Kernel()
-    widget = Widget(kernel.sent.append)
-    answered(widget, teller(kernel))
-    widget.comm.callback(MESSAGE)
+    received(kernel.sent.append, kernel)
     states = [("iopub", "status", s, MESSAGE, b"kernel.k.status") for s in ("idle", "busy")]
     assert kernel.sent == [MESSAGE, *states]
-
-    def fails(_):
-        raise LookupError
-
     kernel.sent.clear()
-    widget = Widget(fails)
-    answered(widget, teller(kernel))
     with pytest.raises(LookupError):
-        widget.comm.callback(MESSAGE)
+        received(Mock(side_effect=LookupError), kernel)
     assert kernel.sent == states
 
 
 def test_without_a_kernel_there_is_nobody_to_answer():
     seen = []
-    widget = Widget(seen.append)
-    answered(widget, teller(None))
-    widget.comm.callback(MESSAGE)
+    received(seen.append, None)
     assert seen == [MESSAGE]

@@ -154,28 +154,23 @@ def test_a_table(frame):
     assert "\x1b" not in describe("t", table) + "".join(variable.columns)
 
 
-def test_tables_of_odd_shape():
-    pd = pandas()
-    twins = pd.DataFrame([[1, "x"]], columns=["a", "a"])
-    wide = pd.DataFrame([range(300)])
-    empty = pd.DataFrame()
-    multi = pd.DataFrame({("a", "b"): [1]}, index=pd.MultiIndex.from_tuples([(1, 2)]))
-    for table in (twins, wide, empty, multi):
-        text = describe("df", table)
-        assert "cannot be shown" not in text, text
-        assert len(text) <= 2100
-
-
 def test_columns_and_arrays(frame):
-    pd = pandas()
     assert "min 0, max 99" in describe("s", frame["mass"])
     assert "50 missing" in describe("s", frame["island"])
     assert "dtype float64, 800 bytes, min 0.5" in describe("a", frame["ratio"].to_numpy())
+
+
+def test_tables_columns_and_arrays_of_odd_shape(frame):
+    pd = pandas()
+    multi = pd.DataFrame({("a", "b"): [1]}, index=pd.MultiIndex.from_tuples([(1, 2)]))
     for odd in (
-        pd.Series([], dtype=float), pd.Series([pd.NA], dtype="Int64"), pd.Index([1, 2]),
+        pd.DataFrame([[1, "x"]], columns=["a", "a"]), pd.DataFrame([range(300)]), pd.DataFrame(),
+        multi, pd.Series([], dtype=float), pd.Series([pd.NA], dtype="Int64"), pd.Index([1, 2]),
         pd.Series(pd.to_datetime(["2020-01-01"])), frame["mass"].to_numpy()[:0],
     ):  # fmt: skip
-        assert "cannot be shown" not in describe("x", odd), describe("x", odd)
+        text = describe("x", odd)
+        assert "cannot be shown" not in text, text
+        assert len(text) <= 2100
 
 
 def test_a_tensor_is_described_by_its_attributes():
@@ -236,35 +231,27 @@ def test_an_object_shows_its_attributes():
 
 @pytest.mark.usefixtures("signals")
 def test_reprs_that_misbehave():
-    class Slow:
-        def __repr__(self):
-            while True:
-                pass
+    def shown(of):
+        return type("Odd", (), {"__repr__": of})()
 
-    class Broken:
-        def __repr__(self):
-            raise RuntimeError
+    def endless(_):
+        while True:
+            pass
 
-    class Huge:
-        def __repr__(self):
-            return "z" * 10**7
+    def broken(_):
+        raise RuntimeError
 
-    class Liar:
-        def __repr__(self):
-            return 5
-
-    class Ends:
-        def __repr__(self):
-            raise SystemExit
+    def ends(_):
+        raise SystemExit
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hermes_nb.notebook.variables.SECONDS", 0.1)
-        assert "took longer than 0.1 s" in describe("s", Slow())
-        assert "took longer than 0.1 s" in describe("s", [Slow()])
-    assert "its repr raises RuntimeError" in describe("b", {"b": Broken()})
-    assert len(describe("h", Huge())) < 1000
-    assert "TypeError" in describe("l", Liar())
-    assert "SystemExit" in describe("e", Ends())
+        for value in (shown(endless), [shown(endless)]):
+            assert "took longer than 0.1 s" in describe("s", value)
+    assert "its repr raises RuntimeError" in describe("b", {"b": shown(broken)})
+    assert len(describe("h", shown(lambda _: "z" * 10**7))) < 1000
+    assert "TypeError" in describe("l", shown(lambda _: 5))
+    assert "SystemExit" in describe("e", shown(ends))
 
 
 def test_classes_that_misbehave():
