@@ -19,6 +19,7 @@ from hermes_nb.notebook.display.terminal_markdown import (
 )
 from hermes_nb.notebook.display.transcript import facts, grid
 from hermes_nb.notebook.display.transcript import printed as as_text
+from hermes_nb.notebook.display.views import can_draw
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,3 +199,7 @@ def test_no_word_of_a_table_is_lost(words):
 def test_what_is_printed_has_code_without_its_fence():
     markdown = f"See `x`:\n\n{code_block('a `b` **c** <d>', 'python')}\n\n**End**"
     assert as_text(markdown) == "See x:\n\na `b` **c** <d>\n\nEnd"
+
+
+def test_what_is_no_terminal_is_not_drawn_on():
+    assert not can_draw(io.StringIO(), {"TERM": "xterm"})
