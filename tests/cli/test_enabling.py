@@ -113,13 +113,10 @@ def test_levels(tmp_path, monkeypatch):
     assert ended.value.code == 2
 
 
-def run(tmp_path, *sources, kernel="python3"):
+def run(tmp_path, *sources):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    client = NotebookClient(
-        notebook, timeout=60, kernel_name=kernel, resources={"metadata": {"path": tmp_path}}
-    )
-    client.execute()
+    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}}).execute()
     return [cell.outputs for cell in notebook.cells]
 
 
@@ -197,9 +194,7 @@ def test_terminals(profile, serve, tmp_path, monkeypatch, startup):
         ended(child)
 
 
-@pytest.mark.slow
-@pytest.mark.kernel
-def test_one_kernelspec(profile, serve, tmp_path, monkeypatch, capsys):
+def test_one_kernelspec(profile, tmp_path, monkeypatch, capsys):
     spec = {"display_name": "P", "language": "python"}
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     folder = tmp_path / "jupyter" / "kernels"
@@ -211,9 +206,8 @@ def test_one_kernelspec(profile, serve, tmp_path, monkeypatch, capsys):
     before = files(folder)
     assert main(["enable", "--kernelspec", "ours"]) == 0
     assert main(["enable", "--kernelspec", "ours"]) == 0
-    serve(says("Hello."))
-    outputs = run(tmp_path, "%%hermes\nwho are you?", kernel="ours")
-    assert "Hello." in outputs[0][0]["data"]["text/markdown"]
+    enabled = json.loads((folder / "ours" / "kernel.json").read_text())
+    assert enabled == {"argv": [*argv, "--ext=hermes_nb.notebook.lazy"], **spec}
     assert main(["disable", "--kernelspec", "ours"]) == 0
     assert files(folder) == before
     for name, gist in [

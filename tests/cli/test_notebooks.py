@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import gone, numbers_in, start
-from tests.loopback import says, stream, tool_chunks
+from tests.loopback import calls, says
 
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
@@ -158,7 +158,7 @@ def test_recorded_replayed_and_missed(serve, tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.kernel
 def test_options_reach_the_turns(serve, tmp_path):
-    wants = stream(tool_chunks(("run_python", {"code": "made = 1"})))
+    wants = calls(("run_python", {"code": "made = 1"}))
     server = serve(wants, says("Made."))
     file = write(tmp_path / "n.ipynb", "%load_ext hermes_nb", "%%hermes\nmake it", "print(made)")
     words = ["--approve", "all", "--model", "other", "--output", str(tmp_path / "out.ipynb")]
@@ -170,7 +170,7 @@ def test_options_reach_the_turns(serve, tmp_path):
 @pytest.mark.slow
 @pytest.mark.kernel
 def test_what_was_refused_is_named(serve, tmp_path, capsys):
-    wants = stream(tool_chunks(("run_python", {"code": "made = 1"})))
+    wants = calls(("run_python", {"code": "made = 1"}))
     serve(wants, says("No."), wants, says("No."))
     cells = "%load_ext hermes_nb", "%%hermes\nmake it", "%%hermes --quiet --into x\nmake it"
     assert main(["run", str(write(tmp_path / "n.ipynb", *cells))]) == 3
@@ -201,11 +201,5 @@ def test_a_stop_leaves_nothing_behind(tmp_path, number):
     assert process.returncode == 130
     assert all(gone(pid) for pid in pids)
     assert outputs(out)[0] == "done\n"
-    assert not [p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))]
-
-
-def _words(process):
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+    everyone = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+    assert not [words for words in everyone if str(tmp_path) in " ".join(words)]

@@ -13,12 +13,12 @@ import pytest
 from hermes_nb.cli.main import is_miss, main
 
 from tests.cli.conftest import KEY, gone, numbers_in, start
-from tests.loopback import Reply, chunk, event, failure, says, stall, stream, tool_chunks
+from tests.loopback import Reply, calls, chunk, event, failure, says, stall
 from tests.patience import ended
 
 
 def wants_to_write():
-    return stream(tool_chunks(("write_file", {"path": "made.txt", "content": "x"})))
+    return calls(("write_file", {"path": "made.txt", "content": "x"}))
 
 
 def prompts_of(server):
@@ -26,7 +26,7 @@ def prompts_of(server):
 
 
 def test_a_pipe_gets_the_answer_alone(serve, capsys):
-    server = serve(stream(tool_chunks(("list_files", {}))), says(f"Two \x1b[31mfiles, {KEY}."))
+    server = serve(calls(("list_files", {})), says(f"Two \x1b[31mfiles, {KEY}."))
     assert main(["run", "how many?"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Two ")
@@ -153,7 +153,7 @@ def test_what_argparse_refuses(words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_ends_the_turn_and_its_command(serve, tmp_path, number):
     command = "sleep 300 & echo $! > pid; wait"
-    serve(stream(tool_chunks(("terminal", {"command": command}))), says("never"))
+    serve(calls(("terminal", {"command": command})), says("never"))
     process = start(["run", "--approve", "all", "go"], tmp_path)
     (pid,) = numbers_in(tmp_path / "pid", process)
     process.send_signal(number)

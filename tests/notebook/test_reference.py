@@ -27,7 +27,8 @@ def options():
             value = f"{{{','.join(map(str, action.choices))}}}"
         elif action.nargs != 0:
             value = action.metavar or action.dest.upper()
-        yield f"{action.option_strings[-1]} {value}".strip(), action.help or ""
+        assert action.help, action
+        yield f"{action.option_strings[-1]} {value}".strip(), action.help
 
 
 def updated(page):
@@ -53,13 +54,6 @@ def test_every_command_is_there_and_explained(name):
     assert set(command.before) <= set(command.words)
     for word in command.words:
         assert word in command.usage
-
-
-def test_every_option_has_a_help_text():
-    found = dict(options())
-    assert len(found) == 14
-    assert all(found.values())
-    assert "--max-cost USD" in found
 
 
 if __name__ == "__main__":

@@ -67,18 +67,19 @@ def test_names_of_an_agent_in_use(complete, shell):
     agent.use(ScriptedModel(["one", "two"]))
     asyncio.run(agent.ask("Look at the penguins"))
     ident = agent.session.id
-    assert complete("%hermes resume Loo") == ["%hermes resume Look at the penguins"]
-    assert complete("%hermes resume Look at the p") == ["%hermes resume Look at the penguins"]
-    assert complete("%hermes export markdown Look a") == [
-        "%hermes export markdown Look at the penguins"
-    ]
-    assert complete(f"%hermes history {ident[:-3]}") == [f"%hermes history {ident}"]
-    assert complete('%%hermes --session "Loo') == ['%%hermes --session "Look at the penguins"']
-    assert complete("%hermes skills show tidy-n") == ["%hermes skills show tidy-notebook"]
-    assert complete("%hermes context ident") == ["%hermes context identity"]
-    assert complete("%%hermes --tools file") == ["%%hermes --tools files"]
-    assert complete("%%hermes --tools files,read_f") == ["%%hermes --tools files,read_file"]
-    assert complete("%hermes config compression.thr") == ["%hermes config compression.threshold"]
+    for typed, meant in (
+        ("%hermes resume Loo", "%hermes resume Look at the penguins"),
+        ("%hermes resume Look at the p", "%hermes resume Look at the penguins"),
+        ("%hermes export markdown Look a", "%hermes export markdown Look at the penguins"),
+        (f"%hermes history {ident[:-3]}", f"%hermes history {ident}"),
+        ('%%hermes --session "Loo', '%%hermes --session "Look at the penguins"'),
+        ("%hermes skills show tidy-n", "%hermes skills show tidy-notebook"),
+        ("%hermes context ident", "%hermes context identity"),
+        ("%%hermes --tools file", "%%hermes --tools files"),
+        ("%%hermes --tools files,read_f", "%%hermes --tools files,read_file"),
+        ("%hermes config compression.thr", "%hermes config compression.threshold"),
+    ):
+        assert complete(typed) == [meant]
     for line in ("%hermes resume Loo", "%hermes skills show tidy-n"):
         within(0.5, complete, line, threads=True)
 
@@ -92,15 +93,6 @@ def test_variables_are_offered_where_they_are_meant(complete, shell):
 
 def test_a_prompt_is_not_completed_with_commands(complete):
     assert "%hermes tell me the status" not in complete("%hermes tell me the sta")
-
-
-def test_unloading_takes_it_away(complete, shell):
-    unload(shell)
-    assert complete("%hermes sta") != ["%hermes status"]
-    assert shell.Completer.custom_matchers == []
-    load(shell)
-    load(shell)
-    assert len(shell.Completer.custom_matchers) == 1
 
 
 class Magics:

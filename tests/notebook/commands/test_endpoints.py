@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import pytest
 from hermes_nb.agent.config import Endpoint, Settings
 from hermes_nb.models.servers import proxy_for, reach
 from hermes_nb.notebook.commands.doctor import endpoints
 
-from tests.loopback import Loopback, Reply, pause, stall
+from tests.loopback import Loopback, Reply, free_port, pause, stall
 from tests.patience import SOON
 
 KEY = "sk-" + "a1B2" * 10
@@ -115,9 +114,7 @@ def test_an_address_without_its_end_is_named(found):
 
 
 def test_nobody_there(found):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     state, told = found(f"http://127.0.0.1:{port}/v1")
     assert state == "problem" and f"nothing answers at 127.0.0.1:{port}" in told
     with Loopback() as server:
@@ -126,9 +123,7 @@ def test_nobody_there(found):
 
 
 def test_a_proxy_is_named_and_not_its_password(found, monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("HTTP_PROXY", f"http://me:{KEY}@127.0.0.1:{port}")
     state, told = found("http://models.invalid/v1")
     assert state == "problem" and f"through the proxy 127.0.0.1:{port}" in told

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 
-import nbformat
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
@@ -32,8 +31,9 @@ from hermes_nb.testing import run_notebook
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kernels import kernel
-from tests.loopback import Loopback, stream, text_chunks, tool_chunks
+from tests.faults.cells import served_kernel
+from tests.loopback import Loopback, calls, says
+from tests.notebook.test_cassette_runs import write
 from tests.patience import STOPS_WITHIN
 
 pytestmark = pytest.mark.slow
@@ -121,13 +121,16 @@ def test_a_terminal_prints_a_line_a_child(capsys):
     assert "↳ ✓ count · 3 requests · 2.0 s" in printed
 
 
+def is_child(request):
+    return request.messages[0].text.startswith("You are a child agent")
+
+
 def play(request):
     """Return what a parent, its quick child and its slow child do."""
-    first = request.messages[0].text
-    if not first.startswith("You are a child agent"):
-        last = request.messages[-1]
-        return call("delegate_task", tasks=["slow", "quick"]) if last.role == "user" else "done"
-    if "slow" in request.messages[1].text and request.messages[-1].role == "user":
+    begins = request.messages[-1].role == "user"
+    if not is_child(request):
+        return call("delegate_task", tasks=["slow", "quick"]) if begins else "done"
+    if "slow" in request.messages[1].text and begins:
         return call("terminal", command="sleep 20")
     return "report"
 
@@ -184,10 +187,9 @@ def test_jobs_are_listed_completed_and_stopped_while_a_turn_runs(agent, shell):
 
 def test_what_a_child_wrote_is_undone_with_the_turn(agent, tmp_path):
     def write(request):
-        child = request.messages[0].text.startswith("You are a child agent")
         if request.messages[-1].role != "user":
             return "written"
-        if child:
+        if is_child(request):
             return call("write_file", path="made.txt", content="by a child")
         return call("delegate_task", goal="write made.txt")
 
@@ -204,8 +206,7 @@ def test_what_a_child_wrote_is_undone_with_the_turn(agent, tmp_path):
 
 def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(agent, home):
     def answer(request):
-        child = request.messages[0].text.startswith("You are a child agent")
-        if child:
+        if is_child(request):
             return "eleven ibises"
         first = request.messages[-1].role == "user"
         return call("delegate_task", goal="count the birds") if first else "done"
@@ -237,35 +238,26 @@ def test_a_childs_events_are_json_lines():
 
 
 @pytest.mark.kernel
-def test_the_stop_button_ends_children_and_their_processes(tmp_path, home):
+def test_the_stop_button_ends_children_and_their_processes(tmp_path):
     seconds = f"6{os.getpid()}"  # nobody else sleeps that long
-    begin = stream(tool_chunks(("delegate_task", {"tasks": ["one", "two"]})))
-    sleep = stream(tool_chunks(("terminal", {"command": f"sleep {seconds}"})))
-    with Loopback(begin, sleep, sleep, stream(text_chunks("On we go."))) as server:
-        env = {
-            **os.environ,
-            "HERMES_HOME": str(home),
-            "HERMES_NB_BASE_URL": server.url,
-            "HERMES_NB_MODEL": "loopback",
-            "IPYTHONDIR": str(tmp_path / "ipython"),
-        }
-        with kernel(env, cwd=str(tmp_path)) as running:
-            running.run("%load_ext hermes_nb")
-            result = running.run(
-                "%%hermes --approve all\ngo",
-                allow_stdin=True,
-                stop_on=f"terminal sleep {seconds}",
-                stop_delay=1.0,
-            )
-            assert result.error["ename"] == "Stopped"
-            assert result.stop_seconds < STOPS_WITHIN
-            assert result.markdown.count("↳ ■") == 2
-            look = ["pgrep", "-f", f"sleep {seconds}"]
-            left = subprocess.run(look, capture_output=True, check=False)
-            assert not left.stdout
-            assert "Nothing runs" in running.run("%hermes jobs").markdown
-            after = running.run("%hermes and now?")
-            assert "On we go." in after.markdown, after.error
+    begin = calls(("delegate_task", {"tasks": ["one", "two"]}))
+    sleep = calls(("terminal", {"command": f"sleep {seconds}"}))
+    replies = (begin, sleep, sleep, says("On we go."))
+    with Loopback(*replies) as server, served_kernel(server, tmp_path) as running:
+        result = running.run(
+            "%%hermes --approve all\ngo",
+            allow_stdin=True,
+            stop_on=f"terminal sleep {seconds}",
+            stop_delay=1.0,
+        )
+        assert result.error["ename"] == "Stopped"
+        assert result.stop_seconds < STOPS_WITHIN
+        assert result.markdown.count("↳ ■") == 2
+        look = ["pgrep", "-f", f"sleep {seconds}"]
+        assert not subprocess.run(look, capture_output=True, check=False).stdout
+        assert "Nothing runs" in running.run("%hermes jobs").markdown
+        after = running.run("%hermes and now?")
+        assert "On we go." in after.markdown, after.error
     # What the provider gets then is a valid conversation: the call has its result.
     messages = server.bodies[-1]["messages"]
     assert [m["role"] for m in messages[1:4]] == ["user", "assistant", "tool"]
@@ -282,14 +274,14 @@ class Family(Loopback):
         name = said[-1]
         if messages[0]["content"].startswith("You are a child agent"):
             if last["role"] == "user":
-                return stream(tool_chunks(("read_file", {"path": f"{name}.txt"})))
-            return stream(text_chunks(f"{name} has {len(last['content'])} letters"))
+                return calls(("read_file", {"path": f"{name}.txt"}))
+            return says(f"{name} has {len(last['content'])} letters")
         if last["role"] == "user" and said.startswith("Count"):
             tasks = {"tasks": [f"read file {name}" for name in "abc"]}
-            return stream(tool_chunks(("delegate_task", tasks)))
+            return calls(("delegate_task", tasks))
         if last["role"] == "tool":
-            return stream(text_chunks(f"All in all: {len(last['content'])}"))
-        return stream(text_chunks("yes"))
+            return says(f"All in all: {len(last['content'])}")
+        return says("yes")
 
 
 @pytest.mark.kernel
@@ -307,11 +299,8 @@ def test_a_notebook_with_children_and_a_map_replays_anywhere(tmp_path, monkeypat
         '%hermes map --into t "Are there birds?" *.txt',
         "print([row['answer'] for row in t])",
     )
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    kind = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    path = folder / "birds.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kind}), path)
-    with Family(stream(text_chunks(""))) as server:
+    path = write(folder / "birds.ipynb", *sources)
+    with Family(says("")) as server:
         env = {"HERMES_NB_BASE_URL": server.url, "HERMES_NB_MODEL": "loopback"}
         run_notebook(path, mode="record", env=env)
         assert len(server.exchanges) == 1 + 6 + 1 + 3

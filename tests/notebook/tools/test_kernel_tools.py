@@ -6,13 +6,10 @@ import asyncio
 
 import pytest
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.events import ToolProgress, TurnEnded
+from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import Risk, ToolContext
-from hermes_nb.models.scripted import call
 from hermes_nb.notebook.run_tools import kernel_tools
-
-from tests.conftest import every_call_has_one_result, take_turn
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
@@ -82,13 +79,6 @@ def test_errors_without_a_traceback(use):
             use("run_python", code=code)
 
 
-PRESSED = """\
-import os, signal, threading, time
-threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-time.sleep(60)"""
-"""Code that somebody stops while it runs, however long it took to begin."""
-
-
 def test_long_code_shows_signs_of_life(use):
     events = []
     code = "import time\nfor i in range(3): print('epoch', i, flush=True); time.sleep(.25)"
@@ -121,23 +111,3 @@ def test_list_variables(use, shell):
     pytest.importorskip("pandas")
     shell.run_cell("import pandas as pd\ndf = pd.DataFrame({'a': [1], 'b': [.5]})")
     assert use("list_variables").endswith("df: pandas DataFrame, 1 x 2: a int64, b float64")
-
-
-def test_an_agent_uses_the_live_namespace_and_a_stop_leaves_a_valid_conversation(shell, make_agent):
-    shell.run_cell("x = 20")
-    agent = make_agent(
-        call("run_python", code="y = x + 1\ny"),
-        call("run_python", code="1/0"),
-        call("list_variables"),
-        "done",
-        tools=list(kernel_tools(shell)),
-    )
-    events = take_turn(agent)
-    results = [m for m in agent.messages if m.role == "tool"]
-    assert [m.failed for m in results] == [False, True, False]
-    assert results[0].text == "21\n[new y = 21]"
-    assert "ZeroDivisionError" in results[1].text
-    assert events[-1] == TurnEnded("answered")
-    agent = make_agent(call("run_python", code=PRESSED), tools=list(kernel_tools(shell)))
-    assert take_turn(agent)[-1] == TurnEnded("interrupted")
-    assert every_call_has_one_result(agent.messages)

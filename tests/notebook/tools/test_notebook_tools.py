@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
 
 import pytest
 from hermes_nb.core.errors import ToolDenied, ToolError, TurnInterrupted
-from hermes_nb.core.events import ApprovalAsked, ToolProgress
+from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
-from hermes_nb.core.tools import Risk, ToolContext, ToolOutput, Toolset
-from hermes_nb.models.scripted import call
+from hermes_nb.core.tools import Risk, ToolContext, ToolOutput
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.wrappers import asking
 
-from tests.conftest import every_call_has_one_result, take_turn
 from tests.notebook.document.test_file import STREAM, code, notebook, text, valid, written
 from tests.patience import SOON
 
@@ -331,48 +328,3 @@ def test_the_cell_view_sees_which_cell(tools, use, path):
     assert gist["run_notebook"]({"path": "a\u202e.ipynb"}) == "a\\u202e.ipynb"
     for describe in gist.values():
         assert describe is None or isinstance(describe({}), str)
-
-
-def test_the_user_edits_meanwhile(shell, path, tools, make_agent):
-    """The agent's edit is refused, shows the user's text, and the next one is for that."""
-    edit = tools.get("edit_cell")
-
-    async def with_a_user(context, arguments):
-        if not edited:
-            edited.append(True)
-            await FileDocument(path).replace(
-                "use-code", "y = x * 3\nprint(y)", seen=source_hash("y = x + 1\nprint(y)")
-            )
-        return await edit.run(context, arguments)
-
-    edited = []
-    agent = make_agent(
-        call("read_cells"),
-        call("edit_cell", id="use-code", old="x + 1", new="x + 2"),
-        call("edit_cell", id="use-code", old="x * 3", new="x * 4"),
-        "done",
-        tools=[replace(tool, run=with_a_user) if tool.name == "edit_cell" else tool
-               for tool in tools],
-    )  # fmt: skip
-    take_turn(agent)
-    results = [m for m in agent.messages if m.role == "tool"]
-    assert [m.failed for m in results] == [False, True, False]
-    assert "y = x * 3" in results[1].text
-    assert sources(path)[3] == "y = x * 4\nprint(y)"
-
-
-def test_a_refusal_leaves_notebook_and_conversation_whole(path, tools, make_agent):
-    guarded = asking(tools, Guard(), Recorder("deny"))
-    before = path.read_bytes()
-    agent = make_agent(
-        call("read_cells"),
-        call("edit_cell", id="use-code", new="x"),
-        call("run_cell", id="load-code"),
-        "done",
-        tools=list(Toolset(guarded)),
-    )
-    events = take_turn(agent)
-    asked = [event for event in events if isinstance(event, ApprovalAsked)]
-    assert [event.shown.splitlines()[-1] for event in asked] == ["+x", "x"]
-    assert path.read_bytes() == before
-    assert every_call_has_one_result(agent.messages)
