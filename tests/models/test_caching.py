@@ -70,11 +70,8 @@ def turns(count):
 def test_the_system_prompt_and_the_last_three():
     out = with_breakpoints(turns(4))
     assert marks(out) == [0, 6, 7, 8]
-    assert out[8] == {
-        "role": "assistant",
-        "content": [{"type": "text", "text": "a3", "cache_control": EPHEMERAL}],
-    }
-    assert out[5] == {"role": "user", "content": "u2"}
+    part = {"type": "text", "text": "a3", "cache_control": EPHEMERAL}
+    assert out[8] == {"role": "assistant", "content": [part]}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +79,8 @@ def test_the_system_prompt_and_the_last_three():
 )
 def test_what_is_empty_is_passed_over(nothing):
     messages = [*turns(2), {"role": "assistant", "content": nothing}]
-    out = with_breakpoints(messages)
-    assert out[-1] == messages[-1]
-    assert out[2]["content"][0]["cache_control"] == EPHEMERAL
+    assert marks(with_breakpoints(messages[:-1])) == [0, 2, 3, 4] == breakpoints(messages)
+    assert with_breakpoints(messages)[-1] == messages[-1]
 
 
 def test_a_tool_result_carries_one_only_natively():

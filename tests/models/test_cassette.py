@@ -65,6 +65,17 @@ def said(model, prompt="hi"):
     return ask(model, Message.user(prompt))[-1].message.text
 
 
+def recorded(path, replies, *prompts):
+    """Record the answers to some prompts, and return what was said."""
+    model = Cassette(ScriptedModel(replies), path, "record")
+    return [said(model, prompt) for prompt in prompts]
+
+
+def replayed(path, *prompts):
+    model = Cassette(None, path, "replay")
+    return [said(model, prompt) for prompt in prompts]
+
+
 def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -258,25 +269,20 @@ def test_a_reply_comes_back_with_chunks_calls_reasoning_and_cost(tmp_path):
 
 def test_the_same_request_is_answered_in_order_and_then_with_the_last(tmp_path):
     path = tmp_path / "a.jsonl"
-    record = Cassette(ScriptedModel(["one", "one", "two"]), path, "record")
-    assert [said(record) for _ in range(3)] == ["one", "one", "two"]
-    replay = Cassette(None, path, "replay")
-    assert [said(replay) for _ in range(5)] == ["one", "one", "two", "two", "two"]
+    assert recorded(path, ["one", "one", "two"], *"aaa") == ["one", "one", "two"]
+    assert replayed(path, *"aaaaa") == ["one", "one", "two", "two", "two"]
 
 
 def test_recording_again_takes_the_place_of_what_was_there(tmp_path):
     path = tmp_path / "a.jsonl"
     for _ in range(2):
-        first = Cassette(ScriptedModel(["a1", "b1", "a2"]), path, "record")
-        assert [said(first, p) for p in "aba"] == ["a1", "b1", "a2"]
+        assert recorded(path, ["a1", "b1", "a2"], *"aba") == ["a1", "b1", "a2"]
         before = path.read_bytes()
     assert path.read_bytes() == before
-    again = Cassette(ScriptedModel(["new"]), path, "record")
-    assert said(again, "a") == "new"
+    assert recorded(path, ["new"], "a") == ["new"]
     replies = [line["reply"]["message"] for line in lines(path) if "key" in line]
     assert [reply["parts"][0]["text"] for reply in replies] == ["new", "b1"]
-    replay = Cassette(None, path, "replay")
-    assert [said(replay, p) for p in "aba"] == ["new", "b1", "new"]
+    assert replayed(path, *"aba") == ["new", "b1", "new"]
 
 
 def test_each_mode_asks_when_it_says_it_does(tmp_path):
@@ -335,9 +341,8 @@ def test_a_miss_shows_the_first_difference_to_the_nearest(tmp_path):
     ask(record, *story())
     ask(record, Message.user("Something else entirely"))
     changed = list(story())
-    changed[3] = Message.tool(
-        changed[2].calls[0], changed[3].text.replace("three rows", "four rows")
-    )
+    result = changed[3].text.replace("three rows", "four rows")
+    changed[3] = Message.tool(changed[2].calls[0], result)
     told = miss(path, *changed)
     assert "message 4 (tool) is another one" in told
     assert "recorded: “…" in told and "three rows" in told and "four rows" in told
@@ -349,9 +354,8 @@ def test_a_miss_shows_the_first_difference_to_the_nearest(tmp_path):
 def test_a_miss_names_tools_length_and_choice(tmp_path):
     path = tmp_path / "a.jsonl"
     hi = Message.user("hi")
-    ask(
-        Cassette(ScriptedModel([call("look", path="a")]), path, "record"), hi, tools=Toolset([look])
-    )
+    tools = Toolset([look])
+    ask(Cassette(ScriptedModel([call("look", path="a")]), path, "record"), hi, tools=tools)
 
     @tool(name="look")
     def other(path: str, more: str = "") -> str:
@@ -361,16 +365,15 @@ def test_a_miss_names_tools_length_and_choice(tmp_path):
     replay = Cassette(None, path, "replay")
     assert ask(replay, hi, tools=Toolset([other]))[-1].message.calls[0].name == "look"
     assert "gone: look" in miss(path, hi)
-    assert "1 messages were recorded, now there are 2" in miss(
-        path, hi, Message.user("and?"), tools=Toolset([look])
-    )
-    assert "tool_choice" in miss(path, hi, tools=Toolset([look]), tool_choice="none")
+    told = miss(path, hi, Message.user("and?"), tools=tools)
+    assert "1 messages were recorded, now there are 2" in told
+    assert "tool_choice" in miss(path, hi, tools=tools, tool_choice="none")
     assert "there are no recordings" in miss(tmp_path / "none.jsonl", hi)
 
 
 def test_a_miss_says_what_it_cannot_tell_and_who_recorded(tmp_path):
     path, hello = tmp_path / "a.jsonl", Message.user("hello")
-    said(Cassette(ScriptedModel(["x"]), path, "record"))
+    recorded(path, ["x"], "hi")
     path.write_text(path.read_text().replace('"hermes_nb":"', '"hermes_nb":"0.0.'))
     assert "It was recorded by hermes_nb 0.0." in miss(path, hello)
     path.write_bytes(path.read_bytes().splitlines()[-1])
@@ -427,13 +430,8 @@ def test_a_secret_never_gets_into_the_file_and_the_replay_still_hits(tmp_path):
     assert json.loads(reply.message.calls[1].text) == reply.message.calls[1].arguments
     # What was redacted when it was recorded is asked in that form by a replay's next request.
     replayed = Message.assistant(reply.message.text, calls=reply.message.calls)
-    live = Message.assistant(
-        steps[0][0],
-        calls=[
-            ToolCall(id=f"other{n}", name=c.name, arguments=c.arguments)
-            for n, c in enumerate((asked, tricky))
-        ],
-    )
+    asked = [replace(each, id=f"other{n}") for n, each in enumerate((asked, tricky))]
+    live = Message.assistant(steps[0][0], calls=asked)
     assert key(user, replayed) == key(user, live)
 
 
@@ -475,7 +473,7 @@ def test_a_reply_speaks_of_this_runs_things(tmp_path):
 
 def test_two_branches_merge_by_concatenation(tmp_path):
     base = tmp_path / "base.jsonl"
-    said(Cassette(ScriptedModel(["zero"]), base, "record"), "0")
+    recorded(base, ["zero"], "0")
     for name, prompts in (("ours", "ab"), ("theirs", "bc")):
         path = tmp_path / f"{name}.jsonl"
         path.write_bytes(base.read_bytes())
@@ -485,9 +483,8 @@ def test_two_branches_merge_by_concatenation(tmp_path):
     for order in (("ours", "theirs"), ("theirs", "ours")):
         merged = tmp_path / "merged.jsonl"
         merged.write_bytes(b"".join((tmp_path / f"{n}.jsonl").read_bytes() for n in order))
-        replay = Cassette(None, merged, "replay")
-        assert [said(replay, p) for p in "0ac"] == ["zero", "ours a", "theirs c"]
-        assert [said(replay, "b") for _ in range(3)] == [f"{order[0]} b", *[f"{order[1]} b"] * 2]
+        assert replayed(merged, *"0ac") == ["zero", "ours a", "theirs c"]
+        assert replayed(merged, *"bbb") == [f"{order[0]} b", *[f"{order[1]} b"] * 2]
         assert not Tape(merged).problems
 
 
@@ -495,18 +492,22 @@ def test_two_branches_merge_by_concatenation(tmp_path):
     "damage",
     [
         *(b"\xff\xfe not text", b"<<<<<<< ours", b"{", b"[]", b"[" * 100_000, b'{"key": 1}'),
-        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"user"}}}',
-        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant","parts":[{"text":1}]}}}',
-        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"},"usage":{"input":-1}}}',
-        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"},"usage":{"cost":NaN}}}',
-        b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":"assistant"}},"deltas":[7]}',
+        *(
+            b'{"key":"x","head":"","tools":{},"reply":{"message":{"role":' + reply
+            for reply in (
+                b'"user"}}}',
+                b'"assistant","parts":[{"text":1}]}}}',
+                b'"assistant"},"usage":{"input":-1}}}',
+                b'"assistant"},"usage":{"cost":NaN}}}',
+                b'"assistant"}},"deltas":[7]}',
+            )
+        ),
         *(b'{"at":"x"}', b"9" * 5_000),
     ],
 )
 def test_a_damaged_line_is_named_and_the_others_are_used(tmp_path, damage):
     path = tmp_path / "a.jsonl"
-    record = Cassette(ScriptedModel(["one", "two"]), path, "record")
-    said(record, "a"), said(record, "b")
+    recorded(path, ["one", "two"], *"ab")
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:2]) + damage + b"\r\n\n" + b"".join(whole[2:]))
     replay = Cassette(None, path, "replay")
@@ -525,24 +526,20 @@ def test_a_line_is_read_or_refused(data):
 
 def test_every_cut_of_a_file_leaves_what_is_whole(tmp_path):
     path = tmp_path / "a.jsonl"
-    record = Cassette(ScriptedModel(["one", "two"]), path, "record")
-    said(record, "a"), said(record, "b")
+    recorded(path, ["one", "two"], *"ab")
     whole = path.read_bytes()
     ends = [n + 1 for n, byte in enumerate(whole) if byte == 10]
     for size in {*range(0, len(whole), 97), *(e - 1 for e in ends), *ends}:
         path.write_bytes(whole[:size])
         # The end of a line may be missing: then it is whole all the same.
         assert len(Tape(path).recordings) == sum(end - 1 <= size for end in ends[1::2])
-        more = Cassette(ScriptedModel(["three"]), path, "auto")
-        assert said(more, "c") == "three"
-        assert said(Cassette(None, path, "replay"), "c") == "three"
+        assert said(Cassette(ScriptedModel(["three"]), path, "auto"), "c") == "three"
+        assert replayed(path, "c") == ["three"]
 
 
 def test_what_was_not_used_is_listed_and_pruned(tmp_path):
     path = tmp_path / "a.jsonl"
-    record = Cassette(ScriptedModel(["one", "two", "three"]), path, "record")
-    for prompt in "abc":
-        said(record, prompt)
+    recorded(path, ["one", "two", "three"], *"abc")
     ask(Cassette(ScriptedModel(["four"]), path, "record"), *story())
     path.write_bytes(path.read_bytes() + b"damaged\n" + path.read_bytes())
     replay = Cassette(None, path, "replay")
@@ -552,8 +549,7 @@ def test_what_was_not_used_is_listed_and_pruned(tmp_path):
     assert replay.tape.unused() == []
     assert len(lines(path)) == 2 + 7
     assert len(replay.tape.conversation(replay.tape.recordings[1])) == 6
-    again = Cassette(None, path, "replay")
-    assert said(again, "b") == "two"
+    assert replayed(path, "b") == ["two"]
     miss(path, Message.user("a"))
 
 
@@ -585,12 +581,12 @@ def test_files_that_cannot_be_written_fail_before_a_model_is_asked(tmp_path):
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
-    said(Cassette(ScriptedModel(["one"]), path, "record"), "a")
+    recorded(path, ["one"], "a")
     before = path.read_bytes()
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[: len(data) // 2]))
     with pytest.raises(CassetteError, match="disk is full"):
-        said(Cassette(ScriptedModel(["two"]), path, "record"), "b")
+        recorded(path, ["two"], "b")
     monkeypatch.undo()
     assert path.read_bytes() == before
 
@@ -627,12 +623,9 @@ def test_named_things_survive_a_round_trip():
 
 
 def test_users_have_normalisers_of_their_own(tmp_path):
-    import re
-
     path = tmp_path / "a.jsonl"
-    hook = [lambda text: re.sub(r"run-\d+", "run", text)]
-    record = Cassette(ScriptedModel(["x"]), path, "record", normalise=hook)
-    said(record, "look at run-17")
+    hook = [lambda text: text.replace("run-18", "run-17")]
+    recorded(path, ["x"], "look at run-17")
     assert said(Cassette(None, path, "replay", normalise=hook), "look at run-18") == "x"
     miss(path, Message.user("look at run-18"))
 

@@ -24,19 +24,24 @@ CLAUDE = "https://api.anthropic.com/v1"
 ROUTER = "https://openrouter.ai/api/v1"
 
 
-def test_this_machine_is_told_from_what_only_looks_like_it():
-    for host in ("localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1"):
-        assert is_loopback(host)
-    for host in ("127.evil.example", "localhost.evil.example", "10.0.0.1", ""):
-        assert not is_loopback(host)
-
-
-def test_what_can_be_an_address():
-    for url in ("http://127.0.0.1:8000/v1", "https://x.example/v1", "http://[::1]:1/v1"):
-        assert is_address(url)
-    for url in ("", "x", "127.0.0.1:80", "http://", "http://[oops/", "http://h:99999/", "ftp://h/"):
-        assert not is_address(url)
-    assert not is_address("http://a b/")
+@pytest.mark.parametrize(
+    ("judge", "right", "wrong"),
+    [
+        (
+            is_loopback,
+            "localhost LOCALHOST 127.0.0.1 127.9.9.9 ::1",
+            "127.evil.example localhost.evil.example 10.0.0.1",
+        ),
+        (
+            is_address,
+            "http://127.0.0.1:8000/v1 https://x.example/v1 http://[::1]:1/v1",
+            "x 127.0.0.1:80 http:// http://[oops/ http://h:99999/ ftp://h/",
+        ),
+    ],
+)
+def test_what_is_an_address_and_what_of_this_machine(judge, right, wrong):
+    assert all(map(judge, right.split()))
+    assert not any(map(judge, ["", "http://a b/", *wrong.split()]))
 
 
 @pytest.mark.parametrize(

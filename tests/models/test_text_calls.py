@@ -111,18 +111,14 @@ MARK = "\u2603"
 def written_calls(draw):
     name = draw(st.sampled_from(sorted(NAMES)))
     arguments = {f"{MARK}{key}": value for key, value in draw(ARGUMENTS).items()} | {MARK: MARK}
-    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=draw(st.just(False)))
-    text = draw(
-        st.sampled_from(
-            [
-                f"<tool_call>{body}</tool_call>",
-                f"<tool_call>\n{body}\n</tool_call>",
-                f"\ncall:{name}{json.dumps(arguments, ensure_ascii=False)}",
-                f"\n```json\n{body}\n```\n",
-            ]
-        )
-    )
-    return text, (name, arguments)
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    forms = [
+        f"<tool_call>{body}</tool_call>",
+        f"<tool_call>\n{body}\n</tool_call>",
+        f"\ncall:{name}{json.dumps(arguments, ensure_ascii=False)}",
+        f"\n```json\n{body}\n```\n",
+    ]
+    return draw(st.sampled_from(forms)), (name, arguments)
 
 
 PIECES = st.sampled_from(
@@ -211,10 +207,9 @@ def test_tools_are_described_in_the_system_message():
     request = Request(messages=(Message.system("Be Hermes."), Message.user("hi")), tools=TOOLS)
     system, user = strategy.messages(request)
     assert system.text.startswith("Be Hermes.\n\n")
-    assert (
-        '- read_file(path: string, limit?: integer, mode?: "a"|"b", names?: [string], '
-        "either?: string|null): Read a file.\n    path: where it is" in system.text
-    )
+    arguments = 'path: string, limit?: integer, mode?: "a"|"b", names?: [string], '
+    told = f"- read_file({arguments}either?: string|null): Read a file.\n    path: where it is"
+    assert told in system.text
     assert user is request.messages[1]
     assert strategy.messages(request)[0] is system
     assert strategy.fields(request) == {"stop": [RESULT]}

@@ -50,12 +50,8 @@ def test_the_schema_is_small():
 def test_tasks_become_assignments_in_order():
     children = Recorded()
     text, origin = run(children, goal="a", tasks=["b", " c "], context="all", max_requests=3)
-    assert [(a.goal, a.number, a.of, a.max_requests) for a in children.asked] == [
-        ("a", 1, 3, 3),
-        ("b", 2, 3, 3),
-        ("c", 3, 3, 3),
-    ]
-    assert {a.context for a in children.asked} == {"all"}
+    assert [(a.goal, a.number) for a in children.asked] == [("a", 1), ("b", 2), ("c", 3)]
+    assert {(a.of, a.max_requests, a.context) for a in children.asked} == {(3, 3, "all")}
     assert [each["summary"] for each in results(text)] == ["a", "b", "c"]
     assert origin == "workspace"
 
@@ -63,12 +59,8 @@ def test_tasks_become_assignments_in_order():
 def test_tasks_may_be_objects_with_more_than_a_goal():
     children = Recorded()
     own = {"goal": "b ", "context": "this one", "toolsets": ["terminal"]}
-    run(
-        children,
-        tasks=["a", own, {"goal": "c", "context": None}],
-        context="all",
-        toolsets=["files"],
-    )
+    tasks = ["a", own, {"goal": "c", "context": None}]
+    run(children, tasks=tasks, context="all", toolsets=["files"])
     assert [(a.goal, a.context, a.toolsets, a.number, a.of) for a in children.asked] == [
         ("a", "all", ("files",), 1, 3),
         ("b", "this one", ("terminal",), 2, 3),
@@ -76,12 +68,7 @@ def test_tasks_may_be_objects_with_more_than_a_goal():
     ]
     tool = delegation_tools(children).get("delegate_task")
     assert tool.describe({"tasks": [own, "a"]}) == "b and 1 more"
-    for odd in (
-        {"task": "b"},
-        {"goal": 7},
-        {"goal": "b", "toolsets": "files"},
-        {"goal": "b", "x": 1},
-    ):
+    for odd in ({"task": "b"}, {"goal": 7}, {**own, "toolsets": "files"}, {"goal": "b", "x": 1}):
         assert "`tasks[1]` must be a string" in tool.check({"tasks": ["a", odd]})
 
 

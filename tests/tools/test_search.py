@@ -127,16 +127,9 @@ def test_rules_above_the_directory_and_nested_repositories(find):
 
 
 def test_text_as_it_comes(find):
-    make(
-        find.root,
-        {
-            "bom": b"\xef\xbb\xbffoo\r\n",
-            "latin": b"foo caf\xe9\n",
-            "wide": "foo é\n".encode("utf-16"),
-            "ansi": "foo \x1b[31m\u202e\n",
-            "na\nme\x1b[0m": "foo",
-        },
-    )
+    make(find.root, {"bom": b"\xef\xbb\xbffoo\r\n", "latin": b"foo caf\xe9\n"})
+    make(find.root, {"wide": "foo é\n".encode("utf-16"), "ansi": "foo \x1b[31m\u202e\n"})
+    make(find.root, {"na\nme\x1b[0m": "foo"})
     assert find("^foo") == (
         "ansi:1: foo \\x1b[31m\\u202e\nbom:1: foo\nlatin:1: foo caf\ufffd\n"
         "na\\nme\\x1b[0m:1: foo\nwide:1: foo é"
@@ -178,16 +171,22 @@ def test_what_is_no_pattern(find, pattern, said):
     assert said in str(caught.value)
 
 
-def test_what_is_no_search(find):
-    with pytest.raises(ToolError, match="give a `pattern`"):
-        find("")
-    for glob in ("*a*b*c*d*", "**/" * 20, "#"):
-        with pytest.raises(ToolError, match="not a usable glob"):
-            find("x", glob=glob)
-    with pytest.raises(ToolError, match="no file"):
-        find("x", path="nope")
-    with pytest.raises(ToolError, match="outside"):
-        find("x", path="..")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"pattern": ""}, "give a `pattern`"),
+        *(
+            ({"pattern": "x", "glob": glob}, "not a usable glob")
+            for glob in ("*a*b*c*d*", "**/" * 20, "#")
+        ),
+        ({"pattern": "x", "path": "nope"}, "no file"),
+        ({"pattern": "x", "path": ".."}, "outside"),
+        ({"pattern": "\ud800"}, "not clear"),
+    ],
+)
+def test_what_is_no_search(find, arguments, said):
+    with pytest.raises(ToolError, match=said):
+        find(**arguments)
 
 
 def test_patterns_that_only_python_understands(find):
@@ -297,25 +296,29 @@ def test_the_own_search_is_what_runs_without_ripgrep(tmp_path, monkeypatch):
     assert run(search.search(Workspace(root=tmp_path)), pattern="foo") == "a:1: foo"
 
 
+def sent(kind, **data):
+    """Return a line as ripgrep writes it."""
+    return json.dumps({"type": kind, "data": data}).encode() + b"\n"
+
+
+END = sent("end", path={"text": "a"}, binary_offset=None)
+
+
 def test_a_sink_has_enough_after_the_count_limit():
     kept = search.Results(1, str)
-    line = b'{"type":"match","data":{"lines":{"text":"x"},"line_number":1,"submatches":[]}}\n'
-    end = b'{"type":"end","data":{"path":{"text":"a"},"binary_offset":null}}\n'
-    assert not kept.feed(line * search.COUNT_LIMIT + end)
+    line = sent("match", lines={"text": "x"}, line_number=1, submatches=[])
+    assert not kept.feed(line * search.COUNT_LIMIT + END)
     assert kept.omitted == search.COUNT_LIMIT - 1
 
 
 def test_a_line_in_many_pieces_is_joined_once():
-    text = "x" * 20_000_000
-    line = {"path": {"text": "a"}, "lines": {"text": text}, "line_number": 1, "submatches": []}
-    data = json.dumps({"type": "match", "data": line}).encode()
-    end = json.dumps({"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}})
+    data = sent("match", lines={"text": "x" * 20_000_000}, line_number=1, submatches=[])
 
     def feed():
         found = search.Results(10, str)
         for start in range(0, len(data), 2_000):
             assert found.feed(data[start : start + 2_000])
-        assert found.feed(f"\nrg: a complaint\n{end}\n".encode())
+        assert found.feed(b"rg: a complaint\n" + END)
         return found.matches
 
     assert within(2, feed) == 1
@@ -345,20 +348,13 @@ def test_a_file_whose_name_is_no_text_is_named(find):
     assert find("foo") == "caf\\udce9.txt:1: foo"
 
 
-def test_half_a_character_is_no_pattern(find):
-    with pytest.raises(ToolError, match="not clear"):
-        find("\ud800")
-
-
 def test_much_context_around_many_matches_costs_what_is_shown():
     def feed():
         found = search.Results(1_000, str, context=20)
         for n in range(1, 41_001):
             kind = "match" if n % 41 == 0 else "context"
-            data = {"lines": {"text": "x"}, "line_number": n, "submatches": []}
-            found.feed(json.dumps({"type": kind, "data": data}).encode() + b"\n")
-        end = {"type": "end", "data": {"path": {"text": "a"}, "binary_offset": None}}
-        found.feed(json.dumps(end).encode() + b"\n")
+            found.feed(sent(kind, lines={"text": "x"}, line_number=n, submatches=[]))
+        found.feed(END)
         return found.matches, len(found.lines)
 
     assert within(2, feed) == (1_000, 41_000 - 20)

