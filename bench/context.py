@@ -34,6 +34,7 @@ from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Tool, ToolContext, Toolset
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel
+from tests.context.plain_facts import in_view
 from tests.context.probes import PLACES, Story
 
 WINDOW = 200_000
@@ -233,6 +234,23 @@ def probes(seeds: int = 6, steps: int = 150) -> None:
         print(f"{place:10}" + "".join(f"{share * 100:19.1f}" for share in shares))
 
 
+def plain() -> None:
+    print("\nFacts in view that are worded like all around them, in %, least and mean of six:")
+    print(
+        f"{'limit':>8}{'by rule':>16}{'ideal summary':>16}{'by rule, five':>16}{'ideal, five':>16}"
+    )
+    for limit in (32_000, 64_000, 100_000):
+        row = []
+        for rounds, ideal in ((1, False), (1, True), (5, False), (5, True)):
+            steps = 240 if rounds == 1 else 90
+            shares = [
+                in_view(seed, steps=steps, limit=limit, rounds=rounds, ideal=ideal)
+                for seed in range(6)
+            ]
+            row.append(f"{min(shares) * 100:9.1f} {sum(shares) / 6 * 100:6.1f}")
+        print(f"{limit:8,}" + "".join(row))
+
+
 def cpu() -> None:
     print("\nCPU of one compression, in ms for 1,000 messages:")
     parts = [Story(seed, 100).messages for seed in range(6)]
@@ -260,4 +278,5 @@ def cpu() -> None:
 if __name__ == "__main__":
     bills()
     probes()
+    plain()
     cpu()

@@ -73,7 +73,7 @@ class CompressionSettings:
     enabled: bool = True
     engine: str = "compressor"
     threshold: float = 0.5
-    max_prompt_tokens: int = 100_000
+    max_prompt_tokens: int = 64_000
     target_ratio: float = 0.2
     protect_last: int = 20
 
@@ -314,7 +314,7 @@ def _compression(picked: Picker) -> CompressionSettings:
         enabled=picked.switch("compression", "enabled", default=True),
         engine=str(picked.at("context", "engine", default="compressor")),
         threshold=picked.share("compression", "threshold", 0.5, least=0.05, most=0.95),
-        max_prompt_tokens=picked.whole("compression", "max_prompt_tokens", 100_000, least=2_000),
+        max_prompt_tokens=picked.whole("compression", "max_prompt_tokens", 64_000, least=2_000),
         target_ratio=picked.share("compression", "target_ratio", 0.2, least=0.1, most=0.8),
         protect_last=picked.whole("compression", "protect_last_n", 20, least=1),
     )

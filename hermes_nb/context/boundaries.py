@@ -24,7 +24,11 @@ UNDERSTOOD = "[I go on from there.]"
 
 _BRACKET = "["
 SHORT = 200
-"""Characters that a result may have and stay; also the length of what is left of a longer one."""
+"""Characters that a result may have and stay; also the length of the line left of a longer one."""
+NOTED = "· "
+MOST_NOTED = 1_200
+"""Before each line that may follow that one, word for word as it was in the result; and the
+characters that they may have in all."""
 _SHORTENED = re.compile(r"\[shortened(?: #(\d+))?\] ")
 LEFT_OUT = "characters left out"
 """Part of the marker in whatever was cut in the middle."""
@@ -37,13 +41,24 @@ def shortened(line: str, position: int | None) -> str:
 
 def is_shortened(text: str) -> bool:
     """Say whether a result's text is what pruning left of it."""
-    return len(text) <= SHORT and _SHORTENED.match(text) is not None
+    return _mark(text) is not None
 
 
 def position_of(text: str) -> int | None:
     """Return where the whole of a shortened result is stored, None if that is not known."""
-    match = _SHORTENED.match(text) if len(text) <= SHORT else None
+    match = _mark(text)
     return int(match[1]) if match and match[1] else None
+
+
+def _mark(text: str) -> re.Match[str] | None:
+    line, _, lines = text.partition("\n")
+    if (
+        len(line) > SHORT
+        or len(lines) > MOST_NOTED
+        or lines.count("\n") != lines.count(f"\n{NOTED}")
+    ):
+        return None
+    return _SHORTENED.match(line) if not lines or lines.startswith(NOTED) else None
 
 
 def is_summary(message: Message) -> bool:

@@ -12,7 +12,7 @@ import heapq
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -151,8 +151,9 @@ _MARKS = re.compile(
     r"|^</untrusted-[0-9a-f]{8}>$"
 )
 """What stands around somebody else's text says nothing, and is another one in every run."""
-_LETTERS = bytes(i for i in range(128) if chr(i).isalnum())
+_LETTERS = bytes(range(0x80, 0x100)) + bytes(i for i in range(0x80) if chr(i).isalnum())
 _DIGITS = b"0123456789"
+_BLANKS = re.compile(rb"  +")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,8 @@ def find_facts(messages: Sequence[Message]) -> list[Fact]:
 class Lines:
     """A text's lines, and for each a number for what it says and one for its shape.
 
-    What a line says is the line without its digits; its shape is what is left without letters.
+    What a line says is the line without its digits; its shape is what is left without letters
+    and but for one blank of many.
     """
 
     lines: Sequence[str]
@@ -214,7 +216,7 @@ class Census:
 
     def count(self, lines: Sequence[str]) -> Lines:
         """Take the lines of a text into account."""
-        text = "\n".join(lines).encode("utf-8", "replace")
+        text = _BLANKS.sub(b" ", "\n".join(lines).encode("utf-8", "replace"))
         words = list(map(hash, text.translate(None, _DIGITS).split(b"\n")))
         shapes = list(map(hash, text.translate(None, _LETTERS).split(b"\n")))
         for word, shape in set(zip(words, shapes, strict=True)):
@@ -364,7 +366,7 @@ HEADER = (
 )
 NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
 """Why there are only facts, for the model that reads on."""
-MOST_TOKENS = 2_000
+MOST_TOKENS = 8_000
 _HEADINGS: dict[Section, str] = {
     "asked": "Said by the user:",
     "said": "Said by the assistant:",
@@ -411,6 +413,25 @@ def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int
                 taken.append(fact)
         best = left
     return _rendered(sorted(taken, key=lambda fact: fact.source))
+
+
+def noted_lines(facts: Sequence[Fact], *, tokens: int, messages: int) -> dict[int, list[str]]:
+    """Return the lines that count most, within about `tokens` tokens, by the message they are of.
+
+    They stand with what is left of the result or the arguments that they were in.
+    """
+    room = int(tokens * CHARACTERS_PER_TOKEN)
+    taken: dict[int, list[Fact]] = defaultdict(list)
+    for fact in _ranked(_distinct(facts), messages):
+        room -= len(fact.text) + 3
+        if room < 0:
+            break
+        taken[fact.source].append(fact)
+    order = {id(fact): place for place, fact in enumerate(facts)}
+    return {
+        source: [redact(fact.text) for fact in sorted(each, key=lambda fact: order[id(fact)])]
+        for source, each in taken.items()
+    }
 
 
 def read_ledger(text: str) -> tuple[str, list[Fact]]:

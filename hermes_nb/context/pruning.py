@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from hermes_nb.context.boundaries import (
     GO_ON,
     LEFT_OUT,
+    MOST_NOTED,
+    NOTED,
     SHORT,
     UNDERSTOOD,
     Cut,
@@ -121,6 +123,8 @@ class Pruner:
     def __init__(self, locate: Locate, way_back: WayBack) -> None:
         self._locate = locate
         self._way_back = way_back
+        self.noted: Mapping[int, Sequence[str]] = {}
+        """Lines that stay of a message that is shortened, by its `id()`."""
 
     def prune(self, groups: Iterable[Group]) -> list[Group]:
         """Return the groups shortened, the same object where nothing changed.
@@ -157,7 +161,8 @@ class Pruner:
         if all(len(call.arguments_json()) <= limit for call in message.calls):
             return message
         back = self._back(message)
-        calls = tuple(_shorter_call(call, limit, kept, back) for call in message.calls)
+        noted = " | ".join(self.noted.get(id(message), ()))[: MOST_NOTED // 2]
+        calls = tuple(_shorter_call(call, limit, kept, back, noted) for call in message.calls)
         if all(new is old for new, old in zip(calls, message.calls, strict=True)):
             return message
         return replace(message, calls=calls)
@@ -202,14 +207,23 @@ class Pruner:
         room = SHORT - len(end) - len(shortened("", position))
         line = one_line(call_outline(call, max(room - len(call.name) - 3, 8)), max(room, 8))
         text = shortened(f"{line}{end}", position)
+        for each in () if again else self.noted.get(id(result), ()):
+            if len(text) + len(each) < MOST_NOTED:
+                text += f"\n{NOTED}{each}"
         return replace(result, parts=Message.user(text, origin=result.origin).parts)
 
 
-def _shorter_call(call: ToolCall, limit: int, kept: int, back: str) -> ToolCall:
-    if call.problem or len(call.arguments_json()) <= limit:
+def _shorter_call(call: ToolCall, limit: int, kept: int, back: str, noted: str) -> ToolCall:
+    written = call.arguments_json()
+    if call.problem or len(written) <= limit + MOST_NOTED * (LEFT_OUT in written):
         return call
+    long = [
+        key for key, value in call.arguments.items() if isinstance(value, str) and value[limit:]
+    ]
+    told = f"{back}; in it: {noted}" if noted and len(long) == 1 else back
     arguments = {
-        key: _shorter(value, limit, kept, back, 1) for key, value in call.arguments.items()
+        key: _shorter(value, limit, kept, told if key in long else back, 1)
+        for key, value in call.arguments.items()
     }
     if arguments == dict(call.arguments):
         return call

@@ -62,6 +62,8 @@ REWORDED: Table = (
         r"(?:(?!, changes of |, the user kept |\]$)[^\n])*",
         r"\1",
     ),
+    # Of what compression shortens, which lines stay is the version's.
+    (r"\A(\[shortened(?: #\d+)?\] [^\n]*)(?:\n· [^\n]*)*\Z", r"\1"),
     # A cassette grows while it is recorded, a notebook whenever it is saved: they are neither
     # listed, measured, searched nor counted.
     (r"(?m)^[^\n]*\.hermes\.jsonl(?:\.lock)?(?:  \d[^\n]*|[:-]\d[^\n]*)?(?:\n|\Z)", ""),
@@ -73,6 +75,7 @@ REWORDED: Table = (
     (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
 )
 _SET = re.compile(r"\{('[^'\n]{0,200}'(?:, '[^'\n]{0,200}'){1,200})\}")
+_NOTED = re.compile(r"(characters left out[^\n]{0,200}?); in it: [^\n]*? …\](?=\n|\Z)")
 _FLUSHED = re.compile(r"\A(?:USER|ASSISTANT|CALL|RESULT)\b[^\n]*: ")
 _PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\nDate: |\Z)")
 
@@ -88,10 +91,23 @@ def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
     if role == "system":
         found = [match[1] for text in texts if (match := _PROJECT.search(str(text)))]
         return {"project": found} if found else None
-    kept = {name: value for name, value in said.items() if name != "parts"}
+    kept = {name: _unnoted(value) for name, value in said.items() if name != "parts"}
     if role != "assistant":
         kept["parts"] = [_counted(text, str(role)) for text in texts]
     return kept
+
+
+def _unnoted(value: Json) -> Json:
+    """Return calls without the lines that compression left of their long arguments."""
+    match value:
+        case str():
+            return _NOTED.sub(r"\1 …]", value)
+        case dict():
+            return {key: _unnoted(item) for key, item in value.items()}
+        case list():
+            return [_unnoted(item) for item in value]
+        case _:
+            return value
 
 
 def _counted(text: Json, role: str) -> Json:
@@ -112,7 +128,7 @@ def _counted(text: Json, role: str) -> Json:
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 3
+FORM = 4
 """The version of the key. That of form 1 was made of every word and of the tools' schemas, and one
 more is due with every new rule above: recordings of lower forms are keyed by what they hold."""
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?: this one[^\n]*)?:\n.*\Z")

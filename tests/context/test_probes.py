@@ -11,6 +11,7 @@ from hermes_nb.context.policy import Archive, everything
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel
 
+from tests.context import plain_facts
 from tests.context.conversations import stored
 from tests.context.probes import Story
 from tests.tools.support import run
@@ -79,3 +80,17 @@ def test_lossless_brings_every_fact_back(stories):
         for probe in story.probes:
             if not in_view(probe, made):
                 assert probe.key in run(search, query=probe.key), probe
+
+
+@pytest.mark.parametrize(
+    ("limit", "rounds", "ideal", "least"),
+    [
+        (64_000, 1, False, 0.55),
+        (100_000, 1, False, 0.7),
+        (64_000, 1, True, 0.92),
+        (64_000, 5, False, 0.5),
+    ],
+)
+def test_facts_that_are_worded_like_all_else_stay_in_view(limit, rounds, ideal, least):
+    steps = 240 if rounds == 1 else 90
+    assert plain_facts.in_view(1, steps=steps, limit=limit, rounds=rounds, ideal=ideal) >= least

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from hermes_nb.context.boundaries import (
+    MOST_NOTED,
     SHORT,
     flat,
     group_of,
@@ -53,14 +54,20 @@ def test_groups_are_valid_and_lose_nothing_valid(messages):
     assert [m for m in messages if m.role != "tool"] == [m for m in out if m.role != "tool"]
 
 
-@given(sessions(12))
-@settings(max_examples=40)
-def test_pruned_results_are_short_and_stay_so(messages):
+@given(sessions(12), st.booleans())
+@settings(max_examples=80)
+def test_pruned_results_are_short_and_stay_so(messages, noted):
     pruner = Pruner(lambda _: 17, lambda position: f"see {position}")
     groups = grouped(messages)
+    lines = [line for message in messages for line in message.text.splitlines()[:40] if line]
+    pruner.noted = {id(m): lines for m in flat(groups)} if noted else {}
     pruned = pruner.prune(groups)
-    for message in flat(pruned):
-        assert message.role != "tool" or len(message.text) <= SHORT
+    for message, old in zip(flat(pruned), flat(groups), strict=True):
+        if message.role == "tool" and message is not old:
+            assert is_shortened(message.text)
+            assert position_of(message.text) == 17
+            assert len(message.text) <= SHORT + noted * MOST_NOTED
+        assert message.role != "tool" or message is not old or len(message.text) <= SHORT
         for call in message.calls:
             assert json.loads(call.arguments_json()) == json.loads(json.dumps(call.arguments))
     again = pruner.prune(pruned)

@@ -99,13 +99,13 @@ def isolated(folder: Path, *packages: Path) -> dict[str, str]:
     }
 
 
-def nbval(folder: Path, names: Sequence[str], env: dict[str, str]) -> Outcome:
-    """Run notebooks of a folder, in that order, as CI would."""
+def nbval(folder: Path, names: Sequence[str], env: dict[str, str], *options: str) -> Outcome:
+    """Run notebooks of a folder, in that order, as CI would; `options` are more of pytest's."""
     before = _children()
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--nbval", "--hermes-replay", "-q", "-rA"),
-            *("-p", "no:cacheprovider", "-W", "ignore", "--color=no", *names),
+            *("-p", "no:cacheprovider", "-W", "ignore", "--color=no", *options, *names),
         ],
         cwd=folder,
         env=env,
