@@ -155,16 +155,7 @@ def test_time_is_linear(unit):
     assert len(within(2, clipped, line)) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        *(("see https://a.example", 4), ("ab0http://a", 0), ("nothing here", 0)),
-        *(("it said: error", 9), ("then x = 5", 5)),
-    ],
-)
-def test_the_first_thing_that_counts_is_found(line, place):
-    assert reason(line) == place
-
-
-def test_a_long_line_is_cut_around_what_counts():
-    assert "port = 8080" in clipped("0" * 50_000 + " port = 8080 " + "1" * 50_000)
+@pytest.mark.parametrize("part", ["port = 8080", "b http://a.example", "it said: error"])
+def test_a_long_line_is_cut_around_what_counts(part):
+    assert part in clipped(f"{'- ' * 25_000}{part}{' -' * 25_000}")
+    assert reason("nothing here") == 0

@@ -11,16 +11,11 @@ from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-STORES = {
-    "file": lambda folder: SqliteStore(folder / "home" / "notebook.db"),
-    "memory": lambda _: SqliteStore(":memory:"),
-}
-"""By name, how a store is made that may keep files in a folder."""
 
-
-@pytest.fixture(params=STORES)
-def store(request, tmp_path):
-    store = STORES[request.param](tmp_path)
+@pytest.fixture(params=["home/notebook.db", ":memory:"])
+def store(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore(request.param)
     yield store
     store.close()
     store.close()

@@ -31,12 +31,16 @@ def found(path, columns=3):
     }
 
 
-def make(path, page=4_096):
+def make(path, rows=(), page=4_096):
+    """Return a connection to a table with rows."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA page_size = {page}")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a, b)")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT OR REPLACE INTO t VALUES (?, ?, ?)", rows)
+    connection.execute("COMMIT")
     return connection
 
 
@@ -44,11 +48,7 @@ def make(path, page=4_096):
 @settings(max_examples=60)
 def test_every_row_is_found(tmp_path_factory, rows, page):
     path = tmp_path_factory.mktemp("pages") / "n.db"
-    connection = make(path, page)
-    connection.execute("BEGIN")
-    connection.executemany("INSERT OR REPLACE INTO t VALUES (?, ?, ?)", rows)
-    connection.execute("COMMIT")
-    connection.close()
+    make(path, rows, page).close()
     assert found(path) == {rowid: (a, b) for rowid, a, b in rows}
 
 
@@ -66,12 +66,8 @@ def test_no_bytes_break_it(tmp_path_factory, data, page):
 def test_damage_takes_only_the_page_it_hits(tmp_path_factory, seed):
     path = tmp_path_factory.mktemp("pages") / "n.db"
     dice = random.Random(seed)
-    connection = make(path)
     rows = {n: ("x" * dice.choice([500, 9_000]), n) for n in range(1, 80)}
-    connection.execute("BEGIN")
-    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", [(n, *row) for n, row in rows.items()])
-    connection.execute("COMMIT")
-    connection.close()
+    make(path, [(n, *row) for n, row in rows.items()]).close()
     data = bytearray(path.read_bytes())
     spot = dice.randrange(len(data) - 100)
     data[spot : spot + 100] = dice.randbytes(100)
@@ -109,10 +105,7 @@ def test_the_log_counts_as_far_as_it_was_committed(tmp_path):
 
 def test_what_was_deleted_stays_deleted(tmp_path):
     path = tmp_path / "n.db"
-    connection = make(path)
-    connection.execute("BEGIN")
-    connection.executemany("INSERT INTO t VALUES (?, 'a', ?)", [(n, "x" * n) for n in range(300)])
-    connection.execute("COMMIT")
+    connection = make(path, [(n, "a", "x" * n) for n in range(300)])
     connection.execute("DELETE FROM t WHERE id % 3")
     connection.close()
     assert set(found(path)) == set(range(0, 300, 3))

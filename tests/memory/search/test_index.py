@@ -12,7 +12,7 @@ from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.faults.stores import finished, is_intact, run_python
+from tests.faults.stores import finished, run_python
 
 APPENDER = """
 import sys, time
@@ -160,21 +160,6 @@ def test_a_file_that_cannot_be_written_is_searched_to_its_end(store, path, monke
     other.close()
     assert found(store, "walrus") == {(session, 0), (session, 1)}
     assert behind(path) == 0
-
-
-def test_rows_whose_numbers_are_given_out_again_are_indexed(store, path):
-    kept, gone = store.start(), store.start()
-    store.append(kept, Message.user("a heron"))
-    for n in range(5):
-        store.append(gone, Message.user(f"{n} walrus"))
-    store.search("walrus")
-    store.append(gone, Message.user("an unindexed walrus"))
-    store.delete(gone)
-    assert behind(path) == 0
-    store.append(kept, Message.user("another walrus"))
-    assert behind(path) == 1
-    assert found(store, "walrus") == {(kept, 1)}
-    assert is_intact(path)
 
 
 def test_words_of_a_write_that_failed_are_not_taken_for_known(store):
