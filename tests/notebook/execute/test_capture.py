@@ -16,12 +16,14 @@ writes = st.lists(
 )
 
 
-@pytest.fixture
-def small(monkeypatch):
+@pytest.fixture(scope="module")
+def small():
     """Make the limits small enough to be met."""
     limits = {"HEAD": 2000, "TAIL": 2000, "DISPLAYS": 3000, "_ENTRY": 500, "_PENDING": 4}
-    for name, value in limits.items():
-        monkeypatch.setattr(module, name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(module, name, value)
+        yield
 
 
 def play(collector, steps):
@@ -84,17 +86,15 @@ def test_a_flood_keeps_its_head_and_tail(small):
     assert seen(collector) == [("stdout", "y\ufffd")]
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.integers(0, 3000)), max_size=40)
-)
-def test_what_is_dropped_is_counted(steps):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"HEAD": 2000, "TAIL": 2000, "_ENTRY": 500, "_PENDING": 4}.items():
-            patch.setattr(module, name, value)
-        collector = Collector()
-        for name, count in steps:
-            collector.write(name, "x" * count)
-        text = "".join(o["text"] for o in collector.outputs())
+floods = st.tuples(st.sampled_from(["stdout", "stderr"]), st.integers(0, 3000))
+
+
+@given(st.lists(floods, max_size=40))
+def test_what_is_dropped_is_counted(small, steps):
+    collector = Collector()
+    for name, count in steps:
+        collector.write(name, "x" * count)
+    text = "".join(o["text"] for o in collector.outputs())
     total = sum(count for _, count in steps)
     kept = text.count("x")
     assert kept <= 2000 + 2000 + 2 * 500
@@ -118,20 +118,14 @@ def test_displays_survive_a_flood_of_text_in_their_place_and_have_a_limit_too(sm
     assert "displays dropped" in outputs[-1]["data"]["text/plain"]
 
 
-def test_after_the_end_a_stream_writes_where_it_would_have():
-    outer, collector = io.StringIO(), Collector()
-    stream = Stream(collector, "stdout", outer)
-    print("inside", file=stream)
-    collector.close()
-    print("outside", file=stream)
-    stream.flush()
-    assert outer.getvalue() == "outside\n"
-    assert collector.outputs()[0]["text"] == "inside\n"
+def test_a_stream_says_what_it_is_and_after_the_end_may_lead_nowhere():
+    collector = Collector()
+    stream = Stream(collector, "stdout", io.StringIO())
     assert stream.encoding == "utf-8" and stream.writable() and not stream.isatty()
     with pytest.raises(io.UnsupportedOperation):
         stream.fileno()
-    alone = Stream(collector, "stdout", None)
-    print("nowhere", file=alone, flush=True)
+    collector.close()
+    print("nowhere", file=Stream(collector, "stdout", None), flush=True)
 
 
 def test_a_publisher_passes_on_what_is_not_its():

@@ -10,7 +10,6 @@ import numpy as np
 import PIL.Image
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.attachments import (
     BYTES,
     LONGEST,
@@ -20,8 +19,6 @@ from hermes_nb.notebook.attachments import (
     attachments,
     shrunk_array,
 )
-from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.turn import TurnOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,13 +79,11 @@ def test_a_picture_that_does_not_compress_is_made_smaller():
     assert picture(PIL.Image.fromarray(noise)).size[0] <= 1_500
 
 
-@given(
-    st.integers(1, 40),
-    st.integers(1, 40),
-    st.sampled_from([None, 1, 2, 3, 4]),
-    st.sampled_from(["uint8", "float32", "float64", "bool"]),
-    st.integers(0, 2**32 - 1),
-)
+CHANNELS = st.sampled_from([None, 1, 2, 3, 4])
+KINDS = st.sampled_from(["uint8", "float32", "float64", "bool"])
+
+
+@given(st.integers(1, 40), st.integers(1, 40), CHANNELS, KINDS, st.integers(0, 2**32 - 1))
 def test_arrays_are_what_a_decoder_reads(rows, columns, channels, kind, seed):
     shape = (rows, columns) if channels is None else (rows, columns, channels)
     unit = np.random.default_rng(seed).random(shape)
@@ -150,23 +145,19 @@ def test_what_is_no_picture_is_refused_in_one_line(tmp_path, monkeypatch, value)
     assert "\n" not in str(caught.value)
 
 
-class Showing:
-    """Shows itself as IPython objects do."""
-
-    def __init__(self, given):
-        self.given = given
-
-    def _repr_png_(self):
-        return self.given
+def showing(png):
+    """Return what shows itself as IPython objects do."""
+    return type("Showing", (), {"_repr_png_": lambda _: png})()
 
 
 def test_objects_that_show_themselves():
     out = io.BytesIO()
     PIL.Image.new("RGB", (4, 4)).save(out, "PNG")
-    for given_ in (out.getvalue(), (out.getvalue(), {}), base64.b64encode(out.getvalue()).decode()):
-        assert picture(Showing(given_)).size == (4, 4)
+    png = out.getvalue()
+    for form in (png, (png, {}), base64.b64encode(png).decode()):
+        assert picture(showing(form)).size == (4, 4)
     with pytest.raises(ConfigError, match="shows no picture"):
-        attached("x", Shell(x=Showing(None)))
+        attached("x", Shell(x=showing(None)))
 
 
 def test_a_wrong_expression_and_too_many(tmp_path):
@@ -174,40 +165,3 @@ def test_a_wrong_expression_and_too_many(tmp_path):
         attached("nothing", Shell())
     with pytest.raises(ConfigError, match="at most"):
         attachments(("x",) * (MOST + 1), Shell())
-
-
-class Seeing(ScriptedModel):
-    """A model that says that it sees."""
-
-    vision = True
-
-
-@pytest.fixture
-def agent(shell, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    agent = KernelAgent(shell, say=print)
-    shell.user_ns["square"] = np.full((9, 7), 100, dtype="uint8")
-    yield agent
-    agent.close()
-
-
-async def test_a_model_is_shown_the_picture_and_its_name(agent):
-    model = Seeing(["A grey square."])
-    agent.use(model)
-    await agent.ask("What is it?", TurnOptions(images=("square",)))
-    message = model.requests[0].messages[-1]
-    assert len(message.images) == 1
-    assert "1. square (image/png 7x9)" in message.text
-    assert agent.store.messages(agent.session.id)[0].images == message.images
-
-
-async def test_a_model_without_eyes_is_not_asked(agent, home):
-    model = ScriptedModel(["never"])
-    agent.use(model)
-    with pytest.raises(ConfigError, match=r"(?s)claude.*config vision on|config vision on.*claude"):
-        await agent.ask("What is it?", TurnOptions(images=("square",)))
-    assert not model.requests
-    assert not list(home.rglob("*.db"))
-    agent.configure("vision", "on")
-    await agent.ask("What is it?", TurnOptions(images=("square",)))
-    assert model.requests[0].messages[-1].images

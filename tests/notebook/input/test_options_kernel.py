@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.kernels import kernel
@@ -41,6 +43,7 @@ def test_a_figure_is_shown_to_the_model_and_its_answer_bound(shared, server):
     pictures = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
     assert len(pictures) == 1
     assert pictures[0].startswith("data:image/png;base64,iVBOR")
+    assert re.search(r"1\. ax \(image/png \d+x\d+\)", str(parts))
     assert shared.run("print(said)").text.strip() == "A line that rises."
     assert "rises" not in result.markdown
     assert "1 request" in result.markdown
@@ -56,7 +59,9 @@ def test_a_rehearsal_shows_the_bytes_and_sends_none(shared, server):
     assert shared.run("x = plan").status == "ok"
     shared.run("del plan, x")
     assert shared.run("%%hermes --image fig\nAnd now?").status == "ok"
-    assert [m["role"] for m in server.bodies[-1]["messages"]][-3:] == ["user", "assistant", "user"]
+    messages = server.bodies[-1]["messages"][-3:]
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+    assert "image_url" in str(messages[0]) and "image_url" in str(messages[2])
 
 
 def test_a_model_without_eyes_gets_a_note_where_the_picture_was(shared, server):
@@ -67,5 +72,9 @@ def test_a_model_without_eyes_gets_a_note_where_the_picture_was(shared, server):
     assert "1 picture left out here" in str(body["messages"])
     result = shared.run("%%hermes --image fig\nLook")
     assert result.status == "error"
-    assert "not known to take pictures" in str(result.error)
+    told = ("not known to take pictures", "claude", "config vision on")
+    assert all(part in str(result.error) for part in told)
     assert len(server.bodies) == count
+    shared.run("%hermes config vision on")
+    assert shared.run("%%hermes --image fig\nSee").status == "ok"
+    assert "image_url" in str(server.bodies[-1]) and "Look" not in str(server.bodies[-1])
