@@ -157,25 +157,19 @@ def test_recorded_replayed_and_missed(serve, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.kernel
-def test_options_reach_the_turns(serve, tmp_path):
+def test_what_is_refused_is_named_and_runs_when_an_option_allows_it(serve, tmp_path, capsys):
     wants = calls(("run_python", {"code": "made = 1"}))
+    cells = "%load_ext hermes_nb", "%%hermes\nmake it", "%%hermes --quiet --into x\nmake it"
+    serve(wants, says("No."), wants, says("No."))
+    assert main(["run", str(write(tmp_path / "n.ipynb", *cells))]) == 3
+    told = "refused: run_python made = 1\n"
+    assert capsys.readouterr().err == f"cell 2: {told}cell 3: {told}"
     server = serve(wants, says("Made."))
-    file = write(tmp_path / "n.ipynb", "%load_ext hermes_nb", "%%hermes\nmake it", "print(made)")
+    file = write(tmp_path / "n.ipynb", *cells[:2], "print(made)")
     words = ["--approve", "all", "--model", "other", "--output", str(tmp_path / "out.ipynb")]
     assert main(["run", str(file), *words]) == 0
     assert outputs(tmp_path / "out.ipynb")[2] == "1\n"
     assert server.bodies[0]["model"] == "other"
-
-
-@pytest.mark.slow
-@pytest.mark.kernel
-def test_what_was_refused_is_named(serve, tmp_path, capsys):
-    wants = calls(("run_python", {"code": "made = 1"}))
-    serve(wants, says("No."), wants, says("No."))
-    cells = "%load_ext hermes_nb", "%%hermes\nmake it", "%%hermes --quiet --into x\nmake it"
-    assert main(["run", str(write(tmp_path / "n.ipynb", *cells))]) == 3
-    told = "refused: run_python made = 1\n"
-    assert capsys.readouterr().err == f"cell 2: {told}cell 3: {told}"
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
 import psutil
 import pytest
@@ -40,21 +39,15 @@ def use(shell, tmp_path):
     return use
 
 
-def everyone():
-    return psutil.Process().children(recursive=True)
-
-
-@pytest.fixture(autouse=True)
-def others(monkeypatch):
-    """Note the processes that other tests left to the interpreter, as multiprocessing does."""
-    monkeypatch.setattr(sys.modules[__name__], "_others", everyone())
-
-
-_others = []
-
-
+@pytest.fixture
 def children():
-    return [each for each in everyone() if each not in _others]
+    """Return a function that lists the processes that this test has started."""
+
+    def everyone():
+        return psutil.Process().children(recursive=True)
+
+    before = everyone()  # multiprocessing leaves some to the interpreter
+    return lambda: [each for each in everyone() if each not in before]
 
 
 CHECKS = """\
@@ -66,7 +59,7 @@ os.system('echo from a shell')
 """
 
 
-def test_a_clean_run(use, tmp_path, monkeypatch, capfd):
+def test_a_clean_run(use, children, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("JPY_SESSION_NAME", "own.ipynb")
     monkeypatch.setenv("HERMES_NB_APPROVE", "all")
     flood = code("for i in range(60): print('x' * 1_000_000)", "f")
@@ -126,7 +119,7 @@ def test_what_cannot_be_run(use, tmp_path):
             use(path=path)
 
 
-def test_a_time_limit(use, tmp_path):
+def test_a_time_limit(use, children, tmp_path):
     written(
         tmp_path / "n.ipynb", notebook(code("import time\ntime.sleep(60)", "a"), code("1", "b"))
     )

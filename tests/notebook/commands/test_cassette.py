@@ -29,16 +29,13 @@ def server(monkeypatch):
         yield server
 
 
-def test_off_is_how_it_begins(kernel, tmp_path):
+def test_off_is_how_it_begins_and_a_wrong_word_is_said(kernel, tmp_path, monkeypatch):
     assert "**off**" in kernel("cassette")
     assert not (tmp_path / "tape.jsonl").exists()
     with pytest.raises(ConfigError, match="neither status, prune nor one of record, replay"):
         kernel("cassette rewind")
     with pytest.raises(ConfigError, match="nothing was recorded"):
         kernel("cassette prune")
-
-
-def test_a_wrong_mode_in_the_environment_is_said(kernel, monkeypatch):
     monkeypatch.setenv("HERMES_NB_CASSETTE", "reply")
     with pytest.raises(ConfigError, match="reply"):
         kernel("cassette")

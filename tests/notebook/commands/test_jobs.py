@@ -42,9 +42,12 @@ CALL = ToolCall(id="1", name="delegate_task", arguments={"tasks": ["count", "sum
 HOSTILE = "<img src=x onerror=alert(1)> `|` [a](javascript:x) \u202etxt sk-proj-" + "a1B2" * 8
 
 
+BEGUN = (TurnStarted(1), MessageAdded(Message.user("go")), ToolStarted(CALL))
+
+
 def told(*events):
     transcript = Transcript(model="m")
-    for event in (TurnStarted(1), MessageAdded(Message.user("go")), ToolStarted(CALL), *events):
+    for event in (*BEGUN, *events):
         transcript(event)
     return transcript
 
@@ -59,11 +62,13 @@ def test_a_running_child_is_one_line_below_its_call():
         ChildStarted("1", 2, "sum"),
         ChildProgress("1", 1, "read_file a.csv", used(2)),
         ChildFinished("1", 2, "failed", 3.0, used(1)),
+        *(ChildProgress("1", 7, "x"), ChildFinished("9", 1, "done", 1.0)),  # of nobody known
     )
     lines = transcript.running().split("\n")
     at = next(i for i, line in enumerate(lines) if "delegate" in line)
     assert "↳ ◌ count · `read_file a.csv` · 2 requests · " in lines[at + 1]
     assert "↳ ✗ sum · failed · 1 request · 3.0 s" in lines[at + 2]
+    assert transcript.running().count("↳") == 2
     assert transcript.usage.requests == 1  # that of the child which is over
 
 
@@ -104,21 +109,12 @@ def test_what_children_say_cannot_break_the_view(goal, doing):
     assert sum("↳" in line for line in running.split("\n")) == 1 + (goal + doing).count("↳")
 
 
-def test_events_of_children_that_are_not_known_are_left_out():
-    transcript = told(ChildProgress("1", 7, "x", used(1)), ChildFinished("9", 1, "done", 1.0))
-    assert "↳" not in transcript.running()
-
-
 def test_a_terminal_prints_a_line_a_child(capsys):
     view = TerminalView(Transcript(model="m"))
-    for event in (
-        *(TurnStarted(1), MessageAdded(Message.user("go")), ToolStarted(CALL)),
-        *(ChildStarted("1", 1, "count"), ChildFinished("1", 1, "done", 2.0, used(3))),
-        ToolFinished(CALL, "ok", 2.0),
-    ):
+    child = ChildStarted("1", 1, "count"), ChildFinished("1", 1, "done", 2.0, used(3))
+    for event in (*BEGUN, *child, ToolFinished(CALL, "ok", 2.0)):
         view(event)
-    printed = capsys.readouterr().out
-    assert "↳ ✓ count · 3 requests · 2.0 s" in printed
+    assert "↳ ✓ count · 3 requests · 2.0 s" in capsys.readouterr().out
 
 
 def is_child(request):

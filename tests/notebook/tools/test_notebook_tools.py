@@ -20,15 +20,12 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.wrappers import asking
 
 from tests.notebook.document.test_file import STREAM, code, notebook, text, valid, written
+from tests.notebook.tools.test_kernel_tools import PIXEL
 from tests.patience import SOON
 
 pytestmark = pytest.mark.usefixtures("signals")
 
-PNG = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADU"
-    "lEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-PLOT = {"output_type": "display_data", "metadata": {}, "data": {"image/png": PNG}}
+PLOT = {"output_type": "display_data", "metadata": {}, "data": {"image/png": PIXEL}}
 
 
 @pytest.fixture
@@ -116,7 +113,7 @@ def test_read_cells(use, path):
     assert shown.text == (
         "--- cell 1 load-cod code [1] ---\nx = 20\nx\n--- shows ---\n1\n2\n[image/png 1x1]"
     )
-    assert [image.data for image in shown.images] == [PNG]
+    assert [image.data for image in shown.images] == [PIXEL]
     assert use("read_cells", ids=["load-code"], outputs=False).endswith("x = 20\nx")
     assert use("read_cells", section="use").count("--- cell") == 2
     assert use("read_cells", range="2-9").count("--- cell") == 2
