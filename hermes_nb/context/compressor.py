@@ -245,6 +245,8 @@ def with_facts(plan: Plan) -> Plan:
     facts = [fact for fact in find_facts(messages) if fact.section == "seen"]
     room = max(plan.aim.whole - size(plan.pruned), plan.aim.whole // 4)
     kept = noted_lines(facts, tokens=min(room, LEDGER_TOKENS), messages=len(messages))
+    if not kept:
+        return plan
     plan.pruner.noted = {id(messages[source]): lines for source, lines in kept.items()}
     pruned = [*plan.pruner.prune(plan.groups[: plan.tail]), *plan.groups[plan.tail :]]
     aim = replace(plan.aim, hard=max(plan.aim.hard, plan.aim.whole + plan.aim.whole // 4))
