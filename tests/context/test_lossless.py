@@ -69,10 +69,8 @@ def test_every_message_can_be_read_word_for_word(messages):
     kept = "".join(map(everything, made.messages))
     cut = "left out" in kept
     for row in store.rows(session):
-        if row.message.role == "tool" and row.message.call_id.startswith("orphan"):
-            continue
         text = row.message.text
-        assert text in shown or text in kept or cut
+        assert text in shown or text in kept or cut or row.message.call_id.startswith("orphan")
 
 
 def test_references_survive_compression_after_compression():
@@ -147,8 +145,7 @@ def test_spans_that_no_store_has_are_kept_in_memory():
     engine = Lossless(Broken(":memory:"), "s", window=WINDOW, limits=LIMITS)
     made = compress(engine, messages)
     table = read_references(made.messages)
-    assert table
-    assert all(each.id.startswith("m") for each in table)
+    assert {each.id[0] for each in table} == {"m"}
     text = "".join(expand(engine, each.id) for each in table)
     assert "Question 9:" in text
     search = context_tools(engine).get("context_search")
