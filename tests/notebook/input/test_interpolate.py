@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.user_message import interpolate, literal
+from hermes_nb.safety.redact import redact
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -86,8 +87,6 @@ plain = st.text(st.characters(exclude_characters="$`") | st.sampled_from("{}\\%!
 @given(plain, st.text(), plain)
 def test_everything_around_a_value_and_in_it_survives(shell, before, value, after):
     shell.user_ns["value"] = value
-    from hermes_nb.safety.redact import redact
-
     assert interpolate(f"{before}$`value`{after}", shell) == before + redact(value) + after
     assert interpolate(f"{before}$$`value`{after}", shell) == f"{before}$`value`{after}"
 

@@ -43,6 +43,10 @@ def line(magics, text, cell=None):
     asyncio.run(magics.hermes(text, cell))
 
 
+def command(magics, name):
+    return asyncio.run(perform(find(name)[0], magics.agent, ""))
+
+
 def costing(cost, text="done"):
     usage = Usage(input=1_000, output=10, requests=1, cost=cost)
     return Reply(message=Message.assistant(text), usage=usage)
@@ -158,23 +162,19 @@ async def test_a_second_turn_in_the_kernel_is_refused_and_the_first_goes_on(magi
 def test_a_sessions_budget_counts_all_its_turns(magics, monkeypatch):
     monkeypatch.setenv("HERMES_NB_BUDGET_COST", "0.25")
     plays(magics, costing(0.1, "one"), costing(0.1, "two"), costing(0.1, "three"))
-    line(magics, "", "1")
-    line(magics, "", "2")
-    assert last_turn().reason == "answered"
-    line(magics, "", "3")
-    assert last_turn().reason == "budget"
+    for prompt, reason in (("1", "answered"), ("2", "answered"), ("3", "budget")):
+        line(magics, "", prompt)
+        assert last_turn().reason == reason
     assert "this session" in last_turn().note
-    agent = magics.agent
-    told = asyncio.run(perform(find("status")[0], agent, ""))
-    assert "0.20" in told
-    assert "0.25" in told
-    assert "0.20" in asyncio.run(perform(find("sessions")[0], agent, ""))
+    told = command(magics, "status")
+    assert "0.20" in told and "0.25" in told
+    assert "0.20" in command(magics, "sessions")
     line(magics, "--new", "4")
     assert last_turn().text == "three"
     plays(magics, costing(None))  # what is not known is never nothing
     line(magics, "--new", "1")
     assert last_turn().cost is None and "$" not in last_turn().status
-    assert "| – |" in asyncio.run(perform(find("sessions")[0], agent, ""))
+    assert "| – |" in command(magics, "sessions")
 
 
 def test_a_rehearsal_sends_stores_and_tells_nothing(magics, shell, home, capsys):
@@ -217,12 +217,10 @@ def test_a_rehearsal_of_another_model_changes_none(magics, shell, monkeypatch):
     line(magics, "--dry-run --model gpt-4o --into plan", "again")
     assert magics.agent.models.name == name
     plan = shell.user_ns["plan"]
-    assert plan["model"] == "gpt-4o"
-    assert plan["request"]["model"] == "gpt-4o"
-    assert [each["role"] for each in plan["request"]["messages"]][-1] == "user"
-    assert {"read_file", "run_python"} <= {
-        each["function"]["name"] for each in plan["request"]["tools"]
-    }
+    request = plan["request"]
+    assert plan["model"] == request["model"] == "gpt-4o"
+    assert request["messages"][-1]["role"] == "user"
+    assert {"read_file", "run_python"} <= {each["function"]["name"] for each in request["tools"]}
     assert "0123456789abcdef0123456789abcdef" not in json.dumps(plan)
 
 

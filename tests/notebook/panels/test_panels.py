@@ -212,8 +212,7 @@ async def test_a_refusal_is_one_line_and_changes_nothing(desk):
     await desk.click("add")
     await desk.type("x" * 3_000)
     told = await desk.click("Save")
-    assert "limit" in told
-    assert "\n" not in told
+    assert "limit" in told and "\n" not in told
     assert "hermes-bad" in desk.panel._said._dom_classes
     assert desk.buttons("Save")  # what was typed is still there
     await desk.type(f"the key is {KEY}")
@@ -314,8 +313,7 @@ async def test_an_open_question_is_pointed_at_in_every_tab(desk):
     desk.agent.hub(ApprovalAsked(ask, "it deletes", f"rm -rf build {HOSTILE}"))
     await desk.again(0.6)
     told = desk.text(desk.panel._asked)
-    assert "Waiting for your answer in the notebook" in told
-    assert "rm -rf build" in told
+    assert "Waiting for your answer in the notebook" in told and "rm -rf build" in told
     assert "<img" not in desk.markup(desk.panel.widget)
 
 
