@@ -54,6 +54,15 @@ def test_an_answer_is_markdown_with_a_status_line(shared, plays):
     assert "✓" in result.markdown and "loopback" in result.markdown
 
 
+def test_the_first_word_is_shown_as_soon_as_it_is_there(shared, plays):
+    views = "import hermes_nb.notebook.display.views as views; views.INTERVAL = "
+    shared.run(f"{views}60")
+    plays(Reply([event(chunk({"content": "Once upon a time "})), pause(20)]))
+    result = ask(shared, "tell", stop_on="Once upon", timeout=15, allow_stdin=True)
+    assert "Stopped" in result.text
+    shared.run(f"{views}0.12")
+
+
 @pytest.mark.parametrize(
     "prompt",
     [

@@ -164,13 +164,16 @@ class CellView:
     def __call__(self, event: Event) -> None:
         """Take in an event and see to it that it is shown soon.
 
-        The first of some calls is shown at once: it may run code that holds up this event loop,
-        and with it every timer.
+        Shown at once are an answer's beginning, which somebody waits for, and the first of some
+        calls: it may run code that holds up this event loop, and with it every timer.
         """
         with self._one:
-            busy = self.transcript.running_call
+            busy, answer = self.transcript.running_call, self.transcript.answer
             self.transcript(event)
-        if isinstance(event, ToolStarted) and not busy:
+        if isinstance(event, TextDelta) and not answer:
+            self._cancel()
+            self._update(running=True)
+        elif isinstance(event, ToolStarted) and not busy:
             self._cancel()
             self._update(running=True)
             if self._clock is None:
