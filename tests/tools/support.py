@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hermes_nb.core.calls import as_output
 from hermes_nb.core.messages import ToolCall
+from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.tools import Tool, ToolContext
 
 
@@ -27,6 +28,19 @@ def run(tool: Tool, *, within: ToolContext | None = None, **arguments):
 def told(tool: Tool, **arguments) -> str:
     """Run a tool as `run` does, and return the text of what it returns."""
     return as_output(run(tool, **arguments)).text
+
+
+class Answers:
+    """An approver that answers from a list and remembers what it was asked."""
+
+    def __init__(self, *answers: Approval) -> None:
+        self.answers = list(answers)
+        self.asked: list[ApprovalRequest] = []
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        self.asked.append(request)
+        await asyncio.sleep(0)
+        return self.answers.pop(0)
 
 
 def stopped() -> threading.Event:

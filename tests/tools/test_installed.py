@@ -54,15 +54,6 @@ def install(tmp_path, monkeypatch):
     sys.modules.pop("scales_for_hermes", None)
 
 
-def test_a_session_has_them_and_the_model_calls_them(install, home, tmp_path):
-    install(scales="several")
-    model = ScriptedModel([call("weigh", name="the pumpkin"), "4.2 kg."])
-    with Hermes(model, cwd=tmp_path) as hermes:
-        turn = hermes.ask("How heavy is the pumpkin?")
-    assert turn.messages[2].text == "the pumpkin weighs 4.2 kg"
-    assert {"weigh", "water", "read_file"} <= {tool.name for tool in model.requests[0].tools}
-
-
 @pytest.mark.parametrize("what", ["weigh", "several"])
 def test_a_tool_a_toolset_or_a_function_that_makes_them(install, what):
     install(scales=what)

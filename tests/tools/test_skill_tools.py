@@ -14,7 +14,7 @@ from hermes_nb.tools.stores import skills
 from hermes_nb.tools.wrappers import asking
 
 from tests.skills.support import put, text
-from tests.tools.support import context_for, run
+from tests.tools.support import Answers, context_for, run
 
 
 @pytest.fixture
@@ -30,17 +30,6 @@ def library(root):
 @pytest.fixture
 def tools(library):
     return skills(library)
-
-
-class Person:
-    """Answers every question the same way."""
-
-    def __init__(self, answer):
-        self.answer, self.asked = answer, []
-
-    async def ask(self, request):
-        self.asked.append(request)
-        return Approval(self.answer)
 
 
 def test_the_schemas_are_small(tools):
@@ -119,7 +108,7 @@ def test_manage_says_what_happened(tools, library):
 
 
 def test_the_user_sees_what_would_be_written_and_may_decline(tools, root):
-    person = Person("deny")
+    person = Answers(Approval("deny"))
     manage = asking(tools, Guard("ask"), person).get("skill_manage")
     with pytest.raises(ToolDenied):
         run(manage, action="create", name="draw", content=text("draw"))
@@ -128,7 +117,7 @@ def test_the_user_sees_what_would_be_written_and_may_decline(tools, root):
 
 
 def test_what_cannot_be_done_is_not_asked(tools):
-    person = Person("once")
+    person = Answers()
     events = []
     manage = asking(tools, Guard("ask"), person).get("skill_manage")
     context = context_for(manage, emit=events.append)

@@ -20,7 +20,7 @@ from hermes_nb.tools.wrappers import asking
 
 from tests.conftest import take_turn
 from tests.patience import SOON
-from tests.tools.support import context_for
+from tests.tools.support import Answers, context_for
 from tests.tools.support import told as run
 
 
@@ -110,23 +110,18 @@ def test_a_write_is_recorded_and_told(curated):
 def test_it_asks_only_where_that_is_wanted(curated):
     assert memory_tools(curated).get("memory").risk is Risk.REMEMBER
     careful = memory_tools(curated, write_approval=True)
-    asked = []
-
-    class Approver:
-        async def ask(self, request):
-            asked.append(request.shown)
-            return Approval("deny" if len(asked) > 1 else "once", "no")
-
-    tool = asking(careful, Guard(), Approver()).get("memory")
+    person = Answers(Approval("once"), Approval("deny", "no"))
+    tool = asking(careful, Guard(), person).get("memory")
     assert tool.risk is Risk.WRITE
     run(tool, action="add", content="likes tea\nand cake")
-    assert asked == ["memory:\n+likes tea\n+and cake"]
     with pytest.raises(ToolError, match="declined"):
         run(tool, action="replace", old_text="tea", content="likes coffee")
-    assert asked[1] == "memory:\n-likes tea\n-and cake\n+likes coffee"
     with pytest.raises(ToolError, match="no entry holds"):  # what fails anyway is not asked about
         run(tool, action="remove", old_text="absent")
-    assert len(asked) == 2
+    assert [request.shown for request in person.asked] == [
+        "memory:\n+likes tea\n+and cake",
+        "memory:\n-likes tea\n-and cake\n+likes coffee",
+    ]
     assert curated.entries("memory") == ["likes tea\nand cake"]
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import stat
@@ -20,7 +19,7 @@ from hermes_nb.tools.wrappers import asking, limited
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools.support import context_for
+from tests.tools.support import Answers, context_for
 from tests.tools.support import run as raw
 from tests.tools.support import told as run
 
@@ -185,19 +184,6 @@ async def terminal(command: str, workdir: str | None = None) -> str:
     return f"ran {command}"
 
 
-class Answers:
-    """An approver that answers from a list and remembers what it was asked."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.asked = []
-
-    async def ask(self, request):
-        self.asked.append(request)
-        await asyncio.sleep(0)
-        return self.answers.pop(0)
-
-
 TOOLS = Toolset([peek, scribble, terminal])
 
 
@@ -218,9 +204,8 @@ def test_a_yes_runs_the_call_and_is_announced():
     tools = guarded(approver)
     events = []
     context = context_for(terminal, emit=events.append)
-    assert (
-        run(tools.get("terminal"), within=context, command="mkdir x\x1b[2K") == "ran mkdir x\x1b[2K"
-    )
+    ran = run(tools.get("terminal"), within=context, command="mkdir x\x1b[2K")
+    assert ran == "ran mkdir x\x1b[2K"
     assert run(tools.get("scribble"), path="a", content="b") == "wrote b"
     asked, given_ = events
     assert isinstance(asked, ApprovalAsked)
