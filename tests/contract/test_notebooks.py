@@ -38,7 +38,7 @@ def test_three_of_them_replay_with_all_tools_described_otherwise(tmp_path):
     folder = shutil.copytree(HERE, tmp_path / "notebooks")
     before = {path.name: path.read_bytes() for path in folder.glob("[0-9]*")}
     env = isolated(tmp_path, reworded(tmp_path))
-    outcome = nbval(folder, REPLAYED, env, "--nbval-sanitize-with", str(MAY_DIFFER))
+    outcome = nbval(folder, REPLAYED, env, f"--nbval-sanitize-with={MAY_DIFFER}")
     assert "no recording in" not in outcome.output, outcome.output[-6_000:]
     assert outcome.passed == set(REPLAYED), outcome.output[-6_000:]
     assert {path.name: path.read_bytes() for path in folder.glob("[0-9]*")} == before
