@@ -294,7 +294,8 @@ def _property(parameter: _Parameter, note: str) -> dict[str, Json]:
     schema = dict(parameter.shape.schema)
     if note:
         schema["description"] = note
-    if parameter.optional and parameter.default is not None:
+    empty = parameter.default in (None, "") or parameter.default is False
+    if parameter.optional and not empty:  # what goes without saying costs tokens in each request
         schema["default"] = parameter.default
     return schema
 

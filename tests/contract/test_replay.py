@@ -15,6 +15,7 @@ from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.canonical import FORM
 from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Tape
 from hermes_nb.models.scripted import ScriptedModel, call
 
@@ -142,7 +143,18 @@ def test_a_tenth_of_the_benchmark_replays():
     assert "2 runs x 3 zones x 2 seeds, -OO: 0 with a miss" in done.stdout
 
 
-@pytest.mark.parametrize("form", [2, 3])
+def of_form(path, form):
+    """Make a recording one of an earlier form, as it was keyed before a rule."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if "form" in line and form < line["form"]:
+            line |= {"form": form, "key": "0" * len(line["key"])}
+            line.pop("sum", None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    Tape(path).accept()
+
+
+@pytest.mark.parametrize("form", [2, FORM])
 def test_where_a_command_ran_does_not_count(tmp_path, form):
     def story(place):
         reply = Message.assistant("", calls=(ToolCall(id="1", name="terminal", arguments={}),))
@@ -152,19 +164,30 @@ def test_where_a_command_ran_does_not_count(tmp_path, form):
     path = tmp_path / "x.hermes.jsonl"
     record = Cassette(ScriptedModel(["fine"]), path, "record")
     answer(record, *story(", in a sandbox: read-only without .env, a.key"), tools=["terminal"])
-    text = path.read_text(encoding="utf-8")
-    assert '"form":3' in text.replace(" ", "")
-    if form == 2:  # as it was keyed before that rule
-        lines = [json.loads(line) for line in text.splitlines()]
-        for line in lines:
-            if "form" in line:
-                line |= {"form": 2, "key": "0" * len(line["key"])}
-                line.pop("sum", None)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        Tape(path).accept()
+    of_form(path, form)
     for place in ("", ", in a sandbox: read-only", ", in a sandbox: workspace, git"):
         replay = Cassette(None, path, "replay")
         assert answer(replay, *story(place), tools=["terminal"]).text == "fine"
     taken = ", in a sandbox: workspace, changes of AGENTS.md were taken back"
     with pytest.raises(CassetteMiss):
         answer(Cassette(None, path, "replay"), *story(taken), tools=["terminal"])
+
+
+@pytest.mark.parametrize("form", [3, FORM])
+def test_which_lines_stay_of_what_was_shortened_does_not_count(tmp_path, form):
+    def story(code="", lines="", position=2):
+        left = f"x = 1\n[… 900 characters left out; session_search around=1{code} …]\ny = 2"
+        call = ToolCall(id="1", name="run_python", arguments={"code": left})
+        text = f"[shortened #{position}] run_python `x = 1` → 80 lines; session_search around=2"
+        reply = Message.assistant("", calls=(call,))
+        return [Message.user("go"), reply, Message.tool(call, text + lines)]
+
+    path = tmp_path / "x.hermes.jsonl"
+    answer(Cassette(ScriptedModel(["fine"]), path, "record"), *story(), tools=["run_python"])
+    of_form(path, form)
+    for code, lines in (("", "\n· a = 3"), ("; in it: z = 4 | s = ']'", "\n· a = 3\n· b")):
+        replay = Cassette(None, path, "replay")
+        assert answer(replay, *story(code, lines), tools=["run_python"]).text == "fine"
+    for other in (story(position=3), story(lines="\nnot ours")):
+        with pytest.raises(CassetteMiss):
+            answer(Cassette(None, path, "replay"), *other, tools=["run_python"])
