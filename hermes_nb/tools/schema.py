@@ -294,8 +294,7 @@ def _property(parameter: _Parameter, note: str) -> dict[str, Json]:
     schema = dict(parameter.shape.schema)
     if note:
         schema["description"] = note
-    empty = parameter.default in (None, "") or parameter.default is False
-    if parameter.optional and not empty:  # what goes without saying costs tokens in each request
+    if parameter.optional and parameter.default is not None:
         schema["default"] = parameter.default
     return schema
 
