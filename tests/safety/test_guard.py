@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.tools import Risk, Tool
-from hermes_nb.safety.guard import Guard, Way, shape_of, shown
+from hermes_nb.safety.guard import ChildGuard, Guard, Way, shape_of, shown
 from hermes_nb.safety.sandbox import Profile
 
 
@@ -57,6 +57,11 @@ def test_the_modes(mode):
         if decision.verdict == "ask":
             assert guard.may_ask(tool) and guard.watches(tool)
     assert not guard.watches(READ)
+    for call, decision in zip(CALLS.values(), decisions, strict=True):
+        child = ChildGuard(parent=guard).decide(*call)
+        asked = decision.verdict == "ask"
+        assert child.verdict == ("deny" if asked else decision.verdict)
+        assert ("Say in the report" in child.why) == asked
 
 
 def test_shapes_are_as_narrow_as_makes_sense():
