@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.policy import LENGTH_LIMIT, Need, Pipeline, Place, Stage, assess, judge
+from hermes_nb.safety.protected import survey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -209,6 +210,18 @@ def test_git_where_it_cannot_see_what_is_set(tmp_path):
     make_repository(tmp_path / "repo")
     (tmp_path / "repo/.git/config").write_text("[broken", encoding="utf-8")
     assert decided("git status", tmp_path / "repo").decision == "ask"
+
+
+def test_a_folder_that_cannot_be_looked_through_in_time_is_asked_about(tmp_path, monkeypatch):
+    work = tmp_path / "work"
+    work.mkdir()
+    assert decided("grep -r x .", work).decision == "allow"
+
+    def too_slow(root, *, home, seconds):
+        return survey(root, home=home, seconds=0 * seconds)
+
+    monkeypatch.setattr("hermes_nb.safety.policy.survey", too_slow)
+    assert decided("grep -r x .", work).decision == "ask"
 
 
 def test_programs_of_the_workspace_are_not_found(work, root, monkeypatch):
