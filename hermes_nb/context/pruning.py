@@ -168,8 +168,14 @@ class Pruner:
         return replace(message, calls=calls)
 
     def shorter_result(self, result: Message, limit: int) -> Message:
-        """Return a result in about `limit` characters, head and tail, without its images."""
+        """Return a result in about `limit` characters, head and tail, without its images.
+
+        Of one that was shortened before its line stays.
+        """
         back = self._back(result)
+        line, _, lines = result.text.partition("\n")
+        if lines and is_shortened(result.text):
+            return replace(result, parts=Message.user(line, origin=result.origin).parts)
         text = cut(result.text, limit, way_back=back)
         if result.images:
             text = f"{text}\n[{len(result.images)} images left out; {back}]"

@@ -37,7 +37,10 @@ class Risk(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returns when text alone will not do; `origin` is whose text it is."""
+    """What a tool returns when text alone will not do.
+
+    `origin` is whose text it is: `ours` is the tool's own words alone, and not looked through.
+    """
 
     text: str
     images: tuple[Image, ...] = ()

@@ -75,7 +75,7 @@ REWORDED: Table = (
     (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
 )
 _SET = re.compile(r"\{('[^'\n]{0,200}'(?:, '[^'\n]{0,200}'){1,200})\}")
-_NOTED = re.compile(r"(characters left out[^\n]{0,200}?); in it: [^\n]*? …\](?=\n|\Z)")
+_NOTED = re.compile(r"(characters left out[^\n]{0,200}?); in it: [^\n]{0,700}? …\](?=\n|\Z)")
 _FLUSHED = re.compile(r"\A(?:USER|ASSISTANT|CALL|RESULT)\b[^\n]*: ")
 _PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\nDate: |\Z)")
 

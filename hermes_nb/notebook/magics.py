@@ -257,9 +257,13 @@ class HermesMagics(Magics):
 
 def exchanged() -> str:
     """Say that another version was installed than the one that this kernel runs, "" if none was."""
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    if (installed := version("hermes_nb")) == hermes_nb.__version__:
+    try:
+        installed = version("hermes_nb")
+    except PackageNotFoundError:
+        return ""
+    if installed == hermes_nb.__version__:
         return ""
     return (
         f"hermes_nb {installed} was installed while this kernel runs {hermes_nb.__version__}: "

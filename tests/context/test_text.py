@@ -65,6 +65,8 @@ def test_pruned_results_are_short_and_stay_so(messages, noted):
     for message, old in zip(flat(pruned), flat(groups), strict=True):
         if message.role == "tool" and message is not old:
             assert is_shortened(message.text)
+            if "\n" in message.text:  # cut further, its line stays and says where the whole is
+                assert position_of(pruner.shorter_result(message, 40).text) == 17
             assert position_of(message.text) == 17
             assert len(message.text) <= SHORT + noted * MOST_NOTED
         assert message.role != "tool" or message is not old or len(message.text) <= SHORT
