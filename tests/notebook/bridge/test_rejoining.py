@@ -21,12 +21,21 @@ from tests.loopback import Loopback, Reply, chunk, event, stream, text_chunks
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 
+INSERT = """
+from hermes_nb.notebook.magics import _magics
+try:
+    await _magics().agent.access.frontend.call("insert", timeout=3)
+except Exception as error:
+    print(error)
+"""
+
+
 class Page:
     """The front end's half: it runs a cell, says hello on comms and answers what is asked of it.
 
     `client` is its connection as it calls itself; a page that was reloaded has another one, and
-    knows nothing of the cell. `refuses` is the error that it answers `show` with. The pages
-    `beside` it hear what it hears.
+    knows nothing of the cell. `refuses` is the error that it answers `show` with. From the first
+    operation `deaf` on it is silent. The pages `beside` it hear what it hears.
     """
 
     def __init__(self, kernel):
@@ -35,6 +44,8 @@ class Page:
         self.name = "page.1"
         self.silent = False
         self.refuses = None
+        self.deaf = ""
+        self.asked = []
         self.beside = []
         self.comms = []
         self.shown = []
@@ -95,6 +106,10 @@ class Page:
 
     def answer(self, comm, asked):
         if asked.get("to") != self.name:
+            return
+        self.asked.append(asked["op"])
+        if asked["op"] == self.deaf:
+            self.silent = True
             return
         reply = {"result": [] if asked["op"] == "list" else {}}
         if asked["op"] == "show":
@@ -206,3 +221,21 @@ def test_a_page_that_cannot_show_it_costs_the_turn_nothing(scene):
     scene.end()
     assert "Once upon a time." in json.dumps(scene.page.told)
     assert not any("ename" in each for each in scene.page.told)
+
+
+@pytest.mark.parametrize("reloaded", [True, False])
+def test_what_a_page_took_along_is_asked_of_itself_alone(scene, reloaded):
+    page, other = scene.page, Page(scene.kernel)
+    other.client, other.name = uuid.uuid4().hex, "page.3"
+    page.beside += [] if reloaded else [other]
+    page.deaf = "insert"
+    page.run(INSERT)
+    page.until(lambda: "insert" in page.asked)
+    if reloaded:
+        page.deaf = ""
+        page.listen(1.5)
+        page.reload()
+    page.until(lambda: not page.running)
+    assert page.asked.count("insert") == 1 + reloaded
+    assert "insert" not in other.asked
+    assert ("did not answer" in json.dumps(page.told)) != reloaded
