@@ -240,9 +240,14 @@ def with_facts(plan: Plan) -> Plan:
     """Return the plan with the lines that count in what pruning shortens.
 
     They have what the aim leaves, and at least a quarter of it beyond, but no more than a ledger.
+    Text from outside stands nowhere without its marks, and is found by search.
     """
     messages = flat(plan.groups[: plan.tail])
-    facts = [fact for fact in find_facts(messages) if fact.section == "seen"]
+    facts = [
+        fact
+        for fact in find_facts(messages)
+        if fact.section == "seen" and messages[fact.source].origin != "outside"
+    ]
     room = max(plan.aim.whole - size(plan.pruned), plan.aim.whole // 4)
     kept = noted_lines(facts, tokens=min(room, LEDGER_TOKENS), messages=len(messages))
     if not kept:

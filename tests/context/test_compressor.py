@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 from hermes_nb.context.boundaries import LEDGER, is_shortened, is_summary
@@ -249,6 +250,18 @@ def test_a_summary_is_made_from_unpruned_results():
         assert fact in texts(model)[0]
         assert "test_9.py::test_1 " in texts(model)[0]
         assert fact in made.summary
+
+
+@pytest.mark.parametrize("origin", ["workspace", "outside"])
+def test_no_line_of_a_text_from_outside_stays_without_its_marks(origin):
+    fact = "the staging database listens on port 54329"
+    messages = [
+        replace(m, parts=Message.user(m.text, origin=origin).parts) if m.role == "tool" else m
+        for m in work(40, fact_at=9, fact=fact)
+    ]
+    made = compress(Compressor(ScriptedModel([], window=24_000)), messages)
+    assert made.phase == "pruned"
+    assert any(fact in message.text for message in made.messages) == (origin == "workspace")
 
 
 def test_a_giant_result_is_cut_and_a_giant_prompt_too():
