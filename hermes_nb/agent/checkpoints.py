@@ -143,6 +143,10 @@ class Checkpoints:
             report = replace(report, notes=(*report.notes, f"not everything was saved: {why}"))
         return report
 
+    def since(self, session: str, moment: float) -> list[int]:
+        """Return the turns that changed something since a moment, the latest first."""
+        return Undoer(self._store, self._file_bytes).since(session, moment)
+
     def diff(self, session: str, turn: int | None = None, *, root: Path | None = None) -> str:
         """Return what a turn (the last one by default) changed as a unified diff.
 

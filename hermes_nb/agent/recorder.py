@@ -91,6 +91,8 @@ class Recorder:
             self._backlog.append(partial(self._add, without_secrets(event.message)))
         elif isinstance(event, UsageReported):
             self._backlog.append(partial(self._store.count, self._session, event.usage))
+        elif isinstance(event, ContextCompressed) and event.phase == "rewound":
+            self._backlog.append(partial(self._rewind, len(event.messages)))
         elif isinstance(event, ContextCompressed):
             messages = [without_secrets(message) for message in event.messages]
             self._backlog.append(partial(self._replace, messages, redact(event.system) or None))
@@ -105,6 +107,10 @@ class Recorder:
     def _replace(self, messages: list[Message], system_prompt: str | None = None) -> None:
         self._store.replace(self._session, messages, system_prompt=system_prompt)
         self._held = messages
+
+    def _rewind(self, length: int) -> None:
+        self._store.rewind(self._session, length)
+        self._held = self._held[:length]
 
     def _flush(self, *, ended: bool = False) -> None:
         try:

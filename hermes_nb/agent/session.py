@@ -11,6 +11,7 @@ from hermes_nb.agent.config import BudgetSettings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.recorder import Recorder, standing_budgets, together
+from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.calls import NO_OUTPUT
@@ -22,7 +23,7 @@ from hermes_nb.core.events import (
     MessageAdded,
     UsageReported,
 )
-from hermes_nb.core.loop import BUSY, MAX_REQUESTS, Agent
+from hermes_nb.core.loop import BUSY, MAX_REQUESTS, Agent, is_prompt
 from hermes_nb.core.messages import Message, Origin, Text, Usage, least_trusted
 from hermes_nb.core.protocols import (
     ChatModel,
@@ -30,8 +31,10 @@ from hermes_nb.core.protocols import (
     Effort,
     EventSink,
     SessionStore,
+    StoredMessage,
     StoredSession,
 )
+from hermes_nb.core.text import number_of
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Place, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.sessions import new_session_id
@@ -336,6 +339,35 @@ class Session:
             raise ConfigError("there is no compression to undo in this session")
         return self.agent.restore(messages)
 
+    def asked(self, turns: int = 1) -> StoredMessage:
+        """Return the prompt that the last so many turns began with, as it is stored.
+
+        Raises `ConfigError` where the conversation has not so many in view, `SessionBusy`.
+        """
+        self.check_idle()
+        rows = self.store.rows(self.id)
+        found = [row for row in rows if row.state == "active" and _is_the_users(row.message)]
+        if not 0 < turns <= len(found):
+            there = number_of(len(found), "turn")
+            raise ConfigError(f"{there} of this session can be taken back, not {turns}")
+        return found[-turns]
+
+    def rewind(self, turns: int = 1) -> Message:
+        """Take the last turns out of the conversation and return the prompt of the first of them.
+
+        Their rows stay, out of searches.
+
+        Raises as `asked` does.
+        """
+        stored = self.asked(turns).message
+        starts = [i for i, each in enumerate(self.messages) if _is_the_users(each)]
+        prompt = self.messages[starts[-turns]] if len(starts) >= turns else None
+        if prompt is None or without_secrets(prompt) != stored:
+            raise ConfigError("the session is not being saved now, so no turn can be taken back")
+        self.agent.restore(self.messages[: starts[-turns]], phase="rewound")
+        self.agent.turns -= turns
+        return prompt
+
     def accept_outside(self) -> str:
         """Count text from outside as the workspace's from now on; return where it stood, or "".
 
@@ -440,7 +472,7 @@ class Session:
             self._count(event.usage, event.purpose, event.model)
         elif isinstance(event, ChildFinished):
             self._count(event.usage, "child agents")
-        elif isinstance(event, ContextCompressed):
+        elif isinstance(event, ContextCompressed) and event.phase != "rewound":
             self.compressions.append(event)
 
 
@@ -452,6 +484,10 @@ def _foreign(prompt: Prompt) -> tuple[Text, ...]:
         for layer in prompt.layers
     )
     return tuple(Text(text, least_trusted(each)) for text, each in found if each)
+
+
+def _is_the_users(message: Message) -> bool:
+    return is_prompt(message) and not is_ours(message)
 
 
 def _hinted(messages: Iterable[Message]) -> list[str]:

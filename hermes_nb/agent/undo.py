@@ -289,6 +289,12 @@ class Undoer:
         with self._index(session) as index:
             return index.turns[-1].turn if index.turns else 0
 
+    def since(self, session: str, moment: float) -> list[int]:
+        """Return the turns with records begun since a moment, the latest first, each once."""
+        with self._index(session) as index:
+            found = [each for each in index.turns if each.when >= moment and each.state != "undone"]
+        return list(dict.fromkeys(each.turn for each in reversed(found)))
+
     async def undo(
         self, session: str, turn: int | None, *, restorer: Restorer | None, force: bool
     ) -> UndoReport:

@@ -97,7 +97,8 @@ class ContextCompressed:
     """The conversation was replaced by a shorter one; token counts are of the prompt.
 
     `phase` says how: `pruned` (results shortened, nothing dropped), `summarised`, `extracted` (by
-    rule, without a model), `referenced`, or `restored` when an earlier compression was undone.
+    rule, without a model), `referenced`, `restored` when an earlier compression was undone, or
+    `rewound` when the last turns were taken back.
     `shortened` counts messages that became shorter, `dropped` those that `summary` stands for.
     `warning` is what the user should hear. `system` is the system prompt from now on.
     """

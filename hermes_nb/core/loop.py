@@ -277,7 +277,7 @@ class Agent:
             self._publish(event, Progress())
         return next((event for event in events if isinstance(event, ContextCompressed)), None)
 
-    def restore(self, messages: Sequence[Message]) -> ContextCompressed:
+    def restore(self, messages: Sequence[Message], *, phase: str = "restored") -> ContextCompressed:
         """Put an earlier conversation back between two turns, as the undo of a compression does.
 
         Sinks see the event. Raises `SessionBusy` during a turn.
@@ -286,7 +286,7 @@ class Agent:
         before = self.prompt_tokens()
         restored = tuple(mend(messages, note=LOST_RESULT))
         after = self._conversation.estimate(restored)
-        event = ContextCompressed(restored, before, after, phase="restored")
+        event = ContextCompressed(restored, before, after, phase=phase)
         self._publish(event, Progress())
         return event
 

@@ -132,6 +132,10 @@ class SessionStore(Protocol):
         """
         ...
 
+    def rewind(self, session_id: str, length: int) -> None:
+        """Keep the first `length` active messages; the others stay as `undone`, not searchable."""
+        ...
+
     def search(
         self,
         query: str,

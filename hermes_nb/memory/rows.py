@@ -240,6 +240,12 @@ def restore(connection: sqlite3.Connection, session_id: str) -> bool:
     return True
 
 
+def rewind(connection: sqlite3.Connection, session_id: str, length: int) -> None:
+    """Mark as `undone` what follows the first `length` messages of the conversation."""
+    later = active(connection, session_id)[length:]
+    _set_state(connection, "undone", (row["id"] for row in later))
+
+
 def next_position(connection: sqlite3.Connection, session_id: str) -> int:
     """Return the position of the message that is added next."""
     query = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?"

@@ -195,6 +195,9 @@ class SqliteStore(Ledger):
         undone = self.database.write(lambda c: table.restore(c, session_id))
         return self.messages(session_id) if undone else None
 
+    def rewind(self, session_id: str, length: int) -> None:
+        self.database.write(lambda c: table.rewind(c, session_id, length))
+
     def search(
         self,
         query: str,

@@ -101,7 +101,7 @@ class EventHub:
                 self._account.turns.append(Usage())
             case UsageReported(usage=usage) | ChildFinished(usage=usage):
                 self._spend(usage)
-            case ContextCompressed():
+            case ContextCompressed(phase=phase) if phase != "rewound":
                 self._account.compressions.append(Compressed(self._turn, event))
             case ApprovalAsked(call):
                 self.asked[call.id] = event

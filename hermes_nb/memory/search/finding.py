@@ -175,7 +175,8 @@ def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, Pa
             wanted.append((spot, session, number * documents.BLOCK + offset))
     rows = connection.execute(
         "SELECT w.value ->> 0, m.session, m.position, m.role, m.at, m.body FROM json_each(?) w"
-        " JOIN messages m ON m.session = w.value ->> 1 AND m.position = w.value ->> 2",
+        " JOIN messages m ON m.session = w.value ->> 1 AND m.position = w.value ->> 2"
+        " WHERE m.state <> 'undone'",
         (json.dumps(wanted),),
     )
     return {
@@ -281,7 +282,7 @@ def _unindexed(
     """
     rows = connection.execute(
         "SELECT session, position, role, at, body FROM messages"
-        " WHERE id > ?2 AND (?1 = '' OR session = ?1) ORDER BY id DESC",
+        " WHERE id > ?2 AND (?1 = '' OR session = ?1) AND state <> 'undone' ORDER BY id DESC",
         (only.session_id, after),
     )
     found: list[tuple[Passage, list[Phrase]]] = []

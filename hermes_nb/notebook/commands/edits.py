@@ -1,4 +1,4 @@
-"""`%hermes undo`, `diff`, `fix`, `explain`: what a turn changed, and turns about what failed."""
+"""`%hermes undo`, `retry`, `diff`, `fix`, `explain`: what a turn changed, and turns about errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hermes_nb.agent.undo import Line, NothingToUndo, UndoReport
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
-from hermes_nb.core.text import head_tail, one_line, visible
+from hermes_nb.core.messages import Text
+from hermes_nb.core.text import head_tail, number_of, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument
@@ -28,12 +29,22 @@ SHOWN_LINES = 40
 """Items of each kind that a report lists."""
 WHOLE_LINE = "display:inline-block;min-width:100%;"
 USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
+RETRY = "`%hermes retry [TURNS] [edit] [--force]`; TURNS says how many, 1 by default"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
 
 
 async def undo(agent: KernelAgent, words: str) -> str:
     """Undo a turn's files and cells and return what was done, as Markdown."""
-    turn, force = _arguments(words, flags=("--force",))
+    turn, given = _arguments(words, flags=("--force",))
+    force = "--force" in given
+    report = await agent.access.checkpoints.undo(
+        _session_id(agent), turn, restorer=_restorer(agent), force=force
+    )
+    return f"{_shown(report, force=force)}\n\n{NAMESPACE}"
+
+
+def _restorer(agent: KernelAgent) -> DocumentRestorer:
+    """Return what puts cells back into this kernel's notebook."""
 
     async def document_of(key: str) -> NotebookDocument:
         document = await agent.document()
@@ -44,10 +55,39 @@ async def undo(agent: KernelAgent, words: str) -> str:
         # What an undo changes is not the turn's doing, and must not be saved as if it were.
         return document.inner if isinstance(document, KeptDocument) else document
 
-    report = await agent.access.checkpoints.undo(
-        _session_id(agent), turn, restorer=DocumentRestorer(document_of), force=force
-    )
-    return _shown(report, force=force)
+    return DocumentRestorer(document_of)
+
+
+async def retry(agent: KernelAgent, words: str) -> str:
+    """Take the last turns back, with their cells and files, and ask the first one's prompt again.
+
+    With `edit` the prompt is offered as a cell below instead. Where something that somebody
+    changed since would be overwritten, the turns stay in the conversation.
+    """
+    turns, given = _arguments(words, flags=("edit", "--force"), usage=RETRY)
+    turns = 1 if turns is None else turns
+    session = agent.session or agent.resume()
+    asked = session.asked(turns)
+    if asked.message.images and "edit" not in given:
+        again = "`%hermes retry edit` takes it back and offers the prompt below"
+        raise ConfigError(f"that prompt came with pictures, which are not kept; {again}")
+    checkpoints, force = agent.access.checkpoints, "--force" in given
+    reports = [
+        await checkpoints.undo(session.id, turn, restorer=_restorer(agent), force=force)
+        for turn in await in_thread(checkpoints.since, session.id, asked.at)
+    ]
+    told = [_shown(each, force=force, command="retry") for each in reports]
+    if any(each.conflicts for each in reports) and not force:
+        return "\n\n".join([*told, "The conversation stays as it is."])
+    first = next(iter(session.rewind(turns).parts))
+    prompt = first.text if isinstance(first, Text) else ""
+    for line in told:
+        agent.note(line)
+    if "edit" not in given:
+        await agent.ask(literal(prompt))
+        return ""
+    agent.shell.set_next_input(f"%%hermes\n{literal(prompt)}")
+    return f"{number_of(turns, 'turn')} taken back; the prompt is in the cell below. {NAMESPACE}"
 
 
 async def diff(agent: KernelAgent, words: str) -> str:
@@ -88,13 +128,15 @@ def _tint(line: str) -> str:
     }.get(line[:1], "")
 
 
-def _arguments(words: str, *, flags: Sequence[str], usage: str = USAGE) -> tuple[int | None, bool]:
-    """Return the turn and whether a flag was given; raise `ConfigError`."""
+def _arguments(
+    words: str, *, flags: Sequence[str], usage: str = USAGE
+) -> tuple[int | None, set[str]]:
+    """Return the number and the flags that were given; raise `ConfigError`."""
     turn: int | None = None
-    given = False
+    given = set()
     for word in words.split():
         if word in flags:
-            given = True
+            given.add(word)
         elif word.isascii() and word.isdigit() and turn is None:
             turn = int(word[:9])
         else:
@@ -113,7 +155,7 @@ def _session_id(agent: KernelAgent) -> str:
     return latest[0].id
 
 
-def _shown(report: UndoReport, *, force: bool) -> str:
+def _shown(report: UndoReport, *, force: bool, command: str = "undo") -> str:
     when = time.strftime("%H:%M", time.localtime(report.when))
     title = f"**Turn {report.turn}** ({when})"
     blocks: list[str] = []
@@ -124,12 +166,12 @@ def _shown(report: UndoReport, *, force: bool) -> str:
     else:
         blocks.append(f"{title} left no change to undo in files or cells.")
     if report.conflicts:
-        again = "" if force else " `%hermes undo --force` overwrites what was changed since."
+        again = "" if force else f" `%hermes {command} --force` overwrites what was changed since."
         blocks.append(f"Left alone:{again}\n\n{_listed(report.conflicts)}")
     if report.notes:
         notes = "\n".join(f"- {escape(_clean(note))}" for note in report.notes[:SHOWN_LINES])
         blocks.append(f"Not covered:\n\n{notes}")
-    return "\n\n".join([*blocks, NAMESPACE])
+    return "\n\n".join(blocks)
 
 
 def _listed(lines: Sequence[Line]) -> str:

@@ -43,6 +43,8 @@ from hermes_nb.safety.redact import redact
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
 AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
+TITLE = 60
+"""Characters of a title."""
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
@@ -144,6 +146,16 @@ def resume(agent: KernelAgent, words: str) -> str:
     session = agent.resume(words)
     said = number_of(len(session.messages), "message")
     return f"Resumed session {code_span(session.id)} with {said}."
+
+
+def rename(agent: KernelAgent, words: str) -> str:
+    """Give the session another title."""
+    title = one_line(redact(words), TITLE)
+    if not title:
+        raise ConfigError("say how it is called: `%hermes rename TITLE`")
+    stored = _stored(agent, "")
+    agent.store.rename(stored.id, title)
+    return f"Session {code_span(stored.id)} is called “{escape(title)}”."
 
 
 def listed_sessions(agent: KernelAgent, _words: str) -> str:
