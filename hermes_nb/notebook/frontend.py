@@ -25,7 +25,7 @@ from hermes_nb.notebook.page_discovery import GONE, Channel, Heard, Info, RollCa
 from hermes_nb.notebook.shell import Shell
 
 PROTOCOL = 2
-"""The same number as in labextension/static/remoteEntry.js; raised when a message changes."""
+"""The same number as in labextension/static/bridge.js; raised when a message changes."""
 QUICK = 1.5
 """Seconds that a page which was never heard has for its first hello."""
 SLOW = 8.0

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import hermes_nb
 
 FOLDER = Path(hermes_nb.__file__).parent / "notebook" / "labextension"
+FILES = sorted((FOLDER / "static").iterdir())
+MOST = 80_000
+"""Bytes of all the files together, which a page loads once."""
 
 
 def test_what_is_loaded_is_named_by_its_content():
     built = json.loads((FOLDER / "package.json").read_text("utf-8"))["jupyterlab"]["_build"]
     path, _, version = built["load"].partition("?v=")
-    found = hashlib.sha256((FOLDER / path).read_bytes()).hexdigest()[:16]
+    found = hashlib.sha256(b"".join(file.read_bytes() for file in FILES)).hexdigest()[:16]
     assert version == found, f'package.json: "load": "{path}?v={found}"'
-    assert [file.name for file in (FOLDER / "static").iterdir()] == [Path(path).name]
+    assert (FOLDER / path).is_file()
+
+
+def test_every_module_is_loaded_at_an_address_that_changes_with_it():
+    entry = (FOLDER / "static" / "remoteEntry.js").read_text("utf-8")
+    for file in FILES:
+        assert file.name == "remoteEntry.js" or f"'{file.stem}'" in entry
+        assert not re.search(r"^import |^export .* from ", file.read_text("utf-8"), re.MULTILINE)
+    assert sum(file.stat().st_size for file in FILES) <= MOST

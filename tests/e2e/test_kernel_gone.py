@@ -24,7 +24,7 @@ def shown(notebook):
 
 
 def test_both_ends_know_a_running_turn_by_the_same_text():
-    page = (EXTENSION / "static" / "remoteEntry.js").read_text(encoding="utf-8")
+    page = (EXTENSION / "static" / "turns.js").read_text(encoding="utf-8")
     assert f"'{STILL_RUNNING}'" in page
 
 

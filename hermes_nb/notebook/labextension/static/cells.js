@@ -1,0 +1,183 @@
+/* The cells of an open notebook, as the agent reads and changes them: by id and by what was seen of
+ * them. */
+
+export class Refusal extends Error {
+  constructor(kind, message, more) {
+    super(message);
+    this.answer = { kind, message, ...more };
+  }
+}
+
+// djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/document/document.py
+export const hash = text => {
+  let h = 5381;
+  for (let i = 0; i < text.length; i++) h = ((h * 33) ^ text.charCodeAt(i)) >>> 0;
+  return h.toString(16);
+};
+
+// Cut a value to about `room.left` characters: long texts keep head and tail, lists their head.
+const cut = (value, room) => {
+  if (typeof value === 'string') {
+    const left = Math.max(room.left, 0);
+    room.left -= value.length;
+    if (value.length <= left) return value;
+    room.cut += value.length - left;
+    const head = Math.ceil(left / 2);
+    const gone = `\n… ${value.length - left} characters left out …\n`;
+    return value.slice(0, head) + gone + value.slice(value.length - (left - head));
+  }
+  if (value === null || typeof value !== 'object') {
+    room.left -= 8;
+    return value;
+  }
+  if (!Array.isArray(value))
+    return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, cut(v, room)]));
+  const kept = [];
+  for (const v of value) {
+    if (room.left <= 0) {
+      room.cut += 1;
+      break;
+    }
+    kept.push(cut(v, room));
+  }
+  return kept;
+};
+
+const clipped = (output, cap) => {
+  const room = { left: cap, cut: 0 };
+  const copy = cut(output, room);
+  return room.cut ? { ...copy, hermes_clipped: room.cut } : copy;
+};
+
+// An output's kind without what it holds: empty values under its MIME types.
+const kind = ({ output_type, data }) => {
+  const mimes = Object.keys(data ?? {}).map(mime => [mime, '']);
+  return data ? { output_type, data: Object.fromEntries(mimes) } : { output_type };
+};
+
+// `outputs` is true for all of them, each cut to `cap` characters, or 'kinds'.
+export const describe = (panel, index, outputs, cap) => {
+  const cell = panel.content.model.sharedModel.cells[index];
+  const source = cell.getSource();
+  const about = { index, id: cell.id, type: cell.cell_type, source, hash: hash(source) };
+  about.metadata = cell.getMetadata();
+  if (cell.cell_type !== 'code') return about;
+  about.execution_count = cell.execution_count;
+  about.output_count = panel.content.model.cells.get(index).outputs.length;
+  const shown = outputs === 'kinds' ? kind : o => (cap ? clipped(o, cap) : o);
+  if (outputs) about.outputs = cell.getOutputs().map(shown);
+  return about;
+};
+
+export const find = (panel, id) => {
+  const index = panel.content.model.sharedModel.cells.findIndex(cell => cell.id === id);
+  if (index < 0) throw new Refusal('missing', `there is no cell ${id}`);
+  return index;
+};
+
+// The cell to change, if it is what the agent saw and may be changed at all.
+export const claim = (panel, { id, hash: seen }, forbidden, still) => {
+  const index = find(panel, id);
+  const cell = panel.content.model.sharedModel.cells[index];
+  const source = cell.getSource();
+  if (seen != null && hash(source) !== seen)
+    throw new Refusal('conflict', `cell ${id} was changed`, { source, hash: hash(source) });
+  if (forbidden && cell.getMetadata()[forbidden] === false)
+    throw new Refusal('invalid', `cell ${id} is marked as not ${forbidden}`);
+  if (still && cell.executionState === 'running')
+    throw new Refusal('invalid', `cell ${id} is running`);
+  return [index, cell];
+};
+
+// Run an edit as an undo step of its own: typing just before or after it is not part of it.
+export const step = (managers, edit) => {
+  for (const manager of managers) manager?.stopCapturing();
+  const result = edit();
+  for (const manager of managers) manager?.stopCapturing();
+  return result;
+};
+
+// A notebook that several edit is written by its server, by itself, too: a page hears of that
+// later, takes it for another program's and would ask which version is to stay. So the server is
+// told to write, or left to where it takes no orders; what counts is what the file holds then.
+// While it writes, it refuses both.
+const writeShared = async (app, { path, localPath, model }) => {
+  const { contents } = app.serviceManager;
+  const { contentProviderId } = app.docRegistry.getWidgetFactory('Notebook') ?? {};
+  const sources = cells => JSON.stringify(cells.map(cell => [cell.source].flat().join('')));
+  const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
+  const had = new Set();
+  for (let wait = 100; wait < 5000; wait *= 2) {
+    const now = { type: 'notebook', format: 'json', content: model.toJSON() };
+    had.add(sources(now.content.cells));
+    const told = contents.save(path, { ...now, contentProviderId });
+    await Promise.race([told.catch(console.warn), pause(1000)]);
+    const held = file => sources(file.content.cells);
+    if (had.has(await contents.get(localPath).then(held, console.warn))) return;
+    await pause(wait);
+  }
+  throw new Error('the server of the shared notebook has not written it');
+};
+
+export const start = ({ app }) => ({
+  operations: {
+    list: (panel, { outputs, cap }) =>
+      panel.content.model.sharedModel.cells.map((_, i) => describe(panel, i, outputs, cap)),
+    get: (panel, { id, cap }) => describe(panel, find(panel, id), true, cap),
+    insert: (panel, { after, index, type, source, metadata }) => {
+      const model = panel.content.model.sharedModel;
+      const end = model.cells.length;
+      const at = after ? find(panel, after) + 1 : Math.min(Math.max(index ?? end, 0), end);
+      const cell = { cell_type: type ?? 'code', source, metadata: metadata ?? {} };
+      step([model.undoManager], () => model.insertCell(at, cell));
+      return describe(panel, at);
+    },
+    replace: (panel, args) => {
+      const [index, cell] = claim(panel, args, 'editable');
+      const [old, text] = [cell.getSource(), args.source];
+      // Only what differs is written, so that the user's cursor stays where it is.
+      const most = Math.min(old.length, text.length);
+      let head = 0;
+      while (head < most && old[head] === text[head]) head++;
+      let tail = 0;
+      while (tail < most - head && old[old.length - 1 - tail] === text[text.length - 1 - tail])
+        tail++;
+      const middle = text.slice(head, text.length - tail);
+      step([cell.undoManager], () => cell.updateSource(head, old.length - tail, middle));
+      return describe(panel, index);
+    },
+    delete: (panel, args) => {
+      const model = panel.content.model.sharedModel;
+      const [index] = claim(panel, args, 'deletable', true);
+      step([model.undoManager], () => model.deleteCell(index));
+      return { deleted: args.id };
+    },
+    move: (panel, args) => {
+      const model = panel.content.model.sharedModel;
+      const [from] = claim(panel, args, null, true);
+      const behind = args.after ? find(panel, args.after) : -1;
+      const to = from <= behind ? behind : behind + 1;
+      // The widget's own way: a rendered Markdown cell stays rendered, the selection goes along.
+      if (to !== from) step([model.undoManager], () => panel.content.moveCell(from, to));
+      return describe(panel, to);
+    },
+    outputs: (panel, args) => {
+      const [index, cell] = claim(panel, args, null, true);
+      if (cell.cell_type !== 'code')
+        throw new Refusal('invalid', `cell ${args.id} is not a code cell`);
+      cell.setOutputs(args.outputs);
+      cell.execution_count = args.execution_count ?? null;
+      // As after a run: what the user's own kernel made is trusted.
+      panel.content.model.cells.get(index).trusted = true;
+      return describe(panel, index);
+    },
+    save: async panel => {
+      if (panel.context.contentsModel?.writable === false)
+        throw new Refusal('invalid', 'the notebook is read-only');
+      const { context } = panel;
+      if (context.model.collaborative) await writeShared(app, context);
+      else await context.save();
+      return { dirty: context.model.dirty };
+    }
+  }
+});

@@ -1,0 +1,24 @@
+/* Elements, and buttons that only the user's own hand can press. */
+
+export const element = (tag, className, text, attributes) => {
+  const made = document.createElement(tag);
+  made.className = className;
+  if (text) made.textContent = text; // never HTML: a model wrote most of what is shown
+  for (const [name, value] of Object.entries(attributes ?? {})) made.setAttribute(name, value);
+  return made;
+};
+
+// Keys belong to the focused element and are no shortcut of the notebook. It stands on each
+// element: on what is around them it comes too late for shortcuts of whatever has the focus.
+export const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
+
+// By the user's own hand: a script in some cell's output may not say yes.
+export const button = (label, action, className) => {
+  const made = element('button', className ?? '', label, { type: 'button', ...OWN_KEYS });
+  made.addEventListener('click', event => event.isTrusted && action());
+  return made;
+};
+
+// Each part brings its own rules.
+export const addStyle = (name, rules) =>
+  document.head.append(element('style', '', rules, { id: `hermes-nb-${name}` }));
