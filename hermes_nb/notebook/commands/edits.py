@@ -1,4 +1,4 @@
-"""`%hermes undo`, `retry`, `diff`, `fix`, `explain`: what a turn changed, and turns about errors."""
+"""`%hermes undo`, `retry`, `diff`, `fix`, `explain`: what a turn changed, turns about errors."""
 
 from __future__ import annotations
 
