@@ -21,7 +21,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from hermes_nb.agent.proposals import Proposal
-from hermes_nb.agent.recorder import Recorder
+from hermes_nb.agent.recorder import Recorder, together
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import REVIEW, Session
 from hermes_nb.agent.turn import said
@@ -285,6 +285,7 @@ class Reviews:
         self._thread = LoopThread("hermes-review")
         self._running: Future[ReviewFinished] | None = None
         self._learned: list[str] = []
+        self._spent = Usage()
         self._lock = threading.Lock()
         self._nudges: dict[str, Nudges] = {}
         self._told: set[str] = set()
@@ -352,6 +353,12 @@ class Reviews:
             taken, self._learned = self._learned, []
         return taken
 
+    def spent(self) -> Usage:
+        """Return, once, what reviews that ended have used since this was last asked."""
+        with self._lock:
+            taken, self._spent = self._spent, Usage()
+        return taken
+
     def stop(self) -> None:
         """Stop a running review; what it saved until now stays."""
         if self._running is not None:
@@ -381,6 +388,7 @@ class Reviews:
         if isinstance(event, ReviewFinished):
             with self._lock:
                 self._learned += event.saved
+                self._spent = together([self._spent, event.usage])
         self._emit(event)
 
 

@@ -149,8 +149,33 @@ class SessionManager:
         """Go on with the session of that id or title, or start one with that title."""
         if self.current is not None and self._is(self.current, name):
             return self.current
-        stored = self._find(name)
+        stored = self._find(name) or self._branched(name)
         return self._resumed(stored, spec) if stored else self.start(name, spec)
+
+    def _branched(self, name: str) -> StoredSession | None:
+        """Return a new session `A.B` that goes on from where session `A` stands, if there is one.
+
+        It begins with the same prompt and messages, so that a provider's cache holds.
+        """
+        store, trunk = self._store(), self._trunk(name)
+        if trunk is None:
+            return None
+        branch = store.start(
+            title=name,
+            source=trunk.source,
+            notebook=self._notebook() or trunk.notebook,
+            model=trunk.model,
+            system_prompt=trunk.system_prompt,
+            parent=trunk.id,
+        )
+        store.replace(branch, store.messages(trunk.id))
+        return store.get(branch)
+
+    def _trunk(self, name: str) -> StoredSession | None:
+        """Return the session `A` that a session `A.B` branches off."""
+        above, dot, _ = name.rpartition(".")
+        found = self._find(above) if dot else None
+        return None if found is None or found.source in (CHILD, REVIEW) else found
 
     def resume(self, wanted: str, spec: SessionSpec) -> Session:
         """Go on with the session of that id or title; "" is the latest, of this notebook if any.
@@ -206,7 +231,7 @@ class SessionManager:
         if name:
             if self.current is not None and not new and self._is(self.current, name):
                 return self.current
-            found = self._find(name)
+            found = self._find(name) or self._trunk(name)
             if found is not None and found.source == CHILD:
                 raise ConfigError(_is_child(found))
             return found
@@ -243,6 +268,13 @@ def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
     recent = store.sessions(limit=LOOKED_AT)
     named = [each for each in recent if each.title == wanted]
     return named[:1] or [each for each in recent if wanted and each.id.startswith(wanted)]
+
+
+def reviews_of(store: SessionStore, session_id: str) -> tuple[StoredSession, ...]:
+    """Return the reviews of a session, the latest first; raise `StoreError`."""
+    family = map(store.get, store.lineage(session_id))
+    found = [row for row in family if row and row.source == REVIEW and row.parent == session_id]
+    return tuple(reversed(found))
 
 
 def the_one(store: SessionStore, wanted: str) -> StoredSession | None:

@@ -28,6 +28,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Image, Json, Message, Part, Text, ToolCall, Usage
 from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hermes_nb.core.text import head_tail, one_line, used, visible
+from hermes_nb.memory.recall import spoken
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
@@ -121,7 +122,7 @@ def _markdown(session: StoredSession, rows: Sequence[StoredMessage]) -> str:
     for row in rows:
         message = row.message
         if message.role == "user":
-            blocks += ["---", f"**You** · {_when(row.at)}", _quoted(_prompt(message))]
+            blocks += ["---", f"**You** · {_when(row.at)}", _quoted(spoken(message))]
         elif message.role == "assistant":
             blocks += [_details(call, results.get(call.id)) for call in message.calls]
             if message.text.strip():
@@ -147,7 +148,7 @@ def _notebook(session: StoredSession, rows: Sequence[StoredMessage]) -> str:
         message = row.message
         if message.role == "user":
             finish()
-            source = f"%%hermes\n{redact(_prompt(message))}"
+            source = f"%%hermes\n{redact(spoken(message))}"
             cells.append(_cell(f"turn-{row.position}", "code", source))
         elif message.role == "assistant":
             said += [_details(call, results.get(call.id)) for call in message.calls]
@@ -195,12 +196,6 @@ def _heading(session: StoredSession) -> str:
     return f"# {escape(redact(session.title) or 'A conversation with Hermes')}\n\n" + " · ".join(
         facts
     )
-
-
-def _prompt(message: Message) -> str:
-    """Return what the user wrote: the first text part; what follows was added for the model."""
-    texts = [part.text for part in message.parts if isinstance(part, Text)]
-    return texts[0] if texts else ""
 
 
 def _quoted(text: str) -> str:

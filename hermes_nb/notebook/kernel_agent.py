@@ -27,7 +27,7 @@ from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
-from hermes_nb.core.text import amount, one_line
+from hermes_nb.core.text import amount, one_line, used
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
@@ -456,9 +456,13 @@ class KernelAgent:
         if not self._looks_back:
             return
         self.reviews.watch(session)
-        if learned := self.reviews.learned():
+        learned, cost = self.reviews.learned(), self.reviews.spent()
+        spent = f" (looking back took {', '.join(used(cost))})" if cost.requests else ""
+        if learned:
             told = "; ".join(escape(line) for line in learned)
-            self.note(f"Learned since: {told}. `%hermes memory undo` takes the last back.")
+            self.note(f"Learned since: {told}{spent}. `%hermes memory undo` takes the last back.")
+        elif spent:
+            self.note(f"Looked back since, and found nothing to keep{spent}.")
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model object from the next turn on; None is the one that the settings name."""

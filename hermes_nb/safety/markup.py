@@ -260,7 +260,7 @@ def _sign(token: re.Match[str], *, lone: bool) -> str:
     return BACKSLASH + token[0][1:]
 
 
-_HTML = "div span b i small br ul ol li code pre p em strong details summary sub".split()
+_HTML = "div span b i small br ul ol li code pre p em strong details summary sub mark".split()
 _SVG = "svg g rect line polyline title".split()
 _SHAPE = frozenset("x y x1 y1 x2 y2 width height rx fill points".split())
 _ATTRIBUTES = {

@@ -354,6 +354,15 @@ def excerpt(text: str, terms: Collection[str], size: int) -> str:
     return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"
 
 
+def matches(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
+    """Return where the words that have one of the terms begin and end in a text."""
+    return [
+        (start, start + len(piece))
+        for start, piece in words.places(text)
+        if any(term in terms for term in words.terms_of(piece))
+    ]
+
+
 def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> int:
     """Return where a stretch of `size` characters begins that shows the most of the terms.
 

@@ -6,7 +6,7 @@ import datetime
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hermes_nb.agent.models import not_accepted
@@ -18,11 +18,11 @@ from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
-from hermes_nb.core.messages import Message, Text, Usage
-from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
+from hermes_nb.core.messages import Usage
+from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import amount, head_tail, number_of, one_line, used, visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.memory.recall import cells_of
+from hermes_nb.memory.recall import Quote, cells_of, quotes, spoken
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.transcript import (
     MARK,
@@ -160,22 +160,36 @@ def rename(agent: KernelAgent, words: str) -> str:
 
 def listed_sessions(agent: KernelAgent, _words: str) -> str:
     """List recent sessions."""
-    found = agent.store.sessions(limit=LISTED_SESSIONS)
+    listed = agent.store.sessions(limit=2 * LISTED_SESSIONS)
+    found = [stored for stored in listed if stored.source != REVIEW][:LISTED_SESSIONS]
     if not found:
         return "There are no sessions yet."
     current = agent.session.id if agent.session else ""
     header = ("session", "notebook", "messages", "last used", "tokens", "cost", "title")
-    return grid(header, (_session_row(stored, current) for stored in found))
+    return grid(header, (_session_row(stored, current, depth) for stored, depth in tree(found)))
+
+
+def tree(found: Sequence[StoredSession]) -> Iterable[tuple[StoredSession, int]]:
+    """Yield sessions and how deep they stand, each branch below the one that it goes on from."""
+    ids = {stored.id for stored in found}
+
+    def below(parent: str, depth: int) -> Iterable[tuple[StoredSession, int]]:
+        for stored in found:
+            if (stored.parent if stored.parent in ids else "") == parent:
+                yield stored, depth
+                yield from below(stored.id, depth + 1)
+
+    return below("", 0)
 
 
 def search(agent: KernelAgent, words: str) -> str:
     """Find what was said in any session."""
     if not words:
         raise ConfigError("say what to look for: `%hermes search QUERY`")
-    hits = agent.store.search(words, limit=LISTED_HITS, roles=("user", "assistant"))
-    if not hits:
+    found = quotes(agent.store, words, limit=LISTED_HITS)
+    if not found:
         return "Nothing was said about that in any session."
-    rows = [_hit_row(hit, agent.store) for hit in hits]
+    rows = [_hit_row(quote, agent.store) for quote in found]
     return grid(("when", "who", "what", "session", "where"), rows)
 
 
@@ -195,7 +209,7 @@ def history(agent: KernelAgent, words: str) -> str:
     if (left_out := len(shown) - LISTED_MESSAGES) > 0:
         more = f"{left_out} earlier messages are left out; `%hermes export` has them all."
         blocks.append(f"*{more}*")
-    said = ((row, _words_of(row.message)) for row in shown[-LISTED_MESSAGES:])
+    said = ((row, spoken(row.message)) for row in shown[-LISTED_MESSAGES:])
     blocks += [
         f"**{'You' if row.message.role == 'user' else 'Hermes'}** · {moment(row.at)}\n\n"
         f"{safe_markdown(head_tail(redact(words), SHOWN))}"
@@ -249,12 +263,13 @@ def _format(words: str) -> tuple[Format, str]:
     return form, " ".join(word for word in given if word not in FORMATS)
 
 
-def _session_row(stored: StoredSession, current: str) -> tuple[object, ...]:
+def _session_row(stored: StoredSession, current: str, depth: int) -> tuple[object, ...]:
     mark = " (this one)" if stored.id == current else ""
+    branch = f"{'&nbsp;' * 2 * (depth - 1)}└ " if depth else ""
     name = Path(stored.notebook).name if stored.notebook else "–"
     spent = stored.usage
     return (
-        code_span(stored.id) + mark,
+        branch + code_span(stored.id) + mark,
         escape(name),
         stored.messages,
         ago(stored.written),
@@ -264,13 +279,18 @@ def _session_row(stored: StoredSession, current: str) -> tuple[object, ...]:
     )
 
 
-def _hit_row(hit: Hit, store: SessionStore) -> tuple[object, ...]:
+def _hit_row(quote: Quote, store: SessionStore) -> tuple[object, ...]:
+    hit = quote.hit
     stored = store.get(hit.session_id)
     name = Path(stored.notebook).name if stored and stored.notebook else "–"
     rows = store.rows(hit.session_id, first=hit.position, last=hit.position)
     cells = [cell for row in rows for cell in cells_of(row.message)]
     where = escape(name) + (f", cell {code_span(cells[0])}" if cells else "")
-    said = escape(one_line(redact(hit.snippet), 200))
+    said, end = "", 0
+    for start, stop in quote.marks:
+        said += f"{escape(quote.text[end:start])}**{escape(quote.text[start:stop])}**"
+        end = stop
+    said += escape(quote.text[end:])
     session = code_span(hit.session_id)
     if stored is not None and stored.source == CHILD:
         session += f", a child of {code_span(stored.parent)}" if stored.parent else ", a child"
@@ -294,12 +314,6 @@ def _children(stored: StoredSession, store: SessionStore) -> Iterable[str]:
 
 def _title(stored: StoredSession) -> str:
     return escape(one_line(visible(redact(stored.title)), 60)) or "untitled"
-
-
-def _words_of(message: Message) -> str:
-    """Return what was said, without what was added to the user's words for the model."""
-    texts = [part.text for part in message.parts if isinstance(part, Text)]
-    return (texts[0] if texts else "") if message.role == "user" else message.text
 
 
 def context(agent: KernelAgent, words: str) -> str:

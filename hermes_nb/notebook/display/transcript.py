@@ -42,8 +42,8 @@ from hermes_nb.safety.redact import redact
 
 WIDTH = 60
 """Characters of a full bar: it fits a terminal and a narrow page."""
-SHADES = "█▓▒░"
-"""Of neighbouring parts, in turn."""
+SHADES = "█▓▒░▚▀▄▌╬┄"
+"""Of the parts, one each for as many as a prompt usually has."""
 EMPTY = "·"
 MARK = "┃"
 

@@ -8,13 +8,16 @@ with a button that stops it).
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.jobs import Job
+from hermes_nb.agent.recorder import together
 from hermes_nb.agent.session import CHILD, REVIEW, Session
-from hermes_nb.agent.session_manager import shares
+from hermes_nb.agent.session_manager import Share, reviews_of, shares
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import (
     ContextCompressed,
@@ -26,10 +29,11 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import Hit, StoredSession
-from hermes_nb.core.text import amount, estimate_tokens, number_of
+from hermes_nb.core.protocols import StoredSession
+from hermes_nb.core.text import amount, estimate_tokens, number_of, used
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.display.transcript import PHASES, ago, moment
+from hermes_nb.memory.recall import Quote, quotes
+from hermes_nb.notebook.display.transcript import PHASES, ago, moment, widths
 from hermes_nb.notebook.event_hub import Compressed
 from hermes_nb.notebook.panels.style import (
     BARS,
@@ -38,6 +42,7 @@ from hermes_nb.notebook.panels.style import (
     dim,
     document,
     gauge,
+    group,
     heading,
     legend,
     shown,
@@ -53,13 +58,15 @@ NO_SESSION = "there has been no turn in this session yet"
 class Filling:
     """What the next request consists of, and what the turns so far have used.
 
-    `counted` is the size of the next prompt in tokens, as far as it is known; `window` and
-    `threshold` are 0 if unknown. `first` is the number of the first of `turns`.
+    `counted` is the size of the next prompt in tokens, `measured` whether the provider has counted
+    most of it; the parts are estimates, scaled to that sum. `window` and `threshold` are 0 if
+    unknown. `first` is the number of the first of `turns`.
     """
 
     session: str = ""
     parts: tuple[Part, ...] = ()
     counted: int = 0
+    measured: bool = False
     window: int = 0
     threshold: int = 0
     turns: tuple[Usage, ...] = ()
@@ -68,17 +75,24 @@ class Filling:
     busy: str = ""
 
 
-def size(session: Session) -> int:
-    """Return the next prompt's tokens: as counted, or, before anything was, those of its parts.
+def size(session: Session) -> tuple[int, bool]:
+    """Return the next prompt's tokens, and whether most of them have been counted.
 
-    The agent's own estimate leaves out the schemas of the tools.
+    Before anything was, it is the sum of its parts: the agent's own estimate leaves out the schemas
+    of the tools.
     """
     agent = session.agent
     head = [Message.system(agent.system)] if agent.system else []
     known = agent.prompt_tokens()
     if known != estimate_tokens([*head, *agent.messages]):
-        return known
-    return sum(share.tokens for share in shares(session))
+        return known, True
+    return sum(share.tokens for share in shares(session)), False
+
+
+def scaled(found: Sequence[Share], total: int) -> tuple[Part, ...]:
+    """Return the parts of a prompt in tokens that sum to its size."""
+    sizes = widths([share.tokens for share in found], total)
+    return tuple(Part(share.name, each) for share, each in zip(found, sizes, strict=True))
 
 
 class ContextTab(Tab):
@@ -107,11 +121,13 @@ class ContextTab(Tab):
             return Filling()
         meter = getattr(session.agent.engine, "gauge", None)
         account = agent.hub.of(session.id)
+        counted, measured = size(session)
         turns = tuple(account.turns)
         return Filling(
             session=session.id,
-            parts=tuple(Part(share.name, share.tokens) for share in shares(session)),
-            counted=size(session),
+            parts=scaled(shares(session), counted),
+            counted=counted,
+            measured=measured,
             window=session.agent.model.window or getattr(meter, "window", None) or 0,
             threshold=getattr(meter, "threshold", 0),
             turns=turns,
@@ -196,11 +212,13 @@ class ContextTab(Tab):
 def _picture(now: Filling) -> str:
     of = f"of {amount(now.window)}" if now.window else "tokens"
     limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
+    how = "what the provider counted" if now.measured else "an estimate"
     label = f"about {amount(now.counted)} {of} tokens in use{limit}"
     blocks = [
         f'<span class="hermes-big">{amount(now.counted)}</span> {dim(of + limit)}',
         gauge(now.parts, now.counted, now.window or now.counted, now.threshold, label),
         legend(now.parts),
+        f"<small>{dim(f'The sum is {how}; its parts are estimates.')}</small>",
     ]
     if any(turn.requests for turn in now.turns):
         total = sum(now.turns, Usage())
@@ -238,11 +256,15 @@ TICK = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A session of the list or, with a `hit`, a place where the words were said."""
+    """A session of the list or, with a `quote`, a place where the words were said.
+
+    `first` is the quote that stands at the head of its session's.
+    """
 
     id: str
     stored: StoredSession | None
-    hit: Hit | None = None
+    quote: Quote | None = None
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +283,7 @@ class Sessions:
     query: str = ""
     busy: str = ""
     reviewing: str = ""
+    reviews: tuple[StoredSession, ...] = ()
     problem: str = ""
     keyless: bool = False
 
@@ -270,18 +293,25 @@ def look(place: Place, query: str) -> Sessions:
     agent = place.agent
     session, happened, store = agent.session, agent.hub, agent.store
     notebook = agent.notebook
-    found, problem = [], ""
+    found: list[Found] = []
+    problem = ""
     try:
         if query.strip():
-            hits = store.search(query, limit=HITS)
-            known = {name: store.get(name) for name in {hit.session_id for hit in hits}}
-            found = [Found(id=h.session_id, stored=known[h.session_id], hit=h) for h in hits]
+            before = ""
+            for quote in quotes(store, query, limit=HITS):
+                name = quote.hit.session_id
+                stored = found[-1].stored if name == before else store.get(name)
+                found.append(Found(id=name, stored=stored, quote=quote, first=name != before))
+                before = name
         else:
             listed = store.sessions(notebook=notebook or None, limit=LISTED)
             found = [Found(id=each.id, stored=each) for each in listed if each.source != REVIEW]
     except StoreError as error:
         problem = f"the sessions cannot be read: {error}"
     reviewing = ""
+    reviews: tuple[StoredSession, ...] = ()
+    if session is not None and not problem:
+        reviews = reviews_of(store, session.id)
     if agent.reviews.busy:
         subject = happened.reviewing.subject if happened.reviewing else "both"
         reviewing = "memory and skills" if subject == "both" else subject
@@ -289,14 +319,39 @@ def look(place: Place, query: str) -> Sessions:
         found=tuple(found),
         current=session.id if session else "",
         messages=len(session.messages) if session else 0,
-        prompt=size(session) if session else 0,
+        prompt=size(session)[0] if session else 0,
         here=bool(notebook) and not query.strip(),
         query=query.strip(),
         busy=place.busy,
         reviewing=reviewing,
+        reviews=reviews,
         problem=problem,
         keyless=not (agent.models.given or agent.settings().endpoint.named),
     )
+
+
+def _looked_back(reviews: Sequence[StoredSession]) -> str:
+    """Return the reviews of a session under a fold, with what they cost."""
+    if not reviews:
+        return ""
+    rows = [
+        f"<li>{moment(each.started)} · {shown(each.title.removeprefix('review: '), 40)} · "
+        f"{shown(', '.join(used(each.usage)))}</li>"
+        for each in reviews
+    ]
+    total = ", ".join(used(together(each.usage for each in reviews)))
+    head = f"Looked back {number_of(len(reviews), 'time')} · {shown(total)}"
+    return f"<details><summary>{head}</summary><ul>{''.join(rows)}</ul></details>"
+
+
+def marked(quote: Quote) -> str:
+    """Return a quote as HTML, the words that were searched for marked."""
+    text, end = "", 0
+    for start, stop in quote.marks:
+        text += html.escape(quote.text[end:start])
+        text += f"<mark>{html.escape(quote.text[start:stop])}</mark>"
+        end = stop
+    return text + html.escape(quote.text[end:])
 
 
 class SessionTab(Tab):
@@ -317,6 +372,7 @@ class SessionTab(Tab):
         self._query = kit.field("Search what was said in any session")
         self._query.observe(place.actions.typed(place.refresh), names="value")
         self._what = kit.markup()
+        self._looked_back = kit.markup()
         self._list = Listing[Found](kit, self._line, empty="There is no session yet.")
         self.widget.children = (
             self._head,
@@ -326,10 +382,13 @@ class SessionTab(Tab):
             kit.box(self._query, line=True),
             self._what,
             self._list.widget,
+            self._looked_back,
         )
 
     def read(self) -> Sessions:
-        return look(self.place, self._query.value[:QUERY])
+        now = look(self.place, self._query.value[:QUERY])
+        still = now.busy and now.query == self._now.query and self._now.found
+        return replace(now, found=self._now.found) if still else now
 
     def show(self, found: Sessions) -> None:
         if found.query != self._now.query:
@@ -361,16 +420,19 @@ class SessionTab(Tab):
         problem = caution(shown(now.problem)) if now.problem else ""
         write(self._what, heading(name, f"{len(now.found):,}") + problem)
         self._list.show(now.found)
+        write(self._looked_back, "" if now.query else _looked_back(now.reviews))
         self._jobs.draw()
 
     def _line(self, found: Found) -> Line:
-        stored, hit = found.stored, found.hit
+        stored, quote = found.stored, found.quote
         title = shown(stored.title, 80) if stored and stored.title else dim("untitled")
         where = shown(Path(stored.notebook).name, 60) if stored and stored.notebook else ""
-        if hit is not None:
-            when = f"{moment(hit.when)} · {'you' if hit.role == 'user' else shown(hit.role, 12)}"
-            text = f"{shown(hit.snippet, 220)}<br>{dim(title)}"
-            foot = " · ".join(filter(None, (when, where)))
+        head = ""
+        if quote is not None:
+            head = " · ".join(filter(None, (title, where))) if found.first else ""
+            text = marked(quote)
+            said = "you" if quote.hit.role == "user" else "Hermes"
+            foot = f"{said} · {moment(quote.hit.when)}"
         else:
             text = title
             parts = [number_of(stored.messages, "message"), ago(stored.written)] if stored else []
@@ -381,8 +443,9 @@ class SessionTab(Tab):
             "resume", "go on with this session", partial(self._resume, found.id), off=self._now.busy
         )
         return Line(
-            key=f"{found.id}/{hit.position}" if hit else found.id,
+            key=f"{found.id}/{quote.hit.position}" if quote else found.id,
             text=text,
+            head=group(head) if head else "",
             foot=foot + (" · this one" if mine else " · a child agent" if child else ""),
             acts=() if mine or child else (resume,),
         )

@@ -102,3 +102,33 @@ def test_a_session_is_renamed(desk):
     assert "Resumed" in desk("resume Penguins in April")
     with pytest.raises(ConfigError, match="rename TITLE"):
         desk("rename")
+
+
+def test_a_session_branches_off_another_and_leaves_it_alone(desk):
+    desk.plays("Seals it is.", "A walrus, then.", "Seals still.")
+    desk.ask("We count seals.", session="main")
+    main = desk.agent.session.id
+    desk.ask("What if it were a walrus?", session="main.walrus")
+    branch = desk.agent.session
+    assert branch.id != main
+    first, second = (request.messages for request in desk.model.requests)
+    assert second[: len(first)] == first  # the same prefix, which a provider has cached
+    desk.ask("And now?", session="main")
+    assert desk.agent.session.id == main
+    assert "walrus" not in "".join(said(desk))
+    listed = desk("sessions")
+    assert listed.index(main) < listed.index(f"└ `{branch.id}`")
+    desk.plays("ok")
+    desk.ask("go on", session="main.walrus")
+    assert desk.agent.session.id == branch.id
+
+
+def test_a_search_shows_what_was_said_and_marks_it(desk):
+    desk.shell.user_ns["flipper_table"] = [1, 2]
+    desk.plays("They measure **217 mm** at the flipper.", call("list_variables"), "Two | three.")
+    desk.ask("How long are they?", session="birds")
+    desk.ask("Anything else?", session="birds")
+    told = desk("search flipper")
+    assert "at the **flipper**" in told
+    assert "Notebook context" not in told
+    assert "Anything else" not in told  # the table's name stands in its context alone

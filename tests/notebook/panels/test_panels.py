@@ -493,3 +493,31 @@ async def test_a_skill_opens_without_the_lines_behind_it_being_made_anew(desk):
     assert listing.children is before
     await desk.click("skill-01")
     assert "Do it step by step." not in desk.text()
+
+
+async def test_a_search_groups_what_was_said_by_session_and_holds_still_in_a_turn(desk):
+    desk.plays("The flipper is 217 mm.", "No <b>flipper</b> here.")
+    await desk.agent.ask("Measure it.")
+    desk.agent.new()
+    await desk.agent.ask("Any flipper?")
+    await desk.open("session")
+    await desk.type("flipper")
+    markup = desk.markup()
+    assert markup.count("hermes-group") == 2
+    assert "The <mark>flipper</mark> is 217 mm." in markup
+    assert "&lt;b&gt;<mark>flipper</mark>" in markup
+    desk.agent.hub(TurnStarted(3))
+    desk.agent.store.append(desk.agent.session.id, Message.user("one more flipper"))
+    await desk.again()
+    assert "one more" not in desk.markup()
+
+
+async def test_reviews_stand_under_a_fold_with_what_they_cost(desk):
+    desk.plays("ok")
+    await desk.agent.ask("hi")
+    store, session = desk.agent.store, desk.agent.session
+    row = store.start(source="review", parent=session.id, title="review: memory")
+    store.count(row, Usage(input=1200, output=30, requests=2))
+    await desk.open("session")
+    assert "<summary>Looked back 1 time · 2 requests, 1.2k in, 30 out</summary>" in desk.markup()
+    assert "review" not in desk.text(desk.panel.tab._list.widget)
