@@ -40,10 +40,11 @@ from hermes_nb.core.events import (
 from hermes_nb.core.loop import Agent, is_prompt
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import one_line, used
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.sessions import new_session_id
+from hermes_nb.safety.markup import escape
 from hermes_nb.skills.document import name_problems
 
 logger = logging.getLogger(__name__)
@@ -353,11 +354,16 @@ class Reviews:
             taken, self._learned = self._learned, []
         return taken
 
-    def spent(self) -> Usage:
-        """Return, once, what reviews that ended have used since this was last asked."""
+    def news(self) -> str:
+        """Return, once, what was learned since this was last asked and what that took, or ""."""
+        learned = self.learned()
         with self._lock:
-            taken, self._spent = self._spent, Usage()
-        return taken
+            cost, self._spent = self._spent, Usage()
+        spent = f" (looking back took {', '.join(used(cost))})" if cost.requests else ""
+        if learned:
+            told = "; ".join(map(escape, learned))
+            return f"Learned since: {told}{spent}. `%hermes memory undo` takes the last back."
+        return f"Looked back since, and found nothing to keep{spent}." if spent else ""
 
     def stop(self) -> None:
         """Stop a running review; what it saved until now stays."""

@@ -14,8 +14,7 @@ from hermes_nb.agent.recorder import Recorder, standing_budgets, together
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
-from hermes_nb.core.calls import NO_OUTPUT
-from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError, ToolDenied
+from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
 from hermes_nb.core.events import (
     ChildFinished,
     ContextCompressed,
@@ -36,13 +35,13 @@ from hermes_nb.core.protocols import (
 )
 from hermes_nb.core.text import number_of
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Arguments, Place, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
-from hermes_nb.tools.wrappers import context_tools, following
+from hermes_nb.tools.wrappers import with_context, with_hints
 
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
@@ -494,37 +493,3 @@ def _hinted(messages: Iterable[Message]) -> list[str]:
     """Return the names of the hints that a conversation holds already."""
     results = (message.text for message in messages if message.role == "tool")
     return [name for text in results for name in HintTracker.seen_in(text)]
-
-
-def with_context(tools: Toolset, engine: ContextEngine | None) -> Toolset:
-    """Return these tools and those of a context engine, as far as no name is taken."""
-    offered = context_tools(engine) if engine is not None else Toolset()
-    return tools + Toolset(tool for tool in offered if tool.name not in tools)
-
-
-def with_hints(toolset: Toolset, tracker: HintTracker) -> Toolset:
-    """Append to each result, error results too, what the tracker has to say about the call.
-
-    Of calls that run side by side the first in call order gets a hint that several lead to,
-    whichever ends first. What was denied or stopped gets none.
-    """
-
-    async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
-        earlier = _earlier(context, toolset)
-        # Off the loop: the file system may be slow.
-        text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
-        return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
-
-    return toolset.map(lambda tool: following(tool, hint, apart=ToolDenied))
-
-
-def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
-    """Return the arguments of the calls beside this one that come first and will have a result."""
-    found: list[Arguments] = []
-    for call in context.beside:
-        if call is context.call:
-            return found
-        tool = toolset.get(call.name)
-        if tool is not None and not call.problem and not tool.check(call.arguments):
-            found.append(call.arguments)
-    return []

@@ -58,6 +58,20 @@ def shares(session: Session) -> list[Share]:
     return found + _conversation(session.agent.messages)
 
 
+def size(session: Session) -> tuple[int, bool]:
+    """Return the next prompt's tokens, and whether most of them have been counted.
+
+    Before anything was, it is the sum of its parts: the agent's own estimate leaves out the schemas
+    of the tools.
+    """
+    agent = session.agent
+    head = [Message.system(agent.system)] if agent.system else []
+    known = agent.prompt_tokens()
+    if known != estimate_tokens([*head, *agent.messages]):
+        return known, True
+    return sum(share.tokens for share in shares(session)), False
+
+
 def text_tokens(text: str) -> int:
     """Return a rough count of the tokens that a text costs."""
     return round(len(text) / CHARACTERS_PER_TOKEN)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
+from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -26,9 +27,10 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Image, Json, Message, Part, Text, ToolCall, Usage
-from hermes_nb.core.protocols import StoredMessage, StoredSession
+from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
 from hermes_nb.core.text import head_tail, one_line, used, visible
 from hermes_nb.memory.recall import spoken
+from hermes_nb.memory.search import finding
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
@@ -239,6 +241,37 @@ def _cell(name: str, kind: Literal["markdown", "code"], source: str) -> dict[str
 def _kernel() -> dict[str, Json]:
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {"kernelspec": kernel, "language_info": {"name": "python"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Where user or assistant said what was searched for.
+
+    `text` is one line of it, without secrets; `marks` are where words of the query begin and end.
+    """
+
+    hit: Hit
+    text: str
+    marks: tuple[tuple[int, int], ...]
+
+
+def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
+    """Return what was said about something, best first, a session's quotes side by side.
+
+    Summaries, and what stands only in what was added for the model, are left out.
+    """
+    terms = finding.wanted(query)
+    found: dict[str, list[Quote]] = {}
+    for hit in store.search(query, limit=2 * limit, roles=("user", "assistant")):
+        for row in store.rows(hit.session_id, first=hit.position, last=hit.position):
+            said = "" if is_ours(row.message) else redact(spoken(row.message))
+            added = finding.matches(row.message.text, terms) and not finding.matches(said, terms)
+            if not said.strip() or added:
+                continue
+            text = visible(finding.snippet(said, terms))
+            quote = Quote(hit=hit, text=text, marks=tuple(finding.matches(text, terms)))
+            found.setdefault(hit.session_id, []).append(quote)
+    return [quote for each in found.values() for quote in each][:limit]
 
 
 ARGUMENT = 100

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from hermes_nb.core.messages import Message, Text
-from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
-from hermes_nb.core.text import one_line, visible
-from hermes_nb.memory.search import finding
-from hermes_nb.safety.redact import redact
+from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
+from hermes_nb.core.text import one_line
 
 Sort = Literal["relevance", "newest", "oldest"]
 
@@ -255,37 +253,6 @@ def spoken(message: Message) -> str:
     """Return what was said, without what was added to the user's words for the model."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     return (texts[0] if texts else "") if message.role == "user" else message.text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quote:
-    """Where user or assistant said what was searched for.
-
-    `text` is one line of it, without secrets; `marks` are where words of the query begin and end.
-    """
-
-    hit: Hit
-    text: str
-    marks: tuple[tuple[int, int], ...]
-
-
-def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
-    """Return what was said about something, best first, a session's quotes side by side.
-
-    What stands only in what was added for the model, such as the notebook's outline, is left out.
-    """
-    terms = finding.wanted(query)
-    found: dict[str, list[Quote]] = {}
-    for hit in store.search(query, limit=2 * limit, roles=("user", "assistant")):
-        for row in store.rows(hit.session_id, first=hit.position, last=hit.position):
-            said = redact(spoken(row.message))
-            added = finding.matches(row.message.text, terms) and not finding.matches(said, terms)
-            if not said.strip() or added:
-                continue
-            text = visible(finding.snippet(said, terms))
-            quote = Quote(hit=hit, text=text, marks=tuple(finding.matches(text, terms)))
-            found.setdefault(hit.session_id, []).append(quote)
-    return [quote for each in found.values() for quote in each][:limit]
 
 
 def cells_of(message: Message) -> Iterable[str]:

@@ -27,7 +27,7 @@ from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
-from hermes_nb.core.text import amount, one_line, used
+from hermes_nb.core.text import amount, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
@@ -54,7 +54,7 @@ from hermes_nb.notebook.turn import (
 from hermes_nb.notebook.user_message import Attachment, UserMessageBuilder
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
-from hermes_nb.safety.markup import code_span, escape
+from hermes_nb.safety.markup import code_span
 
 MINE = "mine"
 """The toolset of tools that the user hands over without naming one."""
@@ -456,13 +456,8 @@ class KernelAgent:
         if not self._looks_back:
             return
         self.reviews.watch(session)
-        learned, cost = self.reviews.learned(), self.reviews.spent()
-        spent = f" (looking back took {', '.join(used(cost))})" if cost.requests else ""
-        if learned:
-            told = "; ".join(escape(line) for line in learned)
-            self.note(f"Learned since: {told}{spent}. `%hermes memory undo` takes the last back.")
-        elif spent:
-            self.note(f"Looked back since, and found nothing to keep{spent}.")
+        if told := self.reviews.news():
+            self.note(told)
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model object from the next turn on; None is the one that the settings name."""

@@ -19,7 +19,7 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from hermes_nb.agent.config import Endpoint
-from hermes_nb.agent.session import Identity, Session, SessionSpec, compose, with_context
+from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Limits
@@ -54,6 +54,7 @@ from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.wrappers import with_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

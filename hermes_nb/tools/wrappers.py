@@ -1,8 +1,8 @@
 """What cuts across tools, as functions from toolset to toolset; each is async like what it wraps.
 
 `limited` bounds what a tool may say, `marked` says whose text it is, `asking` puts the guard in
-front of what a tool may do. What belongs to one mechanism stands there: `agent.checkpoints` saves
-what a call changes, `agent.session` adds its hints.
+front of what a tool may do, `with_hints` appends what folders have to say. What belongs to one
+mechanism stands there: `agent.checkpoints` saves what a call changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hermes_nb.core.calls import as_output
+from hermes_nb.core.calls import NO_OUTPUT, as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
@@ -25,6 +25,7 @@ from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, Contex
 from hermes_nb.core.text import head_tail, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
@@ -313,3 +314,37 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
     except OSError:  # a full disk costs the file, not the result
         return ""
     return str(path)
+
+
+def with_context(tools: Toolset, engine: ContextEngine | None) -> Toolset:
+    """Return these tools and those of a context engine, as far as no name is taken."""
+    offered = context_tools(engine) if engine is not None else Toolset()
+    return tools + Toolset(tool for tool in offered if tool.name not in tools)
+
+
+def with_hints(toolset: Toolset, tracker: HintTracker) -> Toolset:
+    """Append to each result, error results too, what the tracker has to say about the call.
+
+    Of calls that run side by side the first in call order gets a hint that several lead to,
+    whichever ends first. What was denied or stopped gets none.
+    """
+
+    async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
+        earlier = _earlier(context, toolset)
+        # Off the loop: the file system may be slow.
+        text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
+        return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
+
+    return toolset.map(lambda tool: following(tool, hint, apart=ToolDenied))
+
+
+def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
+    """Return the arguments of the calls beside this one that come first and will have a result."""
+    found: list[Arguments] = []
+    for call in context.beside:
+        if call is context.call:
+            return found
+        tool = toolset.get(call.name)
+        if tool is not None and not call.problem and not tool.check(call.arguments):
+            found.append(call.arguments)
+    return []

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from hermes_nb.agent.session import with_hints
 from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.loop import Agent
@@ -15,7 +14,7 @@ from hermes_nb.core.tools import ToolOutput, Toolset
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.wrappers import limited
+from hermes_nb.tools.wrappers import limited, with_hints
 
 from tests.conftest import take_turn
 from tests.patience import SOON

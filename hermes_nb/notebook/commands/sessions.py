@@ -13,7 +13,7 @@ from hermes_nb.agent.models import not_accepted
 from hermes_nb.agent.recorder import notebook_usage, session_usage, usage_since
 from hermes_nb.agent.session import CHILD, REVIEW, Session
 from hermes_nb.agent.session_manager import shares
-from hermes_nb.agent.turn import FORMATS, SUFFIXES, Format, export
+from hermes_nb.agent.turn import FORMATS, SUFFIXES, Format, Quote, export, quotes
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import ContextCompressed
@@ -22,7 +22,7 @@ from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import amount, head_tail, number_of, one_line, used, visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.memory.recall import Quote, cells_of, quotes, spoken
+from hermes_nb.memory.recall import cells_of, spoken
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.transcript import (
     MARK,

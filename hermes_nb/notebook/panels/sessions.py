@@ -8,7 +8,6 @@ with a button that stops it).
 from __future__ import annotations
 
 import asyncio
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,8 @@ from pathlib import Path
 from hermes_nb.agent.jobs import Job
 from hermes_nb.agent.recorder import together
 from hermes_nb.agent.session import CHILD, REVIEW, Session
-from hermes_nb.agent.session_manager import Share, reviews_of, shares
+from hermes_nb.agent.session_manager import reviews_of, shares, size
+from hermes_nb.agent.turn import Quote, quotes
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import (
     ContextCompressed,
@@ -28,11 +28,10 @@ from hermes_nb.core.events import (
     TurnStarted,
     UsageReported,
 )
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import StoredSession
-from hermes_nb.core.text import amount, estimate_tokens, number_of, used
+from hermes_nb.core.text import amount, number_of, used
 from hermes_nb.core.threads import in_thread
-from hermes_nb.memory.recall import Quote, quotes
 from hermes_nb.notebook.display.transcript import PHASES, ago, moment, widths
 from hermes_nb.notebook.event_hub import Compressed
 from hermes_nb.notebook.panels.style import (
@@ -41,10 +40,12 @@ from hermes_nb.notebook.panels.style import (
     caution,
     dim,
     document,
+    folded,
     gauge,
     group,
     heading,
     legend,
+    marked,
     shown,
     spending,
     two,
@@ -75,26 +76,6 @@ class Filling:
     busy: str = ""
 
 
-def size(session: Session) -> tuple[int, bool]:
-    """Return the next prompt's tokens, and whether most of them have been counted.
-
-    Before anything was, it is the sum of its parts: the agent's own estimate leaves out the schemas
-    of the tools.
-    """
-    agent = session.agent
-    head = [Message.system(agent.system)] if agent.system else []
-    known = agent.prompt_tokens()
-    if known != estimate_tokens([*head, *agent.messages]):
-        return known, True
-    return sum(share.tokens for share in shares(session)), False
-
-
-def scaled(found: Sequence[Share], total: int) -> tuple[Part, ...]:
-    """Return the parts of a prompt in tokens that sum to its size."""
-    sizes = widths([share.tokens for share in found], total)
-    return tuple(Part(share.name, each) for share, each in zip(found, sizes, strict=True))
-
-
 class ContextTab(Tab):
     """The window as a gauge, the turns as a chart, and compressions with undo."""
 
@@ -122,10 +103,12 @@ class ContextTab(Tab):
         meter = getattr(session.agent.engine, "gauge", None)
         account = agent.hub.of(session.id)
         counted, measured = size(session)
+        parts = shares(session)
+        sizes = widths([part.tokens for part in parts], counted)
         turns = tuple(account.turns)
         return Filling(
             session=session.id,
-            parts=scaled(shares(session), counted),
+            parts=tuple(Part(p.name, tokens) for p, tokens in zip(parts, sizes, strict=True)),
             counted=counted,
             measured=measured,
             window=session.agent.model.window or getattr(meter, "window", None) or 0,
@@ -251,7 +234,7 @@ KINDS = {"child": "child agent", "map": "map"}
 INTERVAL = 0.5
 """Seconds between two updates of what runs when something changed."""
 TICK = 1.0
-"""Seconds between two of them in any case, so that clocks run."""
+"""Seconds between two of them, so that clocks run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,24 +277,21 @@ def look(place: Place, query: str) -> Sessions:
     session, happened, store = agent.session, agent.hub, agent.store
     notebook = agent.notebook
     found: list[Found] = []
-    problem = ""
+    reviews: tuple[StoredSession, ...] = ()
+    problem = reviewing = ""
     try:
         if query.strip():
-            before = ""
             for quote in quotes(store, query, limit=HITS):
                 name = quote.hit.session_id
-                stored = found[-1].stored if name == before else store.get(name)
-                found.append(Found(id=name, stored=stored, quote=quote, first=name != before))
-                before = name
+                first = not found or found[-1].id != name
+                stored = store.get(name) if first else found[-1].stored
+                found.append(Found(id=name, stored=stored, quote=quote, first=first))
         else:
             listed = store.sessions(notebook=notebook or None, limit=LISTED)
             found = [Found(id=each.id, stored=each) for each in listed if each.source != REVIEW]
+        reviews = reviews_of(store, session.id) if session else ()
     except StoreError as error:
         problem = f"the sessions cannot be read: {error}"
-    reviewing = ""
-    reviews: tuple[StoredSession, ...] = ()
-    if session is not None and not problem:
-        reviews = reviews_of(store, session.id)
     if agent.reviews.busy:
         subject = happened.reviewing.subject if happened.reviewing else "both"
         reviewing = "memory and skills" if subject == "both" else subject
@@ -334,24 +314,12 @@ def _looked_back(reviews: Sequence[StoredSession]) -> str:
     """Return the reviews of a session under a fold, with what they cost."""
     if not reviews:
         return ""
-    rows = [
-        f"<li>{moment(each.started)} · {shown(each.title.removeprefix('review: '), 40)} · "
-        f"{shown(', '.join(used(each.usage)))}</li>"
+    total = shown(", ".join(used(together(each.usage for each in reviews))))
+    spent = (
+        f"{moment(each.started)} · {shown(each.title, 40)} · {shown(', '.join(used(each.usage)))}"
         for each in reviews
-    ]
-    total = ", ".join(used(together(each.usage for each in reviews)))
-    head = f"Looked back {number_of(len(reviews), 'time')} · {shown(total)}"
-    return f"<details><summary>{head}</summary><ul>{''.join(rows)}</ul></details>"
-
-
-def marked(quote: Quote) -> str:
-    """Return a quote as HTML, the words that were searched for marked."""
-    text, end = "", 0
-    for start, stop in quote.marks:
-        text += html.escape(quote.text[end:start])
-        text += f"<mark>{html.escape(quote.text[start:stop])}</mark>"
-        end = stop
-    return text + html.escape(quote.text[end:])
+    )
+    return folded(f"Looked back {number_of(len(reviews), 'time')} · {total}", spent)
 
 
 class SessionTab(Tab):
@@ -427,10 +395,8 @@ class SessionTab(Tab):
         stored, quote = found.stored, found.quote
         title = shown(stored.title, 80) if stored and stored.title else dim("untitled")
         where = shown(Path(stored.notebook).name, 60) if stored and stored.notebook else ""
-        head = ""
         if quote is not None:
-            head = " · ".join(filter(None, (title, where))) if found.first else ""
-            text = marked(quote)
+            text = marked(quote.text, quote.marks)
             said = "you" if quote.hit.role == "user" else "Hermes"
             foot = f"{said} · {moment(quote.hit.when)}"
         else:
@@ -445,7 +411,7 @@ class SessionTab(Tab):
         return Line(
             key=f"{found.id}/{quote.hit.position}" if quote else found.id,
             text=text,
-            head=group(head) if head else "",
+            head=group(" · ".join(filter(None, (title, where)))) if found.first else "",
             foot=foot + (" · this one" if mine else " · a child agent" if child else ""),
             acts=() if mine or child else (resume,),
         )

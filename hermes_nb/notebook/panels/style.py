@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,15 @@ def coded(text: str, limit: int = 160) -> str:
     return _CODE.sub(r"<code>\1</code>", shown(text, limit))
 
 
+def marked(text: str, marks: Sequence[tuple[int, int]]) -> str:
+    """Return text as HTML, marked where the marks begin and end."""
+    pieces, at = [], 0
+    for start, stop in marks:
+        pieces += [html.escape(text[at:start]), f"<mark>{html.escape(text[start:stop])}</mark>"]
+        at = stop
+    return "".join([*pieces, html.escape(text[at:])])
+
+
 def paragraphs(text: str, limit: int = 2_500) -> str:
     """Return foreign text with its lines, and its code spans as such, for HTML."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))
@@ -76,6 +85,12 @@ def group(name: str) -> str:
 def caution(markup: str) -> str:
     """Return HTML that should not be overlooked."""
     return f'<div class="hermes-wait">{markup}</div>'
+
+
+def folded(head: str, lines: Iterable[str]) -> str:
+    """Return lines of HTML under a fold."""
+    rows = "".join(f"<li>{line}</li>" for line in lines)
+    return f"<details><summary>{head}</summary><ul>{rows}</ul></details>"
 
 
 def tag(text: str) -> str:
