@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hermes_nb.agent.changes import Change
 from hermes_nb.agent.checkpoint_store import (
     Cells,
     CellsItem,
@@ -147,12 +148,18 @@ class Checkpoints:
         """Return the turns that changed something since a moment, the latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)
 
-    def diff(self, session: str, turn: int | None = None, *, root: Path | None = None) -> str:
-        """Return what a turn (the last one by default) changed as a unified diff.
+    def changes(
+        self, session: str, turn: int | None = None, *, root: Path | None = None
+    ) -> list[Change]:
+        """Return what a turn (the last one by default) changed.
 
         Paths are shown from `root` where they are below it. Raises `NothingToUndo`.
         """
-        return Undoer(self._store, self._file_bytes).diff(session, turn, root=root)
+        return Undoer(self._store, self._file_bytes).changes(session, turn, root=root)
+
+    def has(self, session: str, turn: int) -> bool:
+        """Say whether anything was saved of a turn that this process takes or took last."""
+        return self._open.get(session, (0, 0))[0] == turn
 
     def _item(self, path: Path, known: FileItem | None, open_turn: OpenTurn) -> FileItem:
         """Return the item of a file that is about to be changed."""

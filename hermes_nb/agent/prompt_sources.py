@@ -136,6 +136,13 @@ class PromptSources:
                     outcome.target, change.action, change.before, change.after
                 )
 
+    def learned(self, session: str, turn: int) -> int:
+        """Return how many notes a turn has saved, by the memory's own history; raise OSError."""
+        records = self.memory.history()
+        of_turn = (session, turn)
+        mine = [each for each in records if (each.origin.session, each.origin.turn) == of_turn]
+        return sum(bool(change.after) for each in mine for change in each.changes)
+
     def delegated(self, goal: str, summary: str) -> None:
         """Tell the external memory what a child was asked and what it answered; it may block."""
         if self.provider is not None:

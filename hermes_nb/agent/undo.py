@@ -1,23 +1,22 @@
-"""Taking back what a turn did, and showing it as a unified diff.
+"""Taking back what a turn did, and saying what that was.
 
 A file is taken only if no link leads to it anywhere: else a directory that was replaced by a link
-between a turn and its undo would send the undo to write somewhere else. A cell is named as
-everywhere: by its index, which is where the user finds it, and its id.
+between a turn and its undo would send the undo to write somewhere else.
 """
 
 from __future__ import annotations
 
-import difflib
 import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from hermes_nb.agent.changes import Change, cell_changes, file_change, shown_path
 from hermes_nb.agent.checkpoint_store import (
     Cells,
     CellsItem,
@@ -32,7 +31,6 @@ from hermes_nb.agent.checkpoint_store import (
 )
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import write_atomic
-from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
 
 _FLAGS = (
@@ -131,102 +129,6 @@ def _write(path: Path, item: FileItem, data: bytes, mode: int, now: FileState) -
     return "brought back" if now.kind == "absent" else "restored"
 
 
-MOST_CHARACTERS = 400_000
-"""Of a text that is compared: difflib's time grows with the square of what differs."""
-NOWHERE = "/dev/null"
-"""What a unified diff says instead of a name for what does not exist."""
-_CONTEXT = 3
-_UUID = 36
-_SHORT = 8
-"""Characters of an id that is a UUID, as people and models read it."""
-
-
-def shown_path(path: str, root: Path | None) -> str:
-    """Return a path as the user would write it: from `root` or the home where it is below them.
-
-    Links on the way count as the folders that they lead to.
-    """
-    real = Path(os.path.realpath(path))
-    if root is not None and real.is_relative_to(inside := os.path.realpath(root)):
-        return real.relative_to(inside).as_posix()
-    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - no home is no error here
-    return f"~/{real.relative_to(home).as_posix()}" if real.is_relative_to(home) else path
-
-
-def file_diff(name: str, before: bytes | None, after: bytes | None) -> str:
-    """Return how a file changed; None is a file that does not exist."""
-    if before == after:
-        return ""
-    old, new = _text(before), _text(after)
-    if old is None or new is None:
-        sizes = f"{_size(before)} → {_size(after)}"
-        return f"--- {name}\n+++ {name}\nbinary or large, not compared: {sizes}"
-    was, is_ = (NOWHERE if data is None else name for data in (before, after))
-    return _unified(old, new, was, is_)
-
-
-def cells_diff(
-    name: str, before: Sequence[Mapping[str, Json]], after: Sequence[Mapping[str, Json]]
-) -> str:
-    """Return how a notebook's cells changed; of outputs only that they did."""
-    old = {str(cell["id"]): cell for cell in before}
-    new = {str(cell["id"]): cell for cell in after}
-    was, is_ = _named(name, old), _named(name, new)
-    lines: list[str] = []
-    for cell_id in dict.fromkeys((*old, *new)):
-        source, changed = (str(cells.get(cell_id, {}).get("source", "")) for cells in (old, new))
-        named = was.get(cell_id, NOWHERE), is_.get(cell_id, NOWHERE)
-        if source != changed or NOWHERE in named:
-            # A cell has no end of file; of one there is no more to say than of all others.
-            was_text, is_text = (f"{text}\n" if text else "" for text in (source, changed))
-            lines.append(_unified(was_text, is_text, *named))
-        elif old[cell_id].get("outputs") != new[cell_id].get("outputs"):
-            lines.append(f"{is_[cell_id]}: new outputs")
-    if [each for each in old if each in new] != [each for each in new if each in old]:
-        lines.append(f"{name}: cells were moved")
-    return "\n".join(lines)
-
-
-def _named(name: str, cells: Collection[str]) -> dict[str, str]:
-    """Return what each cell is called, by its id."""
-    short = (cell_id[:_SHORT] if len(cell_id) >= _UUID else cell_id for cell_id in cells)
-    called = [f"{name} cell {index} {cell_id}" for index, cell_id in enumerate(short)]
-    return dict(zip(cells, called, strict=True))
-
-
-def _text(data: bytes | None) -> str | None:
-    """Return content as text; None for what is binary or too large to compare."""
-    if data is None:
-        return ""
-    if len(data) > MOST_CHARACTERS or b"\0" in data:
-        return None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _unified(old: str, new: str, was: str, is_: str) -> str:
-    """Return a diff; of two texts that are the same, the names alone."""
-    lines: list[str] = []
-    for line in difflib.unified_diff(_lines(old), _lines(new), was, is_, lineterm="", n=_CONTEXT):
-        lines.append(line.removesuffix("\n"))
-        if line[:1] in "+- " and not line.endswith("\n") and not line.startswith(("---", "+++")):
-            lines.append("\\ No newline at end of file")
-    return "\n".join(lines) or f"--- {was}\n+++ {is_}"
-
-
-def _lines(text: str) -> list[str]:
-    """Split at newlines alone, which stay: a form feed is no line end in a diff."""
-    pieces = text.split("\n")
-    lines = [f"{piece}\n" for piece in pieces[:-1]]
-    return [*lines, pieces[-1]] if pieces[-1] else lines
-
-
-def _size(data: bytes | None) -> str:
-    return "not there" if data is None else f"{len(data):,} bytes"
-
-
 class NothingToUndo(HermesError):
     """There is no such turn; the text says which there are."""
 
@@ -308,19 +210,19 @@ class Undoer:
             await in_thread(self._note_cells, session, record, name, result)
         return replace(report, done=tuple(done), conflicts=tuple(conflicts))
 
-    def diff(self, session: str, turn: int | None, *, root: Path | None) -> str:
-        """Return what a turn changed as a unified diff."""
+    def changes(self, session: str, turn: int | None, *, root: Path | None) -> list[Change]:
+        """Return what a turn changed, its files first."""
         with self._index(session) as index:
             record = _find(index, turn, ("", "partly", "undone"))
-            parts = [self._file_diff(path, item, root) for path, item in record.files.items()]
+            found = [self._file_change(path, item, root) for path, item in record.files.items()]
             for document, item in record.cells.items():
                 name = shown_path(document, root)
                 sheets = self._sheets(index, item)
                 if isinstance(sheets, SavedCopyLost):
-                    parts.append(f"{name}: {sheets}")
+                    found.append(Change(name=name, kind="edited", note=str(sheets)))
                 else:
-                    parts.append(cells_diff(name, *sheets))
-        return "\n".join(part for part in parts if part)
+                    found += cell_changes(name, *sheets)
+        return [change for change in found if change is not None]
 
     def _undo_files(
         self, session: str, turn: int | None, *, force: bool
@@ -382,15 +284,17 @@ class Undoer:
             return error
         return before, after
 
-    def _file_diff(self, path: str, item: FileItem, root: Path | None) -> str:
+    def _file_change(self, path: str, item: FileItem, root: Path | None) -> Change | None:
         name = shown_path(path, root)
         if item.after is None:
-            return f"{name}: what became of it is not known"
+            note = "what became of it is not known"
+            return Change(name=name, kind="edited", note=note)
         try:
             contents = [self._content(state) for state in (item.before, item.after)]
         except (SavedCopyLost, NotRestored) as error:
-            return "" if item.before.same(item.after) else f"{name}: changed; {error}"
-        return file_diff(name, *contents)
+            changed = Change(name=name, kind="edited", note=f"changed; {error}")
+            return None if item.before.same(item.after) else changed
+        return file_change(name, *contents)
 
     def _content(self, state: FileState) -> bytes | None:
         if state.kind == "absent":

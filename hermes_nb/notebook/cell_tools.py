@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from hermes_nb.agent.changes import Change, rows
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
-from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, named, short_ids
+from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, short_ids
 from hermes_nb.notebook.document.outline import (
     KnownCells,
     Open,
@@ -23,12 +24,13 @@ from hermes_nb.notebook.document.outline import (
     editing,
     first_words,
     moving,
+    name_of,
     outline,
     reading,
     rendered,
     selected,
     telling,
-    title_of,
+    titled,
     with_outputs,
 )
 from hermes_nb.notebook.run_tools import kernel_tools, run_tools
@@ -108,7 +110,7 @@ def _insert(bench: KnownCells) -> Tool:
         kind = arguments.get("type", "code")
         _, cells = await bench.cells()
         after = arguments.get("after") or bench.place(cells)
-        place = f"behind {named(find(cells, after))}" if after else "at the end"
+        place = f"behind {titled(find(cells, after))}" if after else "at the end"
         return f"new {kind} cell {place}:\n{arguments['source']}"
 
     def gist(arguments: Arguments) -> str:
@@ -136,7 +138,7 @@ def _edit(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         _, (cell,) = await bench.known([arguments["id"]])
         new = _edited(cell, arguments.get("old"), arguments["new"])
-        return f"{title_of(cell)}\n{_diff(cell.source, new)}"
+        return f"{name_of(cell)}\n{_shown(cell.source, new)}"
 
     gist = partial(editing, name=bench.named)
 
@@ -159,7 +161,7 @@ def _edit(bench: KnownCells) -> Tool:
 def _delete(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         _, (cell,) = await bench.known([arguments["id"]])
-        return f"{title_of(cell)}\n{_diff(cell.source, '')}"
+        return f"{name_of(cell)}\n{_shown(cell.source, '')}"
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=bench.gist)
     async def delete_cell(id: str) -> str:
@@ -177,8 +179,8 @@ def _move(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> str:
         _, cells = await bench.cells()
         after = arguments.get("after")
-        place = f"behind {named(find(cells, after))}" if after else "to the top"
-        return f"move {named(find(cells, arguments['id']))} {place}"
+        place = f"behind {titled(find(cells, after))}" if after else "to the top"
+        return f"move {titled(find(cells, arguments['id']))} {place}"
 
     gist = partial(moving, name=bench.named)
 
@@ -218,6 +220,12 @@ def _edited(cell: Cell, old: str | None, new: str) -> str:
 def _diff(before: str, after: str) -> str:
     lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2)
     return "\n".join(list(lines)[2:]) or "(no difference)"
+
+
+def _shown(before: str, after: str) -> str:
+    """Return a comparison as a person reads it."""
+    change = Change(name="", kind="edited", before=before, after=after)
+    return "\n".join(f"{row.mark} {row.text}" for row in rows(change))
 
 
 def _where(cell: Cell) -> str:

@@ -239,6 +239,8 @@ class KernelAgent:
         """Keep what a turn came to, and bind its answer to the variable that the user named."""
         if shown.begun:
             self.last = shown.transcript
+            if self.session is not None:
+                shown.tell_changes(self.session, self.access.checkpoints, self.knowledge)
         if (turn := shown.result) is None:
             return
         self.turn = with_remedy(turn, address=self.settings().endpoint.base_url)

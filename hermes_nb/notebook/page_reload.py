@@ -137,7 +137,7 @@ class _Joining:
             over = self._over
             shown = bundle(self._transcript, running=not over)
             if over:  # a failure's text stands in it: no error of the cell follows here
-                shown["text/markdown"] = self._transcript.finished(room=ANSWER)
+                shown["text/markdown"] = self._transcript.finished(room=ANSWER, page=True)
             outputs = [_output(shown), *(self._pictures if over else ())]
             outputs += [_output(LOST)] if over and self._more_code else []
             await self._frontend.call(

@@ -23,7 +23,14 @@ from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, T
 from hermes_nb.notebook.display.views import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
-from hermes_nb.notebook.document.outline import TOTAL_LIMIT, KnownCells, runnable, several, telling
+from hermes_nb.notebook.document.outline import (
+    TOTAL_LIMIT,
+    KnownCells,
+    name_of,
+    runnable,
+    several,
+    telling,
+)
 from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute
@@ -283,7 +290,7 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, J
 async def _shown(bench: KnownCells, ids: Sequence[str]) -> str:
     _, cells = await bench.known(ids)
     sources = [runnable(bench.shell, cell).source for cell in cells]
-    titles = [f"# cell {cell.index} {brief_id(cell.id)}" for cell in cells]
+    titles = [f"# {name_of(cell)}" for cell in cells]
     return "\n\n".join(f"{a}\n{b}" for a, b in zip(titles, sources, strict=True))
 
 
@@ -299,11 +306,13 @@ async def _run(
     limit = max(TOTAL_LIMIT // len(cells), _LEAST)
     shown = ToolOutput("")
     for number, cell in enumerate(cells):
-        label = f"cell {cell.index}" if len(cells) == 1 else f"cell {number + 1} of {len(cells)}"
+        label = name_of(cell) if len(cells) == 1 else f"cell {number + 1} of {len(cells)}"
         execution = await permitted(context, bench.shell, cell.source, timeout, f"{label}: ")
         lost = ""
-        try:  # without a count: the kernel's counter belongs to the user's cells
-            await document.set_outputs(cell.id, execution.outputs, execution_count=None)
+        try:  # under the running cell's number: the kernel's counter belongs to the user's cells
+            await document.set_outputs(
+                cell.id, execution.outputs, execution_count=bench.shell.execution_count
+            )
         except ToolError as refusal:
             lost = f"; its outputs could not be written: {refusal}"
         if execution.interrupted:

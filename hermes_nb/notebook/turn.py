@@ -13,17 +13,21 @@ from __future__ import annotations
 import difflib
 import json
 import keyword
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Endpoint
+from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Limits
-from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Json, Message, mend
@@ -248,6 +252,18 @@ class CellTurn:
         async with aclosing(turn) as running:
             async for _ in running:
                 pass
+
+    def tell_changes(
+        self, session: Session, checkpoints: Checkpoints, knowledge: PromptSources
+    ) -> None:
+        """Have the view say what the checkpoints and the memory's history have of the turn."""
+        turn = session.agent.turns
+        with suppress(HermesError, OSError):  # then the undo cannot be had either
+            if checkpoints.has(session.id, turn):
+                here = Path(os.path.realpath(os.curdir))
+                self.transcript.changes = checkpoints.changes(session.id, turn, root=here)
+            if any(view.call.name == "memory" for view in self.transcript.calls):
+                self.transcript.learned = knowledge.learned(session.id, turn)
 
 
 def make_view(shell: Shell, *, quiet: bool = False) -> View:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hermes_nb.agent.changes import cell_changes, file_change, rows, shown_path, summary
 from hermes_nb.agent.checkpoint_store import (
     CellsItem,
     FileItem,
@@ -25,7 +26,7 @@ from hermes_nb.agent.checkpoint_store import (
     loads,
 )
 from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo, checkpointed
-from hermes_nb.agent.undo import CellsRestored, cells_diff, file_diff, shown_path
+from hermes_nb.agent.undo import CellsRestored
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.tools.files import files
@@ -78,6 +79,10 @@ def blobs(home):
     return list((home / "checkpoints" / "blobs").iterdir())
 
 
+def lines(changes):
+    return [f"{row.mark} {row.text}" for change in changes for row in rows(change)]
+
+
 def test_changed_created_and_deleted_files_come_back_and_the_diff_shows_them(saved, work):
     old = {"a.txt": b"one\ntwo\n", "b.bin": bytes(range(256)) * 50, "gone.txt": b"end"}
     for name, data in old.items():
@@ -88,11 +93,12 @@ def test_changed_created_and_deleted_files_come_back_and_the_diff_shows_them(sav
     write(saved, work / "b.bin", b"\0\1\2")
     write(saved, work / "new" / "deep" / "c.txt", b"hello\n")
     write(saved, work / "gone.txt", None)
-    text = saved.diff(S, root=work)
-    assert "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n" in text
-    assert "binary or large, not compared: 12,800 bytes → 3 bytes" in text
-    assert "--- /dev/null\n+++ new/deep/c.txt\n@@ -0,0 +1 @@\n+hello" in text
-    assert "+++ /dev/null\n@@ -1 +0,0 @@\n-end\n\\ No newline" in text
+    changes = saved.changes(S, root=work)
+    assert summary(changes) == [
+        *("new/deep/c.txt added +1", "a.txt +1 −1", "b.bin edited", "gone.txt removed −1")
+    ]
+    assert lines(changes) == ["  one", "- two", "+ zwei", "+ hello", "- end"]
+    assert changes[1].note == "binary or large, not compared: 12,800 bytes → 3 bytes"
     report = undo(saved)
     assert {p.name: p.read_bytes() for p in work.iterdir()} == old
     assert stat.S_IMODE((work / "gone.txt").stat().st_mode) == 0o740
@@ -101,7 +107,7 @@ def test_changed_created_and_deleted_files_come_back_and_the_diff_shows_them(sav
         *(("a.txt", "restored"), ("b.bin", "restored")),
         *(("c.txt", "removed"), ("gone.txt", "brought back")),
     ]
-    assert saved.diff(S, 1, root=work) == text
+    assert saved.changes(S, 1, root=work) == changes
 
 
 def test_modes_stay_and_a_later_chmod_too(saved, work):
@@ -297,7 +303,7 @@ def test_a_damaged_copy_is_said_and_not_written(saved, home, work):
     report = undo(saved)
     assert path.read_bytes() == b"two"
     assert "damaged" in report.conflicts[0].text
-    assert "damaged" in saved.diff(S)
+    assert "damaged" in saved.changes(S)[0].note
 
 
 def test_a_folder_that_cannot_be_used_fails_no_tool(home, work):
@@ -333,9 +339,9 @@ def test_cells_go_through_the_restorer_with_their_files(saved, work):
     write(saved, work / "f", b"1")
     saved.save_cells(S, 1, "/w/n.ipynb", before, before)
     saved.save_cells(S, 1, "/w/n.ipynb", before, after)
-    diff = saved.diff(S, root=Path("/w"))
-    assert "--- n.ipynb cell 0 a\n+++ n.ipynb cell 0 a\n@@ -1 +1 @@\n-x = 1\n+x = 2\n" in diff
-    assert "--- /dev/null\n+++ n.ipynb cell 1 n\n@@ -0,0 +1 @@\n+new" in diff
+    changes = saved.changes(S, root=Path("/w"))
+    assert lines(changes) == ["+ 1", "- x = 1", "+ x = 2", "+ new"]
+    assert summary(changes)[:2] == ["cell 2 added", "cell 1 edited"]
     refused = Recorder(conflicts=("cell a has been changed",))
     report = undo(saved, restorer=refused)
     assert refused.asked == [("/w/n.ipynb", before, after, False)]
@@ -466,7 +472,7 @@ def test_a_file_that_was_being_changed_is_restored_only_by_force(saved, work, ch
         write(saved, path, b"two")
     saved.before(S, 1, [path])
     path.write_bytes(b"half")
-    assert "not known" in saved.diff(S)
+    assert "not known" in saved.changes(S)[0].note
     assert "when the process ended" in undo(saved).conflicts[0].text
     assert undo(saved, force=True).conflicts == ()
     assert path.read_bytes() == b"one"
@@ -589,41 +595,45 @@ def test_the_tools_save_what_they_change_and_say_what_they_cannot(saved, work):
 
 def test_reading_without_a_folder_makes_none(saved, home):
     with pytest.raises(HermesError):
-        saved.diff(S)
+        saved.changes(S)
     assert not home.exists()
 
 
-# A turn's changes as a diff, by the names that its user knows
-
-UUID = "0b3c5f0e-8a4e-4f0c-9b57-1f2e3d4c5b6a"
+# A turn's changes, by the names that its user knows
 
 
-def test_a_cell_is_named_by_its_place_then_and_now():
-    text = cells_diff("n.ipynb", [cell("a", "x"), cell(UUID, "y")], [cell(UUID, "z")])
-    assert "--- n.ipynb cell 0 a\n+++ /dev/null\n@@ -1 +0,0 @@\n-x" in text
-    assert "--- n.ipynb cell 1 0b3c5f0e\n+++ n.ipynb cell 0 0b3c5f0e\n@@ -1 +1 @@\n-y\n+z" in text
+def test_a_cell_is_called_by_its_number_or_by_its_place():
+    before = [cell("a", "x"), {**cell("b", "y"), "execution_count": 7}]
+    after = [{**cell("b", "z"), "execution_count": 8}, *(cell(new, new) for new in "cde")]
+    changes = cell_changes("n.ipynb", before, after)
+    assert summary(changes) == ["cells 2–4 added", "[8] edited", "cell 1 removed"]
 
 
 def test_new_outputs_and_moves_are_told():
     before = [cell("a", "x"), cell("b", "y")]
     after = [cell("b", "y"), cell("a", "x", outputs=[{"output_type": "stream"}])]
-    told = "n.ipynb cell 1 a: new outputs\nn.ipynb: cells were moved"
-    assert cells_diff("n.ipynb", before, after) == told
+    assert summary(cell_changes("n", before, after)) == ["cell 2 run", "cells moved"]
 
 
-def test_an_empty_cell_that_was_added_is_named():
-    assert cells_diff("n", [], [cell("a", "")]) == "--- /dev/null\n+++ n cell 0 a"
+def test_what_is_far_from_a_difference_is_left_out_and_words_that_differ_are_marked():
+    before = "\n".join([*"abcdef", "total = df['kg'].astype(float)", *"ghijkl", ""])
+    after = before.replace("astype(float)", "astype(int)").encode()
+    change = file_change("a.py", before.encode(), after)
+    assert lines([change]) == [
+        *("⋯ 4 lines as before", "  e", "  f"),
+        *("- total = df['kg'].astype(float)", "+ total = df['kg'].astype(int)"),
+        *("  g", "  h", "⋯ 4 lines as before"),
+    ]
+    marked = [word for row in rows(change) for word, differs in row.words if differs]
+    assert marked == ["float", "int"]
 
 
 @given(st.text("ab\n", max_size=8), st.text("ab\n", max_size=8))
-def test_a_cells_diff_is_empty_only_for_what_is_the_same(old, new):
-    text = cells_diff("n", [cell("a", old)], [cell("a", new)])
-    assert bool(text) == (old != new)
-    assert "No newline" not in text
-
-
-def test_files_still_say_how_they_end():
-    assert file_diff("a", b"x", b"y\n").endswith("-x\n\\ No newline at end of file\n+y")
+def test_there_are_lines_for_whatever_changed(old, new):
+    changes = cell_changes("n", [cell("a", old)], [cell("a", new)])
+    assert bool(lines(changes)) == (old != new)
+    changed = file_change("f", old.encode(), new.encode())
+    assert bool(changed and rows(changed)) == (old != new)
 
 
 def test_paths_are_shown_from_the_folder_one_is_in(tmp_path, monkeypatch):

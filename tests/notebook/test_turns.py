@@ -223,3 +223,18 @@ def test_without_weights_and_without_a_yes_the_cell_fails_with_the_ways_out(serv
             assert len(result.error["traceback"]) == 1
         assert "491 MB" in result.prompts[0]
     assert not list(tmp_path.rglob("*.gguf*"))
+
+
+def test_a_turn_says_what_the_checkpoints_have_of_it_and_its_undo_takes_that_back(shared, plays):
+    note = {"action": "add", "content": "Data lives in data/."}
+    content = {"path": "clean.py", "content": "a = 1\nb = 2\n"}
+    plays(calls(("write_file", content), ("memory", note)), says("Done."))
+    shown = ask(shared, options="--approve all --tools all")
+    told = "clean.py added +2 · 1 note learned · %hermes undo 1 · %hermes memory undo"
+    assert told in shown.text
+    assert "<summary>clean.py added +2 · 1 note learned · <code>%hermes undo 1<" in shown.markdown
+    assert "+ a = 1\n+ b = 2</span>" in shown.markdown
+    assert "is undone" in shared.run("%hermes undo 1").text
+    shared.run("%hermes memory undo")
+    plays(says("Nothing to do."))
+    assert "%hermes undo" not in ask(shared).text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.messages import Text
 from hermes_nb.core.text import head_tail, number_of, one_line, visible
 from hermes_nb.core.threads import in_thread
+from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import Cell, NotebookDocument
 from hermes_nb.notebook.document.outline import is_message
@@ -27,7 +27,6 @@ SHOWN_DIFF = 40_000
 """Characters of a diff that are shown."""
 SHOWN_LINES = 40
 """Items of each kind that a report lists."""
-WHOLE_LINE = "display:inline-block;min-width:100%;"
 USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
 RETRY = "`%hermes retry [TURNS] [edit] [--force]`; TURNS says how many, 1 by default"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
@@ -95,37 +94,13 @@ async def diff(agent: KernelAgent, words: str) -> str:
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(agent)
     try:
-        text = await in_thread(agent.access.checkpoints.diff, session, turn, root=_here())
+        changed = await in_thread(agent.access.checkpoints.changes, session, turn, root=_here())
     except NothingToUndo as nothing:
         return escape(str(nothing))
-    if not text.strip():
+    if not changed:
         return "That turn left files and cells as they were."
-    show(diff_bundle(visible(head_tail(redact(text), SHOWN_DIFF), lines=True)))
+    show(diff_bundle(changed, SHOWN_DIFF))
     return ""
-
-
-def diff_bundle(text: str) -> dict[str, str]:
-    """Return a diff as a MIME bundle; its HTML has the colours, which are right on any ground."""
-    rows = "\n".join(
-        f'<span style="{WHOLE_LINE}{_tint(line)}">{html.escape(line)}</span>'
-        for line in text.split("\n")
-    )
-    return {
-        "text/html": f'<pre style="white-space:pre;overflow-x:auto">{rows}</pre>',
-        "text/markdown": code_block(text, "diff"),
-        "text/plain": text,
-    }
-
-
-def _tint(line: str) -> str:
-    if line.startswith(("--- ", "+++ ")):
-        return "font-weight:600"
-    return {
-        "+": "background:rgba(46,160,67,.2)",
-        "-": "background:rgba(248,81,73,.2)",
-        "@": "opacity:.65",
-        "\\": "opacity:.65",
-    }.get(line[:1], "")
 
 
 def _arguments(

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from hermes_nb.agent.changes import Change
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
     ApprovalGiven,
@@ -36,6 +37,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import amount, number_of, one_line, readable, visible
+from hermes_nb.notebook.display import changes
 from hermes_nb.notebook.display.calls import CallView, Step, fold, gist_of, take_in, thought
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
@@ -154,7 +156,8 @@ _FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 class Transcript:
     """Everything there is to show about a turn.
 
-    `describe(call)` may say what a call is about, better than its arguments do.
+    `describe(call)` may say what a call is about, better than its arguments do. `changes` are what
+    the turn left changed, and `learned` counts the notes it saved, as far as the undo knows.
     """
 
     def __init__(self, *, model: str = "") -> None:
@@ -163,6 +166,9 @@ class Transcript:
         self.usage = Usage()
         self.ending: TurnEnded | None = None
         self.notes: list[str] = []
+        self.changes: Sequence[Change] = ()
+        self.learned = 0
+        self._turn = 0
         self._steps: list[Step] = []
         self._draft: list[str] = []
         self._reasoning: list[str] = []
@@ -211,8 +217,8 @@ class Transcript:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case TurnStarted():
-                self._began, self._started = True, time.monotonic()
+            case TurnStarted(turn):
+                self._began, self._started, self._turn = True, time.monotonic(), turn
             case TextDelta(text):
                 self._draft.append(text)
                 self._waiting = ""
@@ -254,14 +260,16 @@ class Transcript:
         blocks.append(f"<sub>{self._status('◌ running')}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
 
-    def finished(self, *, failure: bool = True, room: int | None = None) -> str:
+    def finished(self, *, failure: bool = True, room: int | None = None, page: bool = False) -> str:
         """Return the view of a finished turn, as Markdown.
 
-        `failure` includes why one failed; `room` bounds the answer, in bytes.
+        `failure` includes why one failed; `room` bounds the answer, in bytes. `page` allows HTML
+        where Markdown has no means, for what a page shows.
         """
         shown = failure or (self.ending is not None and self.ending.reason != "failed")
         outcome = self._outcome() if shown else ""
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
+        blocks.append(changes.folded(self.changes, self.learned, self._turn, page=page))
         blocks += [thought(self._reasoning), fold(self._steps)]
         if self._began:
             blocks.append(f"<sub>{self._status(self._mark())}</sub>")
@@ -285,8 +293,11 @@ class Transcript:
         """Return how the turn ended and what it used, as lines of plain text; none before it."""
         if not self._began:
             return []
-        lines = (self._outcome(), self._status(self._mark()))
-        return [plain_text(line) for line in lines if line]
+        lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
+        if told := changes.line(self.changes, self.learned):
+            back = changes.ways_back(self.changes, self.learned, self._turn)
+            lines.insert(1, " · ".join([told, *back]))
+        return [line for line in lines if line]
 
     def _message(self, message: Message) -> None:
         if message.role == "assistant":

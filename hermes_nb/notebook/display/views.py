@@ -103,7 +103,7 @@ def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
         # Every update is sent whole, and no front end that takes updates shows the plain text.
         return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
     # A failure's text follows as the cell's error; saying it twice would not make it clearer.
-    markdown = transcript.finished(failure=False, room=ANSWER)
+    markdown = transcript.finished(failure=False, room=ANSWER, page=True)
     return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER)}
 
 
@@ -282,7 +282,7 @@ class TerminalView:
         reason = self.transcript.ending.reason if self.transcript.ending else ""
         lines = self.transcript.ending_lines()
         # A failure's text follows as the cell's error, and with what to do about it.
-        for line in lines[-1:] if reason == "failed" else lines:
+        for line in lines[1:] if reason == "failed" else lines:
             self._line(line, style="dim" if reason == "answered" else "red")
 
     def _take(self, text: str) -> None:

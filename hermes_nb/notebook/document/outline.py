@@ -2,7 +2,7 @@
 
 An edit, or a run, is for a cell as the agent last saw it. Where the cell is another by now, the
 agent is shown what it holds and asked again; so what was approved is what happens. Whoever watches
-reads of cells by the number that they have in the notebook; ids are for the agent.
+reads of cells by the number that the notebook shows, or their place; ids are for the agent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hermes_nb.agent.changes import called
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Image
 from hermes_nb.core.text import head_tail, one_line, visible
@@ -28,7 +29,7 @@ from hermes_nb.notebook.shell import Shell, running_cell
 
 Open = Callable[[], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
-"""Says for a cell's id, or the beginning of one, how the user knows it, such as `cell 5`."""
+"""Says for a cell's id, or the beginning of one, what the user calls it: `[5]` or `cell 3`."""
 
 WIDTH = 80
 """Characters of code that are told."""
@@ -112,14 +113,14 @@ class KnownCells:
     turn_mark: Callable[[], Arguments]
     sees_images: Callable[[], bool]
     seen: Seen
-    _words: dict[str, str] = field(default_factory=dict)
+    _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
     _inserted: tuple[Arguments, str] | None = None
 
     async def cells(self) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""
         document = await self.open()
         cells = await document.cells()
-        self._words = {cell.id: _told(cell) for cell in cells}
+        self._words = {cell.id: (cell.execution_count, _told(cell)) for cell in cells}
         return document, cells
 
     async def known(self, wanted: Sequence[str]) -> tuple[NotebookDocument, list[Cell]]:
@@ -150,22 +151,25 @@ class KnownCells:
     def moved(self, cell: Cell) -> None:
         """Note that a cell, which may be new, is at its index now."""
         rest = [each for each in self._words.items() if each[0] != cell.id]
-        rest.insert(cell.index, (cell.id, _told(cell)))
+        rest.insert(cell.index, (cell.id, (cell.execution_count, _told(cell))))
         self._words = dict(rest)
 
     def deleted(self, cell: Cell) -> None:
         self._words.pop(cell.id, None)
 
     def named(self, wanted: str) -> str:
-        """Return how whoever watches knows a cell: by its index, where that is known."""
+        """Return what whoever watches calls a cell, as far as it is known: `[5]`, `cell 3`."""
         index = self._index(wanted)
-        return f"cell {visible(brief_id(wanted)) if index is None else index}"
+        if index is None:
+            return f"cell {visible(brief_id(wanted))}"
+        count, _ = list(self._words.values())[index]
+        return called(count, index + 1)
 
     def gist(self, arguments: Arguments) -> str:
         """Return the name and the first words of the cell that a call is for."""
         wanted = str(arguments.get("id", ""))
         index = self._index(wanted)
-        words = "" if index is None else f": {list(self._words.values())[index]}"
+        words = "" if index is None else f": {list(self._words.values())[index][1]}"
         return f"{self.named(wanted)}{words}"
 
     def _index(self, wanted: str) -> int | None:
@@ -175,6 +179,16 @@ class KnownCells:
             return ids.index(wanted)
         found = [i for i, name in enumerate(ids) if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
+
+
+def name_of(cell: Cell) -> str:
+    """Return what a person calls a cell: the number that it shows, or its place from 1."""
+    return called(cell.execution_count, cell.index + 1)
+
+
+def titled(cell: Cell) -> str:
+    """Return what a person calls a cell, with its first words."""
+    return f"{name_of(cell)} {first_words(cell)}"
 
 
 def first_words(cell: Cell) -> str:
@@ -214,11 +228,15 @@ def reading(arguments: Arguments, name: Naming) -> str:
     if ids := arguments.get("ids"):
         wanted.append(several(ids, name))
     if span := arguments.get("range"):
-        wanted.append(f"cells {str(span).replace('-', '–')}")
+        wanted.append(f"cells {_INDEX.sub(_place, str(span)).replace('-', '–')}")
     if section := arguments.get("section"):
         wanted.append(f"section {section}")
     told = ", ".join(wanted) or "all cells"
     return visible(told if arguments.get("outputs", True) else f"{told}, without outputs")
+
+
+def _place(index: re.Match[str]) -> str:
+    return str(int(index[0]) + 1)
 
 
 def editing(arguments: Arguments, name: Naming) -> str:
@@ -243,14 +261,15 @@ def moving(arguments: Arguments, name: Naming) -> str:
 
 
 def several(ids: object, name: Naming) -> str:
-    """Name some cells: `cells 1, 2 and 5`, or `cell 5` for a single one."""
+    """Name some cells: `cells 1, 2 and 5`, or `[5]` for a single one."""
     known = [_named(each, name) for each in (ids if isinstance(ids, list | tuple) else [ids])]
-    *names, last = [each.removeprefix("cell ") for each in known] or [""]
-    if not names:
+    if len(known) < 2:  # noqa: PLR2004 - one alone is not listed
         return "".join(known)
+    unnumbered = all(each.startswith("cell ") for each in known)
+    *names, last = [each.removeprefix("cell ") for each in known] if unnumbered else known
     if len(known) > MOST_CELLS:
         names, last = names[: MOST_CELLS - 1], f"{len(known) - MOST_CELLS + 1} more"
-    return f"cells {', '.join(names)} and {last}"
+    return f"{'cells ' if unnumbered else ''}{', '.join(names)} and {last}"
 
 
 def _named(cell: object, name: Naming) -> str:
@@ -271,6 +290,7 @@ _SHORT = 12
 _DEEPEST = 4
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*)")
+_INDEX = re.compile(r"\b\d{1,9}\b", re.ASCII)
 _RANGE = re.compile(r"\s*(\d+)\s*(?:(?:-|:|\.\.)\s*(\d+)\s*)?")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _PLOTS = ("image/", "application/vnd.plotly", "application/vnd.vega", "application/vnd.bokehjs")

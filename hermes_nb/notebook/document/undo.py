@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from hermes_nb.agent.changes import called
 from hermes_nb.agent.checkpoint_store import CellJson, Cells
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.undo import CellsRestored
@@ -32,7 +33,6 @@ from hermes_nb.notebook.document.document import (
     NotebookDocument,
     Replace,
     SetOutputs,
-    brief_id,
 )
 
 CUT_MARKS = ("hermes_clipped", "[... an output of ")
@@ -274,7 +274,7 @@ class _Restoring:
         old, new, present = (_outputs(each) for each in (was, left, cell_json(now)))
         if old is None and new is not None:
             self.done.append(
-                f"{_named(was)} keeps its outputs: the old ones were too large to save"
+                f"{self._named(was)} keeps its outputs: the old ones were too large to save"
             )
         if old is None or new is None or old in (new, present):
             return
@@ -319,9 +319,11 @@ class _Restoring:
             self._conflict(was, f"could not be brought back: {one_line(str(error), 200)}")
             return None
         self.renamed[str(was["id"])] = cell.id
-        self.done.append(f"{_named(was)} brought back")
+        self.done.append(f"{self._named(was)} brought back")
         if was["type"] == "code" and was["outputs"] is None:
-            self.done.append(f"{_named(was)} has lost its outputs, which were too large to save")
+            self.done.append(
+                f"{self._named(was)} has lost its outputs, which were too large to save"
+            )
         elif was["type"] == "code" and (was["outputs"] or was.get("execution_count")):
             change = self._document.set_outputs(
                 cell.id, was["outputs"], execution_count=was.get("execution_count")
@@ -337,17 +339,18 @@ class _Restoring:
             self._conflict(cell, f"could not be restored: {one_line(str(error), 200)}")
             return False
         if text:
-            self.done.append(f"{_named(cell)} {text}")
+            self.done.append(f"{self._named(cell)} {text}")
         return True
 
+    def _named(self, cell: CellJson) -> str:
+        """Return what a person calls a cell, by its place before the turn if it was there."""
+        order = list(self._before if cell["id"] in self._before else self._after)
+        source = str(cell["source"]).strip()
+        gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""
+        return f"{called(cell.get('execution_count'), order.index(str(cell['id'])) + 1)}{gist}"
+
     def _conflict(self, cell: CellJson, text: str) -> None:
-        self.conflicts.append(f"{_named(cell)} {text}")
-
-
-def _named(cell: CellJson) -> str:
-    source = str(cell["source"]).strip()
-    gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""
-    return f"cell {brief_id(str(cell['id']))}{gist}"
+        self.conflicts.append(f"{self._named(cell)} {text}")
 
 
 def _outputs(cell: CellJson) -> str | None:

@@ -6,9 +6,10 @@ import io
 import re
 
 import pytest
+from hermes_nb.agent.changes import Change
 from hermes_nb.core.text import readable
-from hermes_nb.notebook.commands.edits import diff_bundle
 from hermes_nb.notebook.display.calls import folded
+from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.terminal_markdown import (
     COLOURS,
     blocks,
@@ -170,8 +171,9 @@ def test_our_tags_are_styles_and_others_are_text():
     markdown = f"<b>bold</b> {code_span('a | b `c`')} {escape('<i>no</i> $5')} <blink>x</blink>"
     assert lines(markdown) == ["bold a | b `c` <i>no</i> $5 <blink>x</blink>"]
     assert "\x1b[1mbold" in drawn(markdown) and "\x1b[36ma | b" in drawn(markdown)
-    diff = drawn(diff_bundle(" one\n-two\n+three")["text/markdown"])
-    assert "\x1b[31m-two" in diff and "\x1b[32m+three" in diff
+    change = Change(name="a.py", kind="edited", before="one\ntwo", after="one\nthree")
+    diff = drawn(diff_bundle([change], 1_000)["text/markdown"])
+    assert "\x1b[31m- two" in diff and "\x1b[32m+ three" in diff
 
 
 @given(texts=st.lists(HOSTILE, min_size=1, max_size=6), width=st.integers(5, 130))

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from hermes_nb.agent.changes import Change
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -241,3 +242,35 @@ def test_calls_that_are_mere_lines_stand_right_below_one_another_and_an_answer_i
     page = RENDERERS[0](shown)
     assert page.count("<details>") == page.count("</details>") == KEPT_IN_FULL + 1
     assert all(text.count(answer) == 1 for text in bundle(turn, running=False).values())
+
+
+CHANGES = [
+    Change(name="cell 3", kind="added", notebook="n", place=3, after="plot(df)"),
+    Change(name="[5]", kind="edited", notebook="n", place=2, before="a = 1", after="a = <b>2"),
+    Change(name="clean.py", kind="edited", before="x\n", after="x\ny\n"),
+]
+
+
+def test_a_finished_turn_says_what_it_changed_and_how_to_take_it_back():
+    transcript = folded(*called(), TurnEnded("answered"))
+    transcript.changes, transcript.learned = CHANGES, 1
+    told = "cell 3 added · [5] edited · clean.py +1 · 1 note learned · %hermes undo 1"
+    assert f"\n{told} · %hermes memory undo\n✓" in transcript.plain()
+    head = "<summary>cell 3 added · &#91;5&#93; edited · clean.py +1 · 1 note learned"
+    for shown in (transcript.finished(), transcript.finished(page=True)):
+        assert f"{head} · <code>%hermes undo 1</code> · <code>%hermes memory undo</code>" in shown
+    assert "```diff\n- a = 1\n+ a = <b>2\n```" in transcript.finished()
+    assert "```diff" not in shown and "<b>2" not in shown and ">&lt;b&gt;2</ins></span>" in shown
+    transcript.changes, transcript.learned = (), 0
+    assert "undo" not in transcript.finished() + transcript.plain()
+
+
+@given(st.text(max_size=60), st.text(max_size=200), st.text(max_size=200))
+def test_nothing_in_what_changed_is_obeyed(name, before, after):
+    transcript = folded(TurnEnded("answered"))
+    transcript.changes = [
+        Change(name=name, kind="edited", before=before, after=after),
+        Change(name="cell 1", kind="added", notebook=name, place=1, after=after),
+    ]
+    ours = {"sub", "details", "summary", "pre", "span", "ins", "del", "style"}
+    assert set(obeyed(transcript.finished(page=True))) <= ours

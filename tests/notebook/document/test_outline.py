@@ -171,7 +171,7 @@ def name(cell_id):
         (reading, {"outputs": False}, "all cells, without outputs"),
         (reading, {"ids": ["id1"]}, "cell 1"),
         (reading, {"ids": ["id1", "id2", "id5"]}, "cells 1, 2 and 5"),
-        (reading, {"range": "3-7"}, "cells 3–7"),
+        (reading, {"range": "3-7"}, "cells 4–8"),
         (reading, {"section": "A", "outputs": False}, "section A, without outputs"),
         (editing, {"id": "id5", "new": "x = 1"}, "cell 5: x = 1"),
         (editing, {"id": "id5", "old": "a\nb", "new": "a\nc\nd"}, "cell 5: c …"),

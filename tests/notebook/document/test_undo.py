@@ -141,11 +141,11 @@ async def test_edits_inserts_deletes_and_moves_are_taken_back(story):
     assert report.conflicts == ()
     assert document.contents == before
     assert [line.text for line in report.done] == [
-        f"cell {new.id} “new” removed",
-        "cell c1 “a” restored",
-        "cell c2 “b” has its outputs back",
-        "cell c3 “c” brought back",
-        "cell c4 “d” moved back",
+        "cell 3 “new” removed",
+        "cell 1 “a” restored",
+        "cell 2 “b” has its outputs back",
+        "[3] “c” brought back",
+        "cell 4 “d” moved back",
     ]
 
 
@@ -166,10 +166,10 @@ async def test_what_the_user_changed_since_stays_and_is_named(story):
     assert document.sources == ["only mine", "a mine", "c", "new mine", "d"]
     assert document.held[2].outputs == stream("mine")
     assert [line.text for line in report.conflicts] == [
-        f"cell {new.id} “new” is new and has been changed since, so it stays",
-        "cell c1 “a” has been changed since, so it stays as it is",
-        "cell c2 “b” has been deleted since",
-        "cell c3 “c” has newer outputs, which stay",
+        "cell 4 “new” is new and has been changed since, so it stays",
+        "cell 1 “a” has been changed since, so it stays as it is",
+        "cell 2 “b” has been deleted since",
+        "cell 3 “c” has newer outputs, which stay",
     ]
     report = await told.undo(force=True)
     assert document.sources == ["only mine", "a", "c", "d"]
@@ -349,9 +349,9 @@ async def test_the_commands_show_safe_markdown(shell, agent, tmp_path, monkeypat
     with capture_output() as captured:
         assert await diff(agent, "") == ""
     html, markdown, plain = captured.outputs[0].data.values()
-    assert markdown == f"````diff\n{plain}\n````"
+    assert "```diff\n- a\n+ ```\n+ <script>\n````" in markdown and "+ <script>" in plain
     assert "&lt;script&gt;" in html and "<script>" not in html
-    assert "+++ <i>`.txt" in plain
+    assert "<i>`.txt added" in plain and "<i>" not in html + markdown
     text = await undo(agent, "1")
     assert "**Turn 1**" in text and "is undone" in text
     assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text

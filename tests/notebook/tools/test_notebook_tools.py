@@ -217,7 +217,7 @@ def test_run_cells(use, shell, path):
     cells = valid(path)["cells"]
     assert cells[1]["outputs"][0]["data"]["text/plain"] == ["20"]
     assert cells[3]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["21\n"]}]
-    assert cells[1]["execution_count"] is None
+    assert {cells[at]["execution_count"] for at in (1, 3)} == {shell.execution_count}
     assert ToolProgress("1", "cell 2 of 2: 21") in events
     use("edit_cell", id="load-code", new="print('before')\n1/0")
     text = refused(use, "run_cells", ids=["load-code", "use-code"])
@@ -285,17 +285,15 @@ def test_the_user_approves_what_will_happen(ask, use, path, monkeypatch):
     monkeypatch.chdir(path.parent)
     use("notebook_outline")
     assert ask("edit_cell", id="load-c", old="20", new="30\u202e") == [
-        "--- cell 1 load-code code [1] ---\n@@ -1,2 +1,2 @@\n-x = 20\n+x = 30\\u202e\n x"
+        "[1]\n- x = 20\n+ x = 30\\u202e\n  x"
     ]
     assert ask("delete_cell", "deny", id="load-code")[1] == "denied"
-    assert "-x = 30" in ask("delete_cell", "deny", id="load-code")[0]
-    assert ask("run_cells", ids=["use-code"], answer="deny")[0] == (
-        "# cell 3 use-code\ny = x + 1\nprint(y)"
-    )
+    assert "- x = 30" in ask("delete_cell", "deny", id="load-code")[0]
+    assert ask("run_cells", ids=["use-code"], answer="deny")[0] == ("# cell 4\ny = x + 1\nprint(y)")
     assert ask("insert_cell", source="a\nb", after="use-t") == [
-        "new code cell behind use-title [2] '# Use':\na\nb"
+        "new code cell behind cell 3 # Use:\na\nb"
     ]
-    assert ask("move_cell", id="use-code") == ["move use-code [4] 'y = x + 1 print(y)' to the top"]
+    assert ask("move_cell", id="use-code") == ["move cell 5 y = x + 1 print(y) to the top"]
     whole = ask("run_notebook", "deny", path=path.name)[0]
     assert whole.startswith(f"{path.name}, in a fresh kernel:")
     assert "y = x + 1" in whole and "print(y)" in whole
@@ -314,7 +312,9 @@ def test_the_cell_view_sees_which_cell(tools, use, path):
     assert gist["run_cell"]({"id": "use-code"}) == "cell use-code"
     use("read_cells")
     at = [cell["id"] for cell in valid(path)["cells"]].index
-    code, text = at("use-code"), at("load-title")
+    code, text = at("use-code") + 1, at("load-title") + 1
+    assert gist["run_cell"]({"id": "load-code"}).startswith("[1]: x = 20")
+    assert gist["run_cells"]({"ids": ["load-code", "use-code"]}) == f"[1] and cell {code}"
     assert gist["run_cell"]({"id": "use-code"}) == f"cell {code}: y = x + 1 …"
     assert gist["run_cells"]({"ids": ["use-code", "load-t"]}) == f"cells {code} and {text}"
     assert gist["edit_cell"]({"id": "use-code", "new": "a\nb"}) == f"cell {code}: a …"

@@ -1,0 +1,161 @@
+"""What a turn changed, as its user reads it: a line that opens to the differences; `%hermes diff`.
+
+The line says it in plain text everywhere. In a page the differences have colours of the theme and
+marked words, elsewhere each line has its mark, `+` or `-`; what is far from any difference is left
+out. A notebook keeps what its cells show, so the size is bounded; `%hermes diff` has more.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from itertools import groupby
+
+from hermes_nb.agent.changes import Change, Row, rows, sizes, summary
+from hermes_nb.core.text import number_of, one_line, visible
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+
+ROOM = 12_000
+"""Characters of differences that a finished turn keeps."""
+_LINE = 300
+"""Characters of one line of a difference."""
+_WHOLE_LINE = "display:inline-block;min-width:100%;"
+_GREEN, _RED = "var(--jp-success-color1,#2ea043)", "var(--jp-error-color1,#f85149)"
+_COLOURS = {"+": _GREEN, "-": _RED}
+_TAGS = {"+": "ins", "-": "del"}
+
+
+def line(changes: Sequence[Change], learned: int = 0) -> str:
+    """Return what changed as one line of plain text; `learned` counts notes."""
+    told = [one_line(visible(redact(part)), _LINE) for part in summary(changes)]
+    return " · ".join([*told, *([f"{number_of(learned, 'note')} learned"] if learned else [])])
+
+
+def ways_back(changes: Sequence[Change], learned: int, turn: int) -> list[str]:
+    """Return the commands that take back what changed."""
+    undo = [f"%hermes undo {turn}"] if changes else []
+    return [*undo, *(["%hermes memory undo"] if learned else [])]
+
+
+def folded(changes: Sequence[Change], learned: int, turn: int, *, page: bool) -> str:
+    """Return the line as Markdown, which opens to the differences; "" for no change.
+
+    `page` allows HTML with colours, for what is shown in a page.
+    """
+    told = line(changes, learned)
+    if not told:
+        return ""
+    back = (f"<code>{each}</code>" for each in ways_back(changes, learned, turn))
+    head = " · ".join([escape(told), *back])
+    body = as_markdown(changes, ROOM, page=page)
+    if not body:
+        return head
+    return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
+
+
+def as_markdown(changes: Sequence[Change], room: int, *, page: bool = False) -> str:
+    """Return the differences as Markdown, each below what it is of, in about `room` characters."""
+    blocks: list[str] = []
+    for change in changes:
+        shown, room = _within(_clean(rows(change)), room)
+        differences = f"<pre>{_html(shown)}</pre>" if page else code_block(_text(shown), "diff")
+        blocks += [_title(change), *([differences] if shown else [])]
+        if room <= 0:
+            blocks.append("… `%hermes diff` shows the rest.")
+            break
+    return "\n\n".join(blocks) if any(change.before or change.after for change in changes) else ""
+
+
+def diff_bundle(changes: Sequence[Change], room: int) -> dict[str, str]:
+    """Return the differences as a MIME bundle of about `room` characters."""
+    pages: list[str] = []
+    plain: list[str] = []
+    left = room
+    for change in changes:
+        if left <= 0:
+            pages.append("…")
+            plain.append("…")
+            break
+        shown, left = _within(_clean(rows(change)), left)
+        named = [part for part in _naming(change) if part]
+        first, *rest = (html.escape(part) for part in named)
+        pages.append(f"<b>{first}</b> {' '.join(rest)}")
+        plain.append(" ".join(named))
+        if shown:
+            pages.append(f'<pre style="white-space:pre;overflow-x:auto">{_html(shown)}</pre>')
+            plain.append(_text(shown))
+    return {
+        "text/html": "\n".join(pages),
+        "text/markdown": as_markdown(changes, room),
+        "text/plain": "\n".join(plain),
+    }
+
+
+def _naming(change: Change) -> tuple[str, str, str]:
+    """Return what changed, how, and a cell's first words or why there is nothing to compare."""
+    words = change.note
+    if change.notebook and not words:
+        words = next((each for each in (change.after or change.before).split("\n") if each), "")
+    added, removed = sizes(change)
+    kind = change.kind
+    told = f"{kind} +{added} −{removed}" if kind == "edited" and not change.note else kind
+    name, words = (one_line(visible(redact(part)), 80) for part in (change.name, words))
+    return name, told, words
+
+
+def _title(change: Change) -> str:
+    name, kind, words = _naming(change)
+    said = escape(words) if change.note else code_span(words)
+    return f"**{escape(name)}** {kind}{f' {said}' if words else ''}"
+
+
+def _clean(found: Sequence[Row]) -> list[Row]:
+    """Return rows with nothing hidden or secret in them; what is secret is so by its whole line."""
+    out = []
+    for row in found:
+        text = redact(row.text)
+        words = row.words if text == row.text else ((text, False),)
+        out.append(Row(row.mark, tuple((visible(word), differs) for word, differs in words)))
+    return out
+
+
+def _within(found: Sequence[Row], room: int) -> tuple[list[Row], int]:
+    """Return the rows that there is room for, and what is left of it."""
+    kept: list[Row] = []
+    for row in found:
+        text = row.text
+        room -= len(text[:_LINE]) + 3
+        if room <= 0:
+            break
+        cut = len(text) > _LINE
+        kept.append(Row(row.mark, ((f"{text[:_LINE]} …", False),)) if cut else row)
+    return kept, room
+
+
+def _text(found: Sequence[Row]) -> str:
+    return "\n".join(f"{row.mark} {row.text}".rstrip() for row in found)
+
+
+def _html(found: Sequence[Row]) -> str:
+    """Return rows for a `pre` element, lines of one mark in one span."""
+    blocks = []
+    for mark, group in groupby(found, key=lambda row: row.mark):
+        text = "\n".join(map(_row, group))
+        style = _tint(_COLOURS[mark], 16) if mark in _COLOURS else "opacity:.65"
+        blocks.append(text if mark == " " else f'<span style="{_WHOLE_LINE}{style}">{text}</span>')
+    return "\n".join(blocks)
+
+
+def _row(row: Row) -> str:
+    tag = _TAGS.get(row.mark)
+    style = f"text-decoration:none;{_tint(_COLOURS[row.mark], 40)}" if tag else ""
+    words = (
+        f'<{tag} style="{style}">{escape(word)}</{tag}>' if differs else escape(word)
+        for word, differs in row.words
+    )
+    return f"{row.mark} {''.join(words)}".rstrip()
+
+
+def _tint(colour: str, percent: int) -> str:
+    return f"background:color-mix(in srgb,{colour} {percent}%,transparent)"
