@@ -32,8 +32,9 @@ def with_breakpoints(
     result of a tool unless `native`. Anthropic's own API takes marks on tool results, and an
     adapter that speaks it moves one there from the message, which is where it is put; OpenRouter
     documents marks for text parts only, and has left requests unanswered whose tool messages had
-    one. Marks that were there before are gone, so marking twice is marking once. `ttl` is `5m`, the
-    providers' default and not spelt out, or `1h`; anything else raises ValueError.
+    one beside their text. Marks that were there before are gone, so marking twice is marking once.
+    `ttl` is `5m`, the providers' default and not spelt out, or `1h`; anything else raises
+    ValueError.
     """
     _mark(ttl)
     out = [_unmarked(message) for message in wire_messages]
@@ -45,7 +46,7 @@ def with_breakpoints(
 def breakpoints(
     wire_messages: Sequence[Mapping[str, Json] | bytes], *, native: bool = False
 ) -> list[int]:
-    """Return the positions that `with_breakpoints` marks, in ascending order.
+    """Return the positions that get a mark, in ascending order; tool results only if `native`.
 
     Looks at the first message, then backwards from the last until it has three: of serialised
     messages no more are read than needed.
@@ -64,21 +65,28 @@ def breakpoints(
     return sorted(found)
 
 
-def marked(message: Mapping[str, Json], *, ttl: TTL = "5m") -> dict[str, Json]:
-    """Return a copy of a message that can carry a mark, with one."""
+def marked(message: Mapping[str, Json], *, ttl: TTL = "5m", beside: bool = True) -> dict[str, Json]:
+    """Return a copy of a message that can carry a mark, with one.
+
+    That of a tool result stands `beside` its text, or else in it as everywhere.
+    """
     out = _unmarked(message)
-    if out.get("role") == "tool":
+    if out.get("role") == "tool" and beside:
         return {**out, _KEY: _mark(ttl)}
     content = out["content"]
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     return {**out, "content": [*parts[:-1], {**parts[-1], _KEY: _mark(ttl)}]}
 
 
-def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m") -> list[bytes]:
-    """Return serialised messages with marks; only those that get one are serialised anew."""
+def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m", results: bool = False) -> list[bytes]:
+    """Return serialised messages with marks; only those that get one are serialised anew.
+
+    `results` says that the text of a tool result may carry one: in a loop of tool calls, whose
+    assistant messages are without text, nothing else moves on with the conversation.
+    """
     out = list(items)
-    for position in breakpoints(items):
-        out[position] = dumps(marked(_read(items[position]), ttl=ttl))
+    for position in breakpoints(items, native=results):
+        out[position] = dumps(marked(_read(items[position]), ttl=ttl, beside=False))
     return out
 
 

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import take_turn
-from tests.loopback import Loopback, stream, text_chunks, tool_chunks
+from tests.loopback import Loopback, failure, says, stream, text_chunks, tool_chunks
 
 EPHEMERAL = {"type": "ephemeral"}
 ROUTER = "https://openrouter.ai/api/v1"
@@ -122,10 +122,12 @@ def test_marking_twice_is_marking_once(messages, native):
 @given(conversation)
 def test_serialised_messages_are_marked_alike(messages):
     items = [dumps(message) for message in messages]
-    out = mark_items(items)
     cleaned = [json.loads(item) for item in items]
-    assert [json.loads(item) for item in out] == with_breakpoints(cleaned)
-    positions = breakpoints(cleaned)
+    assert [json.loads(item) for item in mark_items(items)] == with_breakpoints(cleaned)
+    out = mark_items(items, results=True)
+    positions = breakpoints(cleaned, native=True)
+    for p in positions:
+        assert json.loads(out[p])["content"][-1]["cache_control"] == EPHEMERAL
     assert all(
         new is old
         for p, (new, old) in enumerate(zip(out, items, strict=True))
@@ -147,7 +149,9 @@ def body(*messages, name="anthropic/claude-sonnet-4.5", url=ROUTER, **options):
 
 
 def test_claude_behind_openrouter_is_told_what_to_cache():
-    assert marks(body(*TURN)) == [0, 1, 4, 5]
+    assert marks(body(*TURN)) == [0, 3, 4, 5]
+    part = {"type": "text", "text": "seen", "cache_control": EPHEMERAL}
+    assert body(*TURN)[3] == {"role": "tool", "tool_call_id": "c1", "content": [part]}
     last = body(*TURN, cache_ttl="1h")[5]["content"][0]
     assert last["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
     with pytest.raises(ValueError, match="'2h'"):
@@ -200,7 +204,46 @@ def test_a_session_at_such_a_provider_extends_its_prefix_but_for_the_marks():
         asyncio.run(model.aclose())
     sent = [body["messages"] for body in server.bodies]
     assert [len(messages) for messages in sent] == [2, 4, 6, 8]
-    assert [marks(messages) for messages in sent] == [[0, 1], [0, 1], [0, 1], [0, 1, 6, 7]]
+    assert [marks(messages) for messages in sent] == [[0, 1], [0, 1, 3], [0, 1, 3, 5], [0, 5, 6, 7]]
     plain = [[text(message) for message in messages] for messages in sent]
     for shorter, longer in itertools.pairwise(plain):
         assert longer[: len(shorter)] == shorter
+
+
+CACHE = Profile(caching="system_and_3")
+LOOP = [stream(tool_chunks(("look", {"n": n}), ids=f"call_{n}_")) for n in range(10)]
+
+
+def loop_of_ten(*replies):
+    """Take a turn that looks ten times; return the requests' messages."""
+    look = Tool(name="look", description="Look.", parameters={}, run=lambda *_: "seen " * 800)
+    with Loopback(*replies) as server:
+        model = OpenAIChat("m", base_url=server.url, profile=CACHE)
+        take_turn(Agent(model, Toolset([look]), system="be " * 2_000, max_requests=20), "look")
+        asyncio.run(model.aclose())
+    return [body["messages"] for body in server.bodies]
+
+
+def test_a_loop_of_ten_calls_is_billed_as_if_each_token_was_written_once():
+    sent = loop_of_ten(*LOOP, stream(text_chunks("all seen")))
+    kept, paid, bound, before = 0, 0.0, 0.0, 0
+    for messages in sent:
+        size = [
+            len(text(message)) + len(dumps(message.get("tool_calls", ""))) for message in messages
+        ]
+        # What is written up to the last mark, is read by the next request from there on.
+        assert not kept or any(sum(size[: end + 1]) == kept for end in marks(messages))
+        last = sum(size[: marks(messages)[-1] + 1])
+        paid += kept * 0.1 + (last - kept) * 1.25 + sum(size) - last
+        bound += before * 0.1 + (sum(size) - before) * 1.25
+        kept, before = last, sum(size)
+    assert len(sent) == 11
+    assert paid / bound < 1.01
+
+
+def test_who_refuses_marks_on_tool_results_gets_them_on_what_is_next_to_those():
+    told = "messages.3.content.0.tool_result.content.0.cache_control: extra inputs"
+    sent = loop_of_ten(
+        LOOP[0], failure(400, {"error": {"message": told}}), *LOOP[1:3], says("done")
+    )
+    assert [marks(messages) for messages in sent] == [[0, 1], [0, 1, 3], [0, 1], [0, 1], [0, 1]]

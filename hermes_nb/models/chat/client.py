@@ -81,6 +81,7 @@ _REFUSED = (FailureKind.BAD_REQUEST, FailureKind.NOT_FOUND)
 """How a request is refused for what is in it; OpenRouter does not find a model with tools."""
 _MOST_BYTES = 64 * 2**20
 _NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
+_NO_MARK = re.compile(r"cache_control|tool_result\.content", re.IGNORECASE)
 _NO_TOOLS = re.compile(
     r"(?:does not|doesn't|do not|not) support (?:tools?|tool (?:use|calling)|function)"
     r"|tools? (?:is|are|calling is) not supported|support tool use"
@@ -143,6 +144,7 @@ class OpenAIChat:
         self._redacted: Memo[Message] | None = Memo() if redacted else None
         self._limit = limit
         self._cache_ttl = cache_ttl
+        self._marks_results = True  # until a provider says no
         self._conversation = Conversation(self.profile)
         self._stream_usage = self.profile.stream_usage
         self._serialised: dict[str, tuple[object, bytes]] = {}
@@ -193,7 +195,7 @@ class OpenAIChat:
             request = replace(request, messages=kept)
         messages = self._conversation.items(self._strategy.messages(request))
         if self.profile.caching == "system_and_3":
-            messages = mark_items(messages, ttl=self._cache_ttl)
+            messages = mark_items(messages, ttl=self._cache_ttl, results=self._marks_results)
         effort = effort_fields(self.profile, request.effort or self._effort)
         fields: dict[str, object] = {**self._strategy.fields(request), **effort, **self._options}
         fields["stream"] = True
@@ -346,6 +348,9 @@ class OpenAIChat:
         if self._may_switch and _NO_TOOLS.search(str(error)):
             self._strategy, self._may_switch = TextCalls(), False
             return True
+        if self._marks_results and _NO_MARK.search(str(error)):
+            self._marks_results = False
+            return self.profile.caching == "system_and_3"
         return False
 
 
