@@ -120,7 +120,9 @@ class KernelAgent:
             turn=lambda: self.session.agent.turns if self.session else 0,
             moved=self.sessions.relocate,
         )
-        self.message_builder = UserMessageBuilder(shell, self.access, self.variables)
+        self.message_builder = UserMessageBuilder(
+            shell, self.access, self.variables, guard=self.guard, note=self.note
+        )
 
     @property
     def session(self) -> Session | None:
@@ -225,12 +227,12 @@ class KernelAgent:
         self.tell_what_was_learned(session)
         session.use(self.tools_in_use.chosen(options.tools))
         told_to = session.id if options.context else None
-        message = await self.message_builder.message(prompt, told_to, pictures=pictures)
-        most = options.max_requests or self.settings().max_requests
+        window = session.agent.model.window
+        message = await self.message_builder.message(prompt, told_to, pictures, window)
         await shown.take(
             session,
             message,
-            max_requests=most,
+            max_requests=options.max_requests or self.settings().max_requests,
             budgets=self._budgets(options),
             place=Place(notebook=self.access.path, cell=running_cell(self.shell)),
         )
@@ -315,7 +317,7 @@ class KernelAgent:
             )
             session = found.id if found is not None else ""
             told_to = session if options.context else None
-            message = await self.message_builder.draft(prompt, told_to, pictures=pictures)
+            message = await self.message_builder.draft(prompt, told_to, pictures, model.window)
             head = (Message.system(system),) if system else ()
             handed = self.models.given and not options.model
             here = self.models.runs_here and not options.model

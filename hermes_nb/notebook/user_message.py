@@ -35,6 +35,7 @@ from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.previews import HIDDEN, names_a_secret, preview
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import describe, user_variables
+from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
 
 TEXT_BUDGET = 50_000
@@ -332,17 +333,28 @@ class UserMessageBuilder:
         shell: Shell,
         access: NotebookAccess,
         variables: Callable[[], Sequence[Variable]],
+        *,
+        guard: Guard,
+        note: Callable[[str], None],
     ) -> None:
         self._shell = shell
+        self._guard = guard
+        self._note = note
         self._access = access
         self._variables = variables
         self._told: dict[str, Variable] = {}
         self._told_to = ""
 
     async def message(
-        self, prompt: str, told_to: str | None, *, pictures: Sequence[Attachment] = ()
+        self,
+        prompt: str,
+        told_to: str | None,
+        pictures: Sequence[Attachment] = (),
+        window: int | None = None,
     ) -> Message:
         """Return the message for a session; None as its id leaves out what is new here.
+
+        What the prompt names by `@` is attached as far as it fits a `window` of so many tokens.
 
         Raises `ConfigError` for a value in the prompt that does not exist.
         """
@@ -353,17 +365,37 @@ class UserMessageBuilder:
             names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(pictures, 1))
             parts += [Text(f"[Pictures with this message: {names}]", "ours")]
             parts += [each.image for each in pictures]
+        if "@" in prompt:
+            parts += await self._named(prompt, window or 0)
         if told_to is not None and (note := await self._news(told_to)):
             parts.append(Text(note, "workspace"))
         return Message(role="user", parts=tuple(parts))
 
+    async def _named(self, prompt: str, window: int) -> list[Part]:
+        """Return what a prompt names, and tell what that is."""
+        from hermes_nb.notebook.references import References
+
+        failed = last_error(self._shell, earlier=True)
+        error = "" if failed is None else "\n".join([failed.title, *failed.lines, failed.source])
+        references = References(
+            self._shell, self._access, self._guard, root=Path.cwd(), error=error
+        )
+        attached, told = await references.of(prompt, window)
+        if told:
+            self._note(told)
+        return [each.part for each in attached]
+
     async def draft(
-        self, prompt: str, told_to: str | None, *, pictures: Sequence[Attachment] = ()
+        self,
+        prompt: str,
+        told_to: str | None,
+        pictures: Sequence[Attachment] = (),
+        window: int | None = None,
     ) -> Message:
         """Return the message as `message` would; nobody counts as told."""
         before = self._told, self._told_to
         try:
-            return await self.message(prompt, told_to, pictures=pictures)
+            return await self.message(prompt, told_to, pictures, window)
         finally:
             self._told, self._told_to = before
 

@@ -44,6 +44,7 @@ LONG, LONG_SLIP = 6, 2
 """In words of so many letters, so many may be wrong."""
 LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
 CELL = re.compile(r"^%%hermes[ \t]+(.*)$", re.DOTALL)
+CELL_HEAD = re.compile(r"%%hermes\b")
 OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
 """Options whose value is one of the agent's names."""
 VARIABLE = ("--image", "--into")
@@ -219,7 +220,9 @@ class Completions:
         @context_matcher(identifier="hermes")
         def match(context: CompletionContext) -> Mapping[str, object]:
             line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
-            offered = self.offered(line, first=context.cursor_line == 0)
+            first = context.cursor_line == 0
+            inside = CELL_HEAD.match(context.full_text) is not None and not first
+            offered = self._reference(line, inside=inside) or self.offered(line, first=first)
             if offered is None:
                 return {"completions": [], "suppress": False}
             fragment, words = offered
@@ -257,6 +260,16 @@ class Completions:
         if not words:
             return fragment, _beginning([*COMMANDS, *installed()], fragment)
         return self._argument(words[0], typed.lstrip()[len(words[0]) :].lstrip())
+
+    def _reference(self, line: str, *, inside: bool) -> tuple[str, list[str]] | None:
+        """Return what an `@` at the end of a prompt's line may become, None where there is none."""
+        if "@" not in line or not (inside or LINE.match(line)):
+            return None
+        from hermes_nb.notebook.references import TYPED, offered
+
+        typed = TYPED.search(line)
+        found = offered(typed[1], self._magics.shell, Path()) if typed else ()
+        return (typed[0], list(found)) if typed and found else None
 
     def _options(self) -> dict[str, argparse.Action]:
         parser = self._magics.hermes.parser

@@ -1,0 +1,250 @@
+"""What a prompt names by `@`, looked up and attached to it: each with where its text comes from.
+
+`@cell:7` `@error` `@df` (a variable) `@file:data/a.csv:10-25` `@folder:src` `@diff` `@staged`
+`@git:5` `@url:https://…`; names with blanks stand in double quotes (`@file:"my notes.md"`). The
+forms and limits are those of Hermes Agent. Files and git are read by the tools that the model has,
+so that the same is refused. What names nothing, such as an address, a decorator or whatever
+stands in a fenced block, is text; a name that looks meant and leads nowhere is told.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_nb.core.calls import as_output
+from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.messages import Json, Message, Origin, Text, ToolCall
+from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Tool, ToolContext
+from hermes_nb.notebook.access import NotebookAccess
+from hermes_nb.notebook.document.outline import rendered, with_outputs
+from hermes_nb.notebook.document.outputs import html_to_text
+from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.variables import describe, user_variables
+from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.markup import code_span
+from hermes_nb.safety.scan import scan, wrap
+from hermes_nb.tools.files import files
+from hermes_nb.tools.terminal import terminal
+
+MOST = 50_000
+"""Characters of one attachment, as of a tool's result."""
+VARIABLE = 4_000
+COMMITS = 10
+LINES = 1_000
+ENTRIES = 200
+PAGE = 2_000_000
+"""Bytes of a page that are read."""
+SECONDS = 20
+WARNING, REFUSAL = 0.25, 0.5
+"""Shares of the window: over the first the user is told, over the second nothing is attached."""
+KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
+_REFERENCE = re.compile(
+    r"(?<![\w@./`])@(?:(?P<kind>cell|file|folder|git|url):(?P<what>\"[^\"\n]+\"[\d:-]*|[^\s`\"]+)"
+    r"|(?P<word>[^\W\d]\w*))"
+)
+_FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_LINES = re.compile(r":(\d{1,9})(?:-(\d{1,9}))?$")
+TYPED = re.compile(r"(?<![\w@./`])@([\w:./~-]*)$")
+"""A reference that is being typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A reference as it was typed, and the text that goes with the prompt."""
+
+    name: str
+    text: str
+    origin: Origin
+
+    @property
+    def part(self) -> Text:
+        """What the model reads."""
+        return Text(f"[Attached: {self.name}]\n{self.text}", self.origin)
+
+    @property
+    def tokens(self) -> int:
+        """An estimate."""
+        return estimate_tokens([Message(role="user", parts=(self.part,))])
+
+
+class Missing(HermesError):
+    """A reference leads nowhere; the text says why."""
+
+
+class References:
+    """Looks up what a prompt names.
+
+    `root` is the working directory, `error` what the last cell that failed said, or "".
+    """
+
+    def __init__(
+        self, shell: Shell, access: NotebookAccess, guard: Guard, *, root: Path, error: str
+    ) -> None:
+        self._shell = shell
+        self._error = error
+        self._access = access
+        self._guard = guard
+        self._tools: Mapping[str, Tool] = {
+            tool.name: tool for tool in (*files(root), *terminal(root))
+        }
+
+    async def of(self, prompt: str, window: int) -> tuple[list[Attached], str]:
+        """Return what the prompt names, and a line about it for the user, "" for nothing.
+
+        `window` is the model's in tokens, 0 where it is not known.
+        """
+        found: dict[str, Attached] = {}
+        problems = []
+        for name, kind, what in named(prompt):
+            if name in found:
+                continue
+            try:
+                if (attached := await self._attached(name, kind, what)) is not None:
+                    found[name] = attached
+            except (HermesError, OSError) as error:
+                problems.append(f"{code_span(name)} is sent as typed: {one_line(str(error), 200)}")
+        total = sum(each.tokens for each in found.values())
+        chips = [f"{code_span(each.name)} {amount(each.tokens)}" for each in found.values()]
+        told = [f"Attached: {' · '.join(chips)} tokens."] if chips else []
+        if window and total > REFUSAL * window:
+            told = [f"Nothing was attached: {', '.join(chips)} tokens are over half of the window."]
+            found = {}
+        elif window and total > WARNING * window:
+            told.append(f"That is {total / window:.0%} of the window.")
+        return list(found.values()), " ".join([*told, *problems])
+
+    async def _attached(self, name: str, kind: str, what: str) -> Attached | None:
+        """Return one attachment, None for what is no reference; raise `HermesError`."""
+        origin: Origin = "workspace"
+        match kind:
+            case "cell":
+                text = await self._cell(what)
+            case "error":
+                text = self._error
+                if not text:
+                    raise Missing("no cell has failed")
+            case "file":
+                text, origin = await self._by_tool("read_file", _file(what))
+            case "folder":
+                text, origin = await self._by_tool("list_files", {"path": what, "depth": 2})
+                first, more = text.split("\n")[:ENTRIES], text.count("\n") + 1 - ENTRIES
+                text = "\n".join([*first, f"… {more} more"] if more > 0 else first)
+            case "diff" | "staged":
+                command = f"git diff{' --staged' if kind == 'staged' else ''}"
+                text, origin = await self._by_tool("terminal", {"command": command})
+            case "git":
+                if not what.isdecimal() or not 0 < int(what) <= COMMITS:
+                    raise Missing(f"say how many commits, 1 to {COMMITS}")
+                command = f"git log -p -n {int(what)}"
+                text, origin = await self._by_tool("terminal", {"command": command})
+            case "url":
+                found = await in_thread(page, what)
+                scanned = await in_thread(scan, found, name=what)
+                text, origin = wrap(found, source=what, scanned=scanned), "outside"
+            case _:
+                variables = user_variables(self._shell.user_ns, self._shell.user_ns_hidden)
+                if what not in variables:
+                    return None
+                text = describe(what, variables[what], budget=VARIABLE)
+        return Attached(name, text, origin)
+
+    async def _cell(self, what: str) -> str:
+        """Return a cell and what it shows, by the number in its brackets or by its id."""
+        document = await self._access.document()
+        fits = [c for c in await document.cells() if what in (c.id, str(c.execution_count))][-1:]
+        if not fits:
+            raise Missing(f"there is no cell [{one_line(what, 40)}] in this notebook")
+        shown = await with_outputs(document, fits)
+        return rendered(shown, {cell.id: cell.id for cell in shown}, images=False).text
+
+    async def _by_tool(self, name: str, arguments: Mapping[str, Json]) -> tuple[str, Origin]:
+        """Return what a tool reads, and whose text it is; raise where it may not do so unasked."""
+        tool = self._tools[name]
+        decided = await in_thread(self._guard.decide, tool, arguments)
+        if name == "terminal" and decided.verdict != "allow":
+            raise Missing(f"git would not only read here ({decided.why})")
+        call = ToolCall(id="reference", name=name, arguments=dict(arguments))
+        output = as_output(await tool.run(ToolContext(call=call, permit=decided.way), arguments))
+        origin: Origin = "outside" if output.origin == "outside" else "workspace"
+        return head_tail(output.text, MOST), origin
+
+
+def named(prompt: str) -> Iterable[tuple[str, str, str]]:
+    """Yield the references of a prompt in order: as typed, their kind and what they name.
+
+    The kind of a variable is "".
+    """
+    bare = _FENCED.sub(lambda block: " " * len(block[0]), prompt)
+    for match in _REFERENCE.finditer(bare):
+        if match["word"]:
+            word = match["word"]
+            yield match[0], word if word in ("error", "diff", "staged") else "", word
+            continue
+        quoted = match["what"].startswith('"')
+        typed = match["what"]
+        what = typed if quoted else typed.rstrip(".,;:!?)]}'") or typed
+        yield f"@{match['kind']}:{what}", match["kind"], what.replace('"', "")
+
+
+def _file(what: str) -> dict[str, Json]:
+    """Return the arguments of `read_file` for a path, or for lines of one."""
+    lines = _LINES.search(what)
+    if lines is None:
+        return {"path": what, "offset": 1, "limit": LINES}
+    first, last = int(lines[1]), int(lines[2] or lines[1])
+    if not 0 < first <= last:
+        raise ToolError(f"{first}-{last} are no lines")
+    return {"path": what[: lines.start()], "offset": first, "limit": last - first + 1}
+
+
+def page(address: str) -> str:
+    """Return the text of a page; raise `Missing` where there is none to be had."""
+    if not address.startswith(("http://", "https://")):
+        raise Missing("an address begins with http:// or https://")
+    request = urllib.request.Request(address, headers={"User-Agent": "hermes_nb"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as reply:  # noqa: S310 - checked
+            kind = reply.headers.get_content_type()
+            charset = reply.headers.get_content_charset() or "utf-8"
+            text = reply.read(PAGE).decode(charset, "replace")
+    except (OSError, ValueError, LookupError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise Missing(f"the page cannot be read ({one_line(str(error), 100)})") from error
+    if kind == "text/html":
+        return head_tail(html_to_text(text), MOST)
+    if not kind.startswith("text/") and "json" not in kind and "xml" not in kind:
+        raise Missing(f"it is {kind}, no text")
+    return head_tail(text, MOST)
+
+
+def offered(fragment: str, shell: Shell, root: Path) -> Sequence[str]:
+    """Return what a reference that is being typed, without its `@`, may become."""
+    kind, colon, typed = fragment.partition(":")
+    if not colon:
+        variables = user_variables(shell.user_ns, shell.user_ns_hidden)
+        return [f"@{name}" for name in (*variables, *KINDS) if name.startswith(fragment)]
+    if kind not in ("file", "folder"):
+        return []
+    folder, _, begins = typed.rpartition("/")
+    try:
+        entries = sorted((root / folder).iterdir())
+    except OSError:
+        return []
+    found = (
+        f"@{kind}:{folder}{'/' if folder else ''}{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in entries
+        if entry.name.startswith(begins)
+        and (begins or not entry.name.startswith("."))
+        and (kind == "file" or entry.is_dir())
+    )
+    return list(itertools.islice(found, ENTRIES))

@@ -1,0 +1,190 @@
+"""What a prompt names by `@` goes with it: what is there, whose it is, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import nbformat
+import pytest
+from hermes_nb.core.messages import Text
+from hypothesis import given
+from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from tests.notebook.conftest import desk, shell
+
+__all__ = ["desk", "shell"]
+
+
+@pytest.fixture
+def sent(desk, capsys):
+    """Return a function that asks and returns what was attached, and what the user was told."""
+
+    def ask(prompt, **options):
+        desk.plays("ok", **options)
+        capsys.readouterr()
+        desk.ask(prompt)
+        told = capsys.readouterr().out.split("\nok\n")[0]
+        (message,) = (m for m in desk.model.requests[0].messages if m.role == "user")
+        parts = [part for part in message.parts if isinstance(part, Text)]
+        assert parts[0].text == prompt
+        attached = [part for part in parts if part.text.startswith("[Attached")]
+        desk("new")
+        return {part.text.split("\n")[0]: part for part in attached}, told
+
+    return ask
+
+
+def test_a_variable_a_file_and_lines_of_it_are_attached_once_each(desk, sent):
+    desk.shell.user_ns["tide"] = {"gauge": [1.5, 2.5]}
+    Path("my notes.md").write_text("".join(f"line {n}\n" for n in range(1, 40)))
+    found, told = sent('Compare @tide with @file:"my notes.md":10-12, and @tide again.')
+    assert list(found) == ["[Attached: @tide]", '[Attached: @file:"my notes.md":10-12]']
+    assert "gauge" in found["[Attached: @tide]"].text
+    lines = found['[Attached: @file:"my notes.md":10-12]'].text
+    assert "line 10" in lines and "line 12" in lines and "line 9" not in lines
+    assert {part.origin for part in found.values()} == {"workspace"}
+    assert told.startswith("Attached: @tide")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "mail me at anna@tide.org",
+        "use @property and @nobody there",
+        "```python\n@tide\ndef f(): ...\n```",
+        "`@tide` is a word here",
+        "@",
+    ],
+)
+def test_what_names_nothing_is_text(desk, sent, prompt):
+    desk.shell.user_ns["tide"] = [1]
+    found, told = sent(prompt)
+    assert not found
+    assert "ttached" not in told and "as typed" not in told
+
+
+def test_the_last_error_and_its_cell_are_attached(desk, sent):
+    desk.shell.run_cell("1 / 0")
+    found, _ = sent("why @error")
+    assert "ZeroDivisionError" in found["[Attached: @error]"].text
+    assert "1 / 0" in found["[Attached: @error]"].text
+
+
+def test_a_folder_and_what_git_says_are_attached(desk, sent):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+    git("init", "-q")
+    for n in range(260):
+        Path(f"f{n:03}.txt").write_text("one\n")
+    git("add", "f000.txt", "f001.txt")
+    git("commit", "-qm", "first light")
+    Path("f000.txt").write_text("two\n")
+    Path("f001.txt").write_text("three\n")
+    git("add", "f001.txt")
+    found, told = sent("look at @folder:. @diff @staged @git:1 and @git:99")
+    assert "+two" in found["[Attached: @diff]"].text
+    assert "+three" in found["[Attached: @staged]"].text
+    assert "first light" in found["[Attached: @git:1]"].text
+    assert found["[Attached: @folder:.]"].text.count("\n") == 201  # its title, 200 entries, a rest
+    assert "@git:99 is sent as typed: say how many commits, 1 to 10" in told
+
+
+def test_secrets_and_what_lies_outside_are_refused(desk, sent, tmp_path):
+    Path(".env").write_text("TOKEN=abc")
+    (tmp_path / "out.txt").write_text("outside")
+    Path("link.txt").symlink_to(tmp_path / "out.txt")
+    desk.shell.user_ns["api_token"] = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+    found, told = sent("@file:.env @file:../out.txt @file:link.txt @file:none.txt @api_token")
+    assert list(found) == ["[Attached: @api_token]"]
+    assert "sk-proj" not in found["[Attached: @api_token]"].text
+    assert told.count("is sent as typed") == 4
+
+
+def test_git_that_would_run_a_program_is_refused(desk, sent):
+    subprocess.run(["git", "init", "-q"], check=True)
+    Path("a.txt").write_text("one\n")
+    subprocess.run(["git", "add", "."], check=True)
+    subprocess.run(["git", "config", "diff.external", "touch ran;"], check=True)
+    Path("a.txt").write_text("two\n")
+    desk.agent.guard.sandboxed = False
+    desk.plays("ok")
+    desk("config sandbox.use off")
+    found, told = sent("@diff")
+    assert not Path("ran").exists()
+    assert found == {} and "git would not only read here" in told
+
+
+def test_a_page_is_text_from_outside(desk, sent):
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/tides" else 404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write("<h1>Gezeiten</h1><script>no()</script><p>Hochwasser 5&nbsp;m".encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        at = f"http://127.0.0.1:{server.server_port}"
+        found, told = sent(f"Read @url:{at}/tides, not @url:{at}/none.")
+    finally:
+        server.shutdown()
+        server.server_close()
+    (part,) = found.values()
+    assert part.origin == "outside"
+    assert "Hochwasser" in part.text and "no()" not in part.text and "untrusted-" in part.text
+    assert "404" in told
+
+
+def test_what_fills_the_window_is_told_or_left_out(desk, sent):
+    Path("long.txt").write_text("many words here\n" * 900)
+    found, told = sent("@file:long.txt", window=14_000)
+    assert found and "of the window" in told
+    found, told = sent("@file:long.txt", window=6_000)
+    assert not found and "over half of the window" in told
+
+
+@given(st.text(alphabet='@:"` a/.filecdurl-7\n', max_size=60))
+def test_any_text_is_read_and_every_reference_stands_in_it(text):
+    from hermes_nb.notebook.references import named
+
+    for name, _, what in named(text):
+        assert name in text
+        assert what
+
+
+def test_a_reference_is_completed(desk, monkeypatch):
+    from hermes_nb.notebook.commands.table import Completions
+
+    desk.shell.user_ns["tide_table"] = [1]
+    Path("data").mkdir()
+    Path("data/gauge.csv").touch()
+
+    class Magics:
+        shell = desk.shell
+
+    completions = Completions(Magics())
+    assert completions._reference("compare @ti", inside=True) == ("@ti", ["@tide_table"])
+    found = completions._reference("compare @file:data/", inside=True)
+    assert found == ("@file:data/", ["@file:data/gauge.csv"])
+    assert completions._reference("x = a @ti", inside=False) is None
+
+
+def test_a_cell_is_attached_by_the_number_that_the_page_shows(desk, sent, monkeypatch):
+    cells = [new_code_cell("load()", id="one"), new_code_cell("plot(tide)", id="two")]
+    cells[1].execution_count = 7
+    cells[1].outputs = [new_output("stream", name="stdout", text="a fine plot\n")]
+    nbformat.write(new_notebook(cells=cells), "tides.ipynb")
+    monkeypatch.setenv("HERMES_NB_NOTEBOOK", str(Path("tides.ipynb").resolve()))
+    found, told = sent("explain @cell:7 and @cell:99")
+    text = found["[Attached: @cell:7]"].text
+    assert "plot(tide)" in text and "a fine plot" in text and "load()" not in text
+    assert "there is no cell [99]" in told
