@@ -347,10 +347,10 @@ class NotebookAccess:
             self._moved(before, self._path)
 
     def _find(self, open_path: str = "") -> str:
-        if not has_kernel(self._shell):
+        explicit = self._explicit()
+        if not (explicit or has_kernel(self._shell)):
             return ""
-        namespace = self._shell.user_ns
-        return notebook_path(namespace, explicit=self._explicit(), open_path=open_path)
+        return notebook_path(self._shell.user_ns, explicit=explicit, open_path=open_path)
 
 
 def _before(cells: list[Cell], running: str) -> list[Cell]:

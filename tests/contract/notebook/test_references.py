@@ -90,7 +90,7 @@ def test_a_folder_and_what_git_says_are_attached(desk, sent):
     assert "+two" in found["[Attached: @diff]"].text
     assert "+three" in found["[Attached: @staged]"].text
     assert "first light" in found["[Attached: @git:1]"].text
-    assert found["[Attached: @folder:.]"].text.count("\n") == 201  # its title, 200 entries, a rest
+    assert found["[Attached: @folder:.]"].text.count("\n") == 201
     assert "@git:99 is sent as typed: say how many commits, 1 to 10" in told
 
 
@@ -125,7 +125,7 @@ def test_a_page_is_text_from_outside(desk, sent):
             self.send_response(200 if self.path == "/tides" else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
-            self.wfile.write("<h1>Gezeiten</h1><script>no()</script><p>Hochwasser 5&nbsp;m".encode())
+            self.wfile.write(b"<h1>Gezeiten</h1><script>no()</script><p>Hochwasser 5&nbsp;m")
 
         def log_message(self, *_):
             pass
@@ -178,12 +178,18 @@ def test_a_reference_is_completed(desk, monkeypatch):
     assert completions._reference("x = a @ti", inside=False) is None
 
 
-def test_a_cell_is_attached_by_the_number_that_the_page_shows(desk, sent, monkeypatch):
+@pytest.fixture
+def tides(tmp_path, monkeypatch):
+    """Write a notebook, and have it be this kernel's."""
     cells = [new_code_cell("load()", id="one"), new_code_cell("plot(tide)", id="two")]
     cells[1].execution_count = 7
     cells[1].outputs = [new_output("stream", name="stdout", text="a fine plot\n")]
-    nbformat.write(new_notebook(cells=cells), "tides.ipynb")
-    monkeypatch.setenv("HERMES_NB_NOTEBOOK", str(Path("tides.ipynb").resolve()))
+    nbformat.write(new_notebook(cells=cells), tmp_path / "tides.ipynb")
+    monkeypatch.setenv("HERMES_NB_NOTEBOOK", str(tmp_path / "tides.ipynb"))
+
+
+@pytest.mark.usefixtures("tides")
+def test_a_cell_is_attached_by_the_number_that_the_page_shows(sent):
     found, told = sent("explain @cell:7 and @cell:99")
     text = found["[Attached: @cell:7]"].text
     assert "plot(tide)" in text and "a fine plot" in text and "load()" not in text
