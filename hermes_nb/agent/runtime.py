@@ -48,11 +48,12 @@ from hermes_nb.tools.installed import installed_tools
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
-    """Return the tools for memory, past sessions and skills, as far as they are switched on.
+    """Return the tools for memory, past sessions, skills and plans, as far as they are switched on.
 
     `model` condenses what was said, and `source` is what a write is recorded as.
     """
     from hermes_nb.memory.quoting import Condenser
+    from hermes_nb.tools.plan import plan_tools
     from hermes_nb.tools.stores import memory_tools, session_tools, skills
 
     settings = sources.settings
@@ -65,7 +66,9 @@ def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agen
             on_written=sources.written,
         )
     tools += session_tools(sources.recall, condenser=Condenser(recall=sources.recall, model=model))
-    return tools + skills(sources.library) if settings.skills.enabled else tools
+    if settings.skills.enabled:
+        tools += skills(sources.library)
+    return tools + plan_tools()
 
 
 Memory = Callable[[Sequence[Message]], Toolset]

@@ -12,12 +12,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hermes_nb.core.messages import Message, Role, Text
-from hermes_nb.core.text import estimate_tokens
+from hermes_nb.core.messages import Message, Role, Text, ToolCall
+from hermes_nb.core.text import estimate_tokens, one_line
 
 SUMMARY = "[Earlier conversation, compressed]"
 REFERENCES = "[Earlier conversation, kept word for word elsewhere]"
 LEDGER = "[Facts kept word for word, found by rule]"
+PLAN = "the plan: "
+"""How the fact begins that has the agent's latest plan, of which there is one."""
+_MOST_PLAN = 2_000
 GO_ON = "[Go on from there.]"
 UNDERSTOOD = "[I go on from there.]"
 """The last two stand only where two messages of one role would meet."""
@@ -32,6 +35,14 @@ characters that they may have in all."""
 _SHORTENED = re.compile(r"\[shortened(?: #(\d+))?\] ")
 LEFT_OUT = "characters left out"
 """Part of the marker in whatever was cut in the middle."""
+
+
+def plan_of(call: ToolCall) -> str:
+    """Return the plan that a call of `todo` keeps as a fact, "" for any other call."""
+    items = call.arguments.get("items") if call.name == "todo" else None
+    if not (isinstance(items, list | tuple) and items):
+        return ""
+    return one_line(f"{PLAN}{'; '.join(map(str, items))}", _MOST_PLAN)
 
 
 def shortened(line: str, position: int | None) -> str:

@@ -1,9 +1,8 @@
 """The ledger: facts that must not get lost, found without a model, kept word for word on a budget.
 
 A line counts for what it says and for how unlike all others it is: in logs of ten thousand lines of
-one shape, the one of another shape is the news. Cost is linear in the text; only lines that stand
-out are looked at closely. The ledger stands in the record that takes the place of what was
-summarised, and is read back from there by the next compression.
+one shape, the one of another shape is the news. Cost is linear in the text. The ledger stands in
+the record that takes the place of what was summarised; the next compression reads it back.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from typing import Literal
 
 from hermes_nb.context.boundaries import (
     LEDGER,
+    PLAN,
     SUMMARY,
     is_ours,
     is_references,
     is_shortened,
     is_summary,
+    plan_of,
 )
 from hermes_nb.context.pruning import call_outline, ending, is_bad, paths_of
 from hermes_nb.core.messages import Message, Role, ToolCall
@@ -288,6 +289,8 @@ def _of_speech(message: Message, index: int) -> Iterator[Fact]:
 def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[Fact]:
     """Yield the calls' short arguments; `files` collects the paths they name."""
     for call in message.calls:
+        if plan := plan_of(call):
+            yield Fact(section="said", text=plan, weight=1.0, source=index)
         for path in paths_of(call):
             known = files.pop(path, None)
             verbs = known.text.rpartition(" (")[2].rstrip(")").split(", ") if known else []
@@ -458,16 +461,17 @@ def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
     def rank(index: int) -> float:
         fact = facts[index]
         fresh = 0.8 + 0.4 * fact.source / max(messages, 1)
-        return -fact.weight * fresh / math.sqrt(counts[like[index]])
+        weight = math.inf if fact.text.startswith(PLAN) else fact.weight
+        return -weight * fresh / math.sqrt(counts[like[index]])
 
     return [facts[index] for index in sorted(range(len(facts)), key=rank)]
 
 
 def _distinct(facts: Iterable[Fact]) -> list[Fact]:
-    """Return facts without repetitions: the last of those that say the same."""
+    """Return facts without repetitions: the last of those that say the same, and the last plan."""
     last: dict[tuple[Section, str], Fact] = {}
     for fact in facts:
-        key = fact.section, fact.text
+        key = fact.section, PLAN if fact.text.startswith(PLAN) else fact.text
         last.pop(key, None)
         last[key] = fact
     return list(last.values())

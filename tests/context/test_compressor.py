@@ -98,6 +98,23 @@ def test_a_later_compression_updates_the_summary():
     assert "4711" in second.summary, "the ledger carries facts over"
 
 
+def test_the_latest_plan_goes_on_through_compressions():
+    def planned(*items):
+        call = ToolCall(id=items[0], name="todo", arguments={"items": list(items)})
+        return [Message.assistant(calls=[call]), Message.tool(call, "noted")]
+
+    engine = Compressor(ScriptedModel([SUMMARY] * 3, window=40_000))
+    before = [*talk(20), *planned("[>] read", "[ ] plot"), *talk(1)]
+    first = compress(engine, [*before, *planned("[x] read", "[>] plot"), *talk(20)])
+    assert first.summary.count("- the plan: ") == 1
+    assert "- the plan: [x] read; [>] plot" in first.summary
+    second = compress(engine, [*first.messages, *talk(40)])
+    assert "- the plan: [x] read; [>] plot" in second.summary
+    third = [*second.messages, *talk(4), *planned("[x] read", "[x] plot"), *talk(40)]
+    made = compress(engine, third)
+    assert made.summary.count("- the plan: ") == 1 and "[x] plot" in made.summary
+
+
 def test_a_long_middle_is_summarised_in_chunks_that_fit_the_summariser():
     model = ScriptedModel([f"## Goal\nPart {n}." for n in range(40)], window=12_000)
     made = compress(Compressor(model, window=200_000, max_prompt_tokens=60_000), talk(150, 600))

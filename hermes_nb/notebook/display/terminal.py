@@ -181,7 +181,8 @@ class DrawnView(TerminalView):
     def _growing(self, width: int, height: int) -> Lines:
         running = [call for call in self.transcript.calls if not call.status]
         told = [plain_text(line) for call in running for line in call.lines()]
-        foot = [_on_one_line(f"  {line}", "") for line in told]
+        planned = [_on_one_line(line, "") for line in self.transcript.plan_lines()]
+        foot = [*planned, *(_on_one_line(f"  {line}", "") for line in told)]
         if self._reasoning and not self._held and not running:
             thought = visible(one_line(redact(self._reasoning), THOUGHT))
             foot.append(_on_one_line(thought, "dim italic"))

@@ -13,7 +13,7 @@ import datetime
 import html
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hermes_nb.agent.changes import Change
 from hermes_nb.core.budget import dollars
@@ -38,9 +38,10 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import amount, number_of, one_line, readable, visible
 from hermes_nb.notebook.display import changes
-from hermes_nb.notebook.display.calls import CallView, Step, fold, gist_of, take_in, thought
+from hermes_nb.notebook.display.calls import CallView, Step, fold, folded, gist_of, take_in, thought
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.plan import State, steps, told
 
 WIDTH = 60
 """Characters of a full bar: it fits a terminal and a narrow page."""
@@ -148,6 +149,11 @@ SHOWN_CALLS = 8
 ANSWER = 45_000
 """Bytes of an answer that a cell keeps, twice: as Markdown and as plain text. It is about what a
 model says at most at a time; `%hermes last` shows the rest of a longer one."""
+MOST_STEPS = 30
+"""Steps of a plan that are shown."""
+STEPS: Mapping[State, str] = {"done": "☑", "now": "◐", "open": "☐"}
+TODO = "todo"
+"""The tool whose calls have the plan."""
 PLAIN_CALLS = 60
 """Lines of calls that the plain text has."""
 _FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
@@ -169,6 +175,7 @@ class Transcript:
         self.changes: Sequence[Change] = ()
         self.learned = 0
         self._turn = 0
+        self._plan: list[tuple[State, str]] = []
         self._steps: list[Step] = []
         self._draft: list[str] = []
         self._reasoning: list[str] = []
@@ -249,7 +256,8 @@ class Transcript:
         texts = (step.text for step in reversed(self._steps) if step.text)
         said = self.answer or next(texts, "")
         blocks = [safe_markdown(redact(said)) + (" …" if self._draft else ""), *self.notes]
-        calls = self.calls
+        blocks.append("\n".join(f"{escape(line)}  " for line in self.plan_lines()))
+        calls = [call for call in self.calls if call.call.name != TODO]
         lines = [line for call in calls[-SHOWN_CALLS:] for line in call.lines()]
         if len(calls) > SHOWN_CALLS:
             lines.insert(0, f"… {len(calls) - SHOWN_CALLS} earlier calls")
@@ -270,6 +278,9 @@ class Transcript:
         outcome = self._outcome() if shown else ""
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
         blocks.append(changes.folded(self.changes, self.learned, self._turn, page=page))
+        if plan := self.plan_lines():
+            listed = "  \n".join(map(escape, plan))
+            blocks.append(folded(f"plan: {told(self._plan)}", listed))
         blocks += [thought(self._reasoning), fold(self._steps)]
         if self._began:
             blocks.append(f"<sub>{self._status(self._mark())}</sub>")
@@ -284,6 +295,13 @@ class Transcript:
         told = (line for call in calls[-PLAIN_CALLS:] for line in call.lines())
         lines += [f"  {plain_text(line)}" for line in told]
         return "\n".join(line for line in [*lines, *self.ending_lines()] if line.strip())
+
+    def plan_lines(self) -> list[str]:
+        """Return the turn's plan, a line of plain text for each step."""
+        shown = self._plan[:MOST_STEPS]
+        lines = [f"{STEPS[state]} {one_line(visible(redact(text)), 120)}" for state, text in shown]
+        more = len(self._plan) - len(shown)
+        return [*lines, f"… {more} more"] if more else lines
 
     def status_line(self) -> str:
         """Return how a running turn goes, as a line of plain text."""
@@ -331,6 +349,8 @@ class Transcript:
                 self._open.discard(call.id)
                 self._calls[call.id].status = status
                 self._calls[call.id].seconds = seconds
+                if call.name == TODO and status == "ok":
+                    self._plan = steps(call.arguments)
             case _:  # of a call that is not known: it belongs to no turn that is shown here
                 pass
 

@@ -244,6 +244,19 @@ def test_calls_that_are_mere_lines_stand_right_below_one_another_and_an_answer_i
     assert all(text.count(answer) == 1 for text in bundle(turn, running=False).values())
 
 
+def test_a_plan_is_ticked_off_above_the_calls_and_folded_in_the_end():
+    items = ["[x] read", "[>] <b>plot</b>", "[ ] write"]
+    planned = called(call=ToolCall(id="p", name="todo", arguments={"items": items}))
+    events = (*planned, ToolStarted(CALL))
+    running = folded(*events).running()
+    assert "☑ read  \n◐ &lt;b&gt;plot&lt;/b&gt;  \n☐ write  \n\n> ◌ **terminal**" in running
+    again = ToolCall(id="q", name="todo", arguments={"items": ["[x] read", "[x] plot"]})
+    done = folded(*events, *called(call=again), TurnEnded("answered")).finished()
+    assert "<details><summary>plan: 2 of 2 done</summary>\n\n☑ read  \n☑ plot\n" in done
+    refused = folded(*called(call=again, status="error"), TurnEnded("answered"))
+    assert "plan:" not in refused.finished()
+
+
 CHANGES = [
     Change(name="cell 3", kind="added", notebook="n", place=3, after="plot(df)"),
     Change(name="[5]", kind="edited", notebook="n", place=2, before="a = 1", after="a = <b>2"),

@@ -1,0 +1,47 @@
+"""The plan of a longer task: one tool that keeps nothing, since a call has all of the plan in it.
+
+Whoever watches sees the plan of the last call; a compression keeps it in its ledger of facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.tools import Toolset
+from hermes_nb.tools.schema import tool
+
+State = Literal["done", "now", "open"]
+_MARKS: Mapping[str, State] = {"x": "done", "X": "done", ">": "now", " ": "open"}
+
+
+def steps(arguments: Mapping[str, Json]) -> list[tuple[State, str]]:
+    """Return the steps of a call, each with how it stands; one without a mark is open."""
+    items = arguments.get("items")
+    return [_step(str(item)) for item in items] if isinstance(items, list | tuple) else []
+
+
+def _step(item: str) -> tuple[State, str]:
+    text = item.strip()
+    marked = len(text) > 2 and text[0] == "[" and text[2] == "]" and text[1] in _MARKS  # noqa: PLR2004
+    return (_MARKS[text[1]], text[3:].strip()) if marked else ("open", text)
+
+
+def told(plan: Sequence[tuple[State, str]]) -> str:
+    """Return how far a plan is, on one line."""
+    done = sum(state == "done" for state, _ in plan)
+    now = next((text for state, text in plan if state == "now"), "")
+    return f"{done} of {len(plan)} done{f', now: {one_line(visible(now), 60)}' if now else ''}"
+
+
+def plan_tools() -> Toolset:
+    """Return the tool that keeps a plan."""
+
+    @tool(toolset="plan", describe=lambda arguments: told(steps(arguments)))
+    def todo(items: list[str]) -> str:
+        """Keep the plan of a longer task: all steps, each after [x] done, [>] now or [ ] open."""
+        return told(steps({"items": items}))
+
+    return Toolset([todo])
