@@ -170,14 +170,13 @@ def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
         context: Annotated[int, {"minimum": 0, "maximum": 20}] = 0,
         limit: Annotated[int, {"minimum": 1, "maximum": 1000}] = 100,
     ) -> str:
-        """Search file contents by regular expression, line by line; with "" list files by glob.
+        """Search files by regular expression, line by line; with "" list them by glob.
 
         Skips binary, hidden and .gitignored files.
 
         Args:
-            glob: file names, such as *.py, src/**/*.{js,ts} or !*.csv
+            glob: such as *.py, src/**/*.{js,ts} or !*.csv
             context: lines around each match
-            limit: matches shown
         """
         if not pattern and not glob:
             raise ToolError("give a `pattern` to search for, or a `glob` to list files")

@@ -102,8 +102,8 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
         Args:
             target: your notes, or the user's profile
             content: the whole new entry
-            old_text: words that only the old entry has
-            operations: several steps, all or none
+            old_text: words only the old entry has
+            operations: steps, all or none
         """
         steps = _steps(action, content, old_text, operations)
         at = context.place
@@ -136,9 +136,9 @@ def session_tools(recall: Recall, *, condenser: Condenser | None = None) -> Tool
         """Search past sessions; without a query, list the latest; with session_id, read that one.
 
         Args:
-            around: message number to read around
+            around: message number
             window: messages before and after it
-            summarize: a digest of each instead of excerpts
+            summarize: digests, not excerpts
         """
         running = tuple(filter(None, [context.place.session]))
         try:
@@ -284,7 +284,7 @@ def _skill_view(library: Library) -> Tool:
         """Load a skill's instructions, or one of its files; follow them if they fit the task.
 
         Args:
-            file_path: e.g. references/api.md; SKILL.md is shown with its frontmatter, to patch that
+            file_path: e.g. references/api.md; SKILL.md comes with its frontmatter
         """
         view = library.view(name, file_path or None)
         if file_path:
@@ -322,10 +322,10 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
         """Write down a procedure that worked, or improve a skill: prefer patch to create.
 
         Args:
-            content: whole SKILL.md for create and edit: frontmatter with name (a-z, 0-9, -) and
+            content: whole SKILL.md to create or edit: frontmatter with name (a-z, 0-9, -) and
                 description (when to use it), then Markdown
-            file_path: below references/, templates/, scripts/, assets/; patch defaults to SKILL.md
-            old_string: exact text to patch, unique unless replace_all
+            file_path: below references/, templates/, scripts/, assets/; SKILL.md to patch
+            old_string: exact, unique unless replace_all
         """
         outcome = changes.manage(
             action,
