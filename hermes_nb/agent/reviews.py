@@ -20,13 +20,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.models import build_auxiliary
 from hermes_nb.agent.proposals import Proposal
 from hermes_nb.agent.recorder import Recorder, together
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import REVIEW, Session
 from hermes_nb.agent.turn import said
 from hermes_nb.context.boundaries import is_ours
-from hermes_nb.core.errors import ConfigError, StoreError, ToolDenied
+from hermes_nb.core.errors import ConfigError, HermesError, StoreError, ToolDenied
 from hermes_nb.core.events import (
     BackgroundEvent,
     Event,
@@ -38,13 +40,15 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.loop import Agent, is_prompt
-from hermes_nb.core.messages import Message, Usage
-from hermes_nb.core.protocols import ChatModel, SessionStore
-from hermes_nb.core.text import one_line, used
+from hermes_nb.core.messages import Message, Reply, Usage
+from hermes_nb.core.protocols import ChatModel, Request, SessionStore
+from hermes_nb.core.text import TITLE, head_tail, one_line, used, visible
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
+from hermes_nb.memory.recall import spoken
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.safety.markup import escape
+from hermes_nb.safety.redact import redact
 from hermes_nb.skills.document import name_problems
 
 logger = logging.getLogger(__name__)
@@ -308,8 +312,15 @@ class Reviews:
         if self._nudges[session.id] not in session.agent.sinks:
             session.agent.sinks.append(self._nudges[session.id])
 
-    def after_turn(self, session: Session) -> bool:
-        """Begin a review if one is due; return at once, and whether one was begun."""
+    def after_turn(self, session: Session, *, live: bool = True) -> bool:
+        """Begin a review if one is due; return at once, and whether one was begun.
+
+        Behind its first turn a session gets a title, where there is a model for such work and what
+        is asked is `live`, neither recorded nor replayed.
+        """
+        if live and session.agent.turns == 1 and self._runtime.settings.auxiliary is not None:
+            said = [redact(spoken(m)) for m in session.messages if m.role != "tool"]
+            self._thread.submit(_entitle(session.store, session.id, self._runtime.settings, said))
         nudges = self._nudges.get(session.id)
         subject = nudges.due() if nudges is not None else None
         if nudges is None or subject is None or not self.begin(session, subject):
@@ -396,6 +407,33 @@ class Reviews:
                 self._learned += event.saved
                 self._spent = together([self._spent, event.usage])
         self._emit(event)
+
+
+ENTITLE = "Name this conversation in six words at most, in its language, and say nothing else."
+
+
+async def _entitle(
+    store: SessionStore, session_id: str, settings: Settings, said: Sequence[str]
+) -> None:
+    """Give a session a better title than the beginning of its prompt, which is what it has."""
+    model = await asyncio.to_thread(build_auxiliary, settings)
+    stored = await asyncio.to_thread(store.get, session_id)
+    if model is None or stored is None or not said or stored.title != one_line(said[0], TITLE):
+        return
+    asked = Message.user("\n\n".join(head_tail(text, 2_000) for text in (said[0], said[-1])))
+    try:
+        request = Request(messages=(Message.system(ENTITLE), asked))
+        async with aclosing(model.stream(request)) as items:
+            replies = [item async for item in items if isinstance(item, Reply)]
+        for reply in replies:
+            title = one_line(redact(visible(reply.message.text)).strip(" \"'.*#"), TITLE)
+            await asyncio.to_thread(store.count, session_id, reply.usage)
+            if title:
+                await asyncio.to_thread(store.rename, session_id, title)
+    except HermesError as error:
+        logger.warning("a session keeps its first title: %s", error)
+    finally:
+        await model.aclose()
 
 
 def told_of(waiting: Sequence[Proposal]) -> str:

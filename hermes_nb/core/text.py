@@ -28,6 +28,10 @@ IMAGE_TOKENS = 1_100
 """What a 1024 x 1024 picture costs, as an order of magnitude: providers count it differently."""
 
 
+TITLE = 60
+"""Characters of a session's title."""
+
+
 def head_tail(text: str, limit: int, *, where: str = "") -> str:
     """Return `text` in at most about `limit` characters: its head (70 %) and tail around a marker.
 

@@ -27,7 +27,7 @@ from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
-from hermes_nb.core.text import amount, one_line
+from hermes_nb.core.text import TITLE, amount, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
@@ -195,7 +195,7 @@ class KernelAgent:
         if turn.reason == "failed":
             raise TurnFailed(turn.error)
         if self.session is not None and self._looks_back:
-            self.reviews.after_turn(self.session)
+            self.reviews.after_turn(self.session, live=not self.deck.on)
         return shown.transcript.answer
 
     @contextmanager
@@ -278,7 +278,7 @@ class KernelAgent:
             found = None if options.new else self.session
             if found is None and not options.new and not self.deck.on:
                 found = self.sessions.pick_up(spec)
-            session = found or self.sessions.start(one_line(prompt, 60), spec)
+            session = found or self.sessions.start(one_line(prompt, TITLE), spec)
         session.adopt(spec)
         return session
 

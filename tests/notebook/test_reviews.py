@@ -58,3 +58,23 @@ def test_without_anybody_there_none_comes(tmp_path):
             assert running.run(f"%hermes {prompt}").status == "ok"
         running.run("import time; time.sleep(1)")
         assert len(server.bodies) == 2
+
+
+def test_a_session_gets_a_title_from_the_model_for_such_work(tmp_path):
+    title = says('"Tides at the **pier**"')
+    with Loopback(says("Low water is at six."), title, says("Seven.")) as server:
+        beside = {"AUXILIARY_MODEL": "small", "AUXILIARY_BASE_URL": server.url}
+        names = {f"HERMES_NB_{name}": value for name, value in beside.items()}
+        with served_kernel(server, tmp_path, **names) as running:
+            running.run("%%hermes\nlow water? {'key': 'sk-abcdefghijklmnop1'}", allow_stdin=True)
+            until = time.monotonic() + SOON
+            while "Tides at the" not in (told := running.run("%hermes sessions").markdown):
+                assert time.monotonic() < until, told
+                time.sleep(0.1)
+            running.run("%hermes rename Mine")
+            running.run("%hermes and tomorrow?", allow_stdin=True)
+            assert "Mine" in running.run("%hermes sessions").markdown
+        asked = server.bodies[1]
+        assert asked["model"] == "small"
+        assert "sk-abcdefghijklmnop1" not in str(asked)
+        assert len(server.bodies) == 3

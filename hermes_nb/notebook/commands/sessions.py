@@ -20,7 +20,7 @@ from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import SessionStore, StoredSession
-from hermes_nb.core.text import amount, head_tail, number_of, one_line, used, visible
+from hermes_nb.core.text import TITLE, amount, head_tail, number_of, one_line, used, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of, spoken
 from hermes_nb.notebook.approval import ask_user
@@ -43,8 +43,6 @@ from hermes_nb.safety.redact import redact
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
 AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
-TITLE = 60
-"""Characters of a title."""
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
