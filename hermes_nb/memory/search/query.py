@@ -113,9 +113,14 @@ def parse(text: str) -> Query:
     )
 
 
+ASKING = 4
+"""Words from which on a query describes what it looks for: nobody types so many to find each."""
+
+
 def _is_question(text: str, tokens: list[_Token]) -> bool:
-    many = len(tokens) > 1 and not any(token.prefix for token in tokens)
-    return many and ("?" in text or _QUESTION.match(text) is not None)
+    if len(tokens) < 2 or any(token.prefix for token in tokens):
+        return False
+    return len(tokens) >= ASKING or "?" in text or _QUESTION.match(text) is not None
 
 
 def _tokens(text: str) -> Iterator[_Token]:
