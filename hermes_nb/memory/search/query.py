@@ -118,7 +118,7 @@ ASKING = 4
 
 
 def _is_question(text: str, tokens: list[_Token]) -> bool:
-    if len(tokens) < 2 or any(token.prefix for token in tokens):
+    if len(tokens) <= 1 or any(token.prefix for token in tokens):
         return False
     return len(tokens) >= ASKING or "?" in text or _QUESTION.match(text) is not None
 
