@@ -26,7 +26,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-EXTENSION := $(wildcard hermes_nb/notebook/labextension/*.json hermes_nb/notebook/labextension/static/*)
+EXTENSION := $(wildcard hermes_nb/notebook/labextension/*.json hermes_nb/notebook/labextension/static/* hermes_nb/notebook/labextension/schemas/*/*)
 
 $(FIRST): pyproject.toml constraints.txt $(EXTENSION)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -86,11 +86,10 @@ def labextension() -> str:
     need(package["version"] == hermes_nb.__version__, f"labextension {package['version']}")
     script, _, _ = package["jupyterlab"]["_build"]["load"].partition("?")
     need((folder / script).is_file(), "no script in it")
-    static = Path(hermes_nb.__file__).parent / "notebook" / "labextension" / "static"
-    missing = {each.name for each in static.iterdir()} - {
-        each.name for each in (folder / "static").iterdir()
-    }
-    need(not missing, f"modules are missing: {sorted(missing)}")
+    ours = Path(hermes_nb.__file__).parent / "notebook" / "labextension"
+    files = {each.relative_to(ours) for each in ours.rglob("*.js*")}
+    missing = sorted(str(each) for each in files if not (folder / each).is_file())
+    need(not missing, f"files are missing: {missing}")
     need((folder / "install.json").is_file(), "no install.json, so it cannot say how it goes")
     if importlib.util.find_spec("jupyterlab") is None:
         return "labextension: its files are there"

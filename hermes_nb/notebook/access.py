@@ -76,8 +76,11 @@ class LiveDocument(NotebookDocument):
         match edit:
             case Insert():
                 return _cell(await self._call("insert", **asdict(edit)))
-            case Replace(cell_id, source, seen):
-                return _cell(await self._call("replace", id=cell_id, source=source, hash=seen))
+            case Replace(cell_id, source, seen, review):
+                found = await self._call(
+                    "replace", id=cell_id, source=source, hash=seen, review=review
+                )
+                return _cell(found)
             case Delete(cell_id, seen):
                 await self._call("delete", id=cell_id, hash=seen)
                 return None
@@ -318,6 +321,10 @@ class NotebookAccess:
             if cell.source.strip() and not is_message(cell.source):
                 return cell
         return None
+
+    def learn(self, cell: Mapping[str, Json]) -> None:
+        """Note a cell as the page says that it is: what is approved of it is meant for that."""
+        self.seen.learn(LiveDocument.way, [_cell(cell)])
 
     async def look(self) -> str:
         """Find the notebook's path anew, as it may have been renamed since, and return it."""

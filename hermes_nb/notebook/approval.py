@@ -60,9 +60,17 @@ ABSENT = 600.0
 class CellApprover:
     """Asks below the cell, or refuses where no one can answer."""
 
-    def __init__(self, shell: Shell, frontend: FrontEnd | None = None) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        frontend: FrontEnd | None = None,
+        *,
+        learn: Callable[[Mapping[str, Json]], None] | None = None,
+    ) -> None:
+        """`learn` is told the cell that an answer was about, as it was then."""
         self._shell = shell
         self._frontend = frontend or FrontEnd(shell)
+        self._learn = learn
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Return the user's answer; anything but yes or always is a refusal and its reason."""
@@ -71,7 +79,11 @@ class CellApprover:
         if await self._frontend.present() is not None:
             question = _question(request) | {"cell": running_cell(self._shell)}
             given = await self._frontend.hold("ask", ABSENT, **question)
-            return Approval("deny", LEFT) if given is None else _chosen(given, request)
+            if given is None:
+                return Approval("deny", LEFT)
+            if self._learn is not None and given.get("cell"):
+                self._learn(given["cell"])
+            return _chosen(given, request)
         if self._frontend.expected and not self._frontend.problem:
             # A line to type in would wait in a page that is gone.
             return Approval("deny", LEFT)
@@ -171,7 +183,18 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
         "always": "Always" if request.shape else "",
         "tip": visible(request.lasting),
         "outside": "Outside the sandbox" if request.outside else "",
+        "change": _change(request),
     }
+
+
+def _change(request: ApprovalRequest) -> dict[str, Json] | None:
+    """Return what the page shows in the cell itself; None where it is not about one."""
+    given = request.call.arguments
+    if request.tool.name not in ("edit_cell", "delete_cell") or not given.get("id"):
+        return None
+    why = f"asks because {visible(request.why, lines=True)}"
+    told = {"tool": request.tool.name, "id": str(given["id"]), "why": why}
+    return told | {"old": given.get("old"), "source": given.get("new")}
 
 
 Ask = Callable[[str], str | None]

@@ -151,9 +151,11 @@ def _edit(bench: KnownCells) -> Tool:
         """
         document, (cell,) = await bench.known([id])
         changed = _edited(cell, old, new)
-        after = await document.replace(cell.id, changed, seen=cell.hash)
+        after = await document.replace(cell.id, changed, seen=cell.hash, review=True)
         bench.seen.learn(document.way, [after])
-        return f"edited {_where(after)} in {document.way}\n{_diff(cell.source, after.source)}"
+        part = "" if after.source == changed else "; the user kept only a part of it"
+        edited = f"edited {_where(after)} in {document.way}{part}"
+        return f"{edited}\n{_diff(cell.source, after.source)}"
 
     return edit_cell
 

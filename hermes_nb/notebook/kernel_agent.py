@@ -374,7 +374,7 @@ class KernelAgent:
             root=root,
             store=self.store,
             guard=self.guard,
-            approver=CellApprover(self.shell, self.access.frontend),
+            approver=CellApprover(self.shell, self.access.frontend, learn=self.access.learn),
             own=own_tools(
                 self.shell,
                 self.access,

@@ -74,11 +74,15 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Another source for a cell; `seen` is the hash of the one that the caller last saw."""
+    """Another source for a cell; `seen` is the hash of the one that the caller last saw.
+
+    With `review`, a page shows what it replaces, and offers to take it back.
+    """
 
     id: str
     source: str
     seen: str
+    review: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +154,9 @@ class NotebookDocument(ABC):
         edit = Insert(source=source, after=after, index=index, type=type, metadata=metadata or {})
         return cast("Cell", await self.apply(edit))
 
-    async def replace(self, cell_id: str, source: str, *, seen: str) -> Cell:
-        return cast("Cell", await self.apply(Replace(cell_id, source, seen)))
+    async def replace(self, cell_id: str, source: str, *, seen: str, review: bool = False) -> Cell:
+        """Return the cell as it is then: its user may have approved a part of it alone."""
+        return cast("Cell", await self.apply(Replace(cell_id, source, seen, review)))
 
     async def delete(self, cell_id: str, *, seen: str) -> None:
         await self.apply(Delete(cell_id, seen))

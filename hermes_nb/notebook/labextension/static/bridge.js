@@ -10,10 +10,11 @@ const PROTOCOL = 2; // the same number as in hermes_nb/notebook/frontend.py
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
 const PAGE = Math.random().toString(36).slice(2);
 
-// `parts` are what the other files return: `operations` by name, and `gone(panel)` for what is to
-// happen in a notebook whose kernel has ended.
-export const connect = ({ app, cells, tracker }, parts) => {
+// Each of `given.parts` has `operations`, by name, and may have `gone(panel)`: what is to happen in
+// a notebook whose kernel has ended.
+export const connect = ({ app, cells, tracker, ...given }) => {
   const { Refusal } = cells;
+  const parts = Object.values(given.parts);
   const ops = {
     info: panel => ({
       path: panel.context.localPath ?? panel.context.path,
@@ -86,8 +87,8 @@ export const connect = ({ app, cells, tracker }, parts) => {
     kernel.disposed.connect(clear);
     kernel.statusChanged.connect((_, status) => {
       if (!['autorestarting', 'restarting', 'terminating', 'dead'].includes(status)) return;
-      clear();
       for (const panel of panels(kernel)) for (const { gone } of parts) gone?.(panel);
+      clear();
     });
     kernel.registerCommTarget(TARGET, (comm, open) =>
       serve(kernel, boxes, comm, open.content.data.cell)

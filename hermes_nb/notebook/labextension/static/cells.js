@@ -119,7 +119,7 @@ const writeShared = async (app, { path, localPath, model }) => {
   throw new Error('the server of the shared notebook has not written it');
 };
 
-export const start = ({ app }) => ({
+export const start = ({ app, parts }) => ({
   operations: {
     list: (panel, { outputs, cap }) =>
       panel.content.model.sharedModel.cells.map((_, i) => describe(panel, i, outputs, cap)),
@@ -134,7 +134,9 @@ export const start = ({ app }) => ({
     },
     replace: (panel, args) => {
       const [index, cell] = claim(panel, args, 'editable');
-      const [old, text] = [cell.getSource(), args.source];
+      const old = cell.getSource();
+      const approved = parts.edits.approved(cell);
+      const text = approved ? approved.source : args.source;
       // Only what differs is written, so that the user's cursor stays where it is.
       const most = Math.min(old.length, text.length);
       let head = 0;
@@ -144,6 +146,8 @@ export const start = ({ app }) => ({
         tail++;
       const middle = text.slice(head, text.length - tail);
       step([cell.undoManager], () => cell.updateSource(head, old.length - tail, middle));
+      if (approved) approved.then();
+      else if (args.review) parts.edits.applied(panel, cell, old);
       return describe(panel, index);
     },
     delete: (panel, args) => {

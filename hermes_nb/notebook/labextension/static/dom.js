@@ -22,3 +22,14 @@ export const button = (label, action, className) => {
 // Each part brings its own rules.
 export const addStyle = (name, rules) =>
   document.head.append(element('style', '', rules, { id: `hermes-nb-${name}` }));
+
+// Plain keys in what is ours; `actions` by key.
+export const keys = (root, actions) =>
+  root.addEventListener('keydown', event => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // The notebook gives a key that reaches it to its editor: Tab would never leave.
+    event.stopPropagation();
+    if (!event.isTrusted || !Object.hasOwn(actions, event.key)) return;
+    event.preventDefault();
+    actions[event.key]();
+  });

@@ -1,5 +1,5 @@
 /* What is asked of the user: in a box that is in no model, below the cell that asks. */
-export const start = ({ app, cells, dom, shared }) => {
+export const start = ({ app, cells, dom, parts, shared }) => {
   const { Refusal } = cells;
   const { OWN_KEYS, addStyle, button, element } = dom;
 
@@ -120,9 +120,10 @@ outline-offset:1px}`);
           let forget = () => {};
           const done = (answer, reason) => {
             forget();
-            resolve({ answer, reason: reason ?? '' });
+            resolve({ answer, reason: reason ?? '', ...inCell?.(answer) });
             remove();
           };
+          const inCell = args.change && parts.edits.ask(panel, args.change, done);
           const widget = new Widget({ node: question(args, done) });
           const remove = () => {
             boxes.delete(args.id);
@@ -132,6 +133,7 @@ outline-offset:1px}`);
           boxes.set(args.id, remove);
           widget.disposed.connect(() => {
             forget();
+            inCell?.();
             boxes.delete(args.id);
             // Closed by the user at the side; or its cell was deleted, and it is asked elsewhere.
             if (!below) done('deny');

@@ -8,8 +8,9 @@
  */
 (() => {
   const HERE = document.currentScript.src;
-  // Each has `start(given)`, whose result bridge.js describes; this is all that names a new one.
-  const PARTS = ['cells', 'turns', 'question', 'side'];
+  const TOOLS = ['cells', 'diff', 'dom', 'overlay']; // handed to the parts, by name
+  // Each has `start(given)`, in this order, whose result bridge.js describes. It is in `given.parts`.
+  const PARTS = ['cells', 'edits', 'turns', 'question', 'side'];
   let scope;
 
   const shared = async name => {
@@ -20,10 +21,14 @@
 
   const part = name => import(new URL(`./${name}.js${new URL(HERE).search}`, HERE).href);
 
-  const activate = async (app, tracker) => {
-    const [dom, bridge, ...parts] = await Promise.all(['dom', 'bridge', ...PARTS].map(part));
-    const given = { app, cells: parts[0], dom, shared, tracker };
-    bridge.connect(given, parts.map(each => each.start(given)));
+  const activate = async (app, tracker, editors, palette) => {
+    const names = ['bridge', ...TOOLS, ...PARTS];
+    const loaded = await Promise.all(names.map(part));
+    const files = Object.fromEntries(names.map((name, i) => [name, loaded[i]]));
+    const given = { app, editors, palette, parts: {}, shared, tracker };
+    for (const name of TOOLS) given[name] = files[name];
+    for (const name of PARTS) given.parts[name] = await files[name].start(given);
+    files.bridge.connect(given);
   };
 
   (window._JUPYTERLAB ??= {})['hermes-nb'] = {
@@ -31,11 +36,13 @@
       scope = given;
     },
     get: async () => {
-      const { INotebookTracker } = await shared('@jupyterlab/notebook');
+      const names = ['@jupyterlab/notebook', '@jupyterlab/codemirror', '@jupyterlab/apputils'];
+      const [notebook, codemirror, apputils] = await Promise.all(names.map(shared));
       const plugin = {
         id: 'hermes-nb:plugin',
         autoStart: true,
-        requires: [INotebookTracker],
+        requires: [notebook.INotebookTracker, codemirror.IEditorExtensionRegistry],
+        optional: [apputils.ICommandPalette],
         activate
       };
       return () => ({ __esModule: true, default: plugin });

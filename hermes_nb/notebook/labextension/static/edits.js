@@ -1,0 +1,308 @@
+/* Edits of the agent, shown in the cells that they are for until the user has decided.
+ *
+ * An edit is two texts: `base`, which the cell holds, and `other`, which stands over it and is in no
+ * model. What is asked first leaves the old text in the cell, and what was applied has the new one
+ * there. So what is saved, run and shared is what somebody approved, by a click or by the mode. Where
+ * the differing parts stand is worked out from what the cell holds now: typing, undo and other
+ * people's edits move them or set them aside.
+ */
+const LIBRARIES = {
+  state: '@codemirror/state',
+  view: '@codemirror/view',
+  language: '@codemirror/language',
+  highlight: '@lezer/highlight',
+  widgets: '@lumino/widgets',
+  codemirror: '@jupyterlab/codemirror',
+  apputils: '@jupyterlab/apputils',
+  notebook: '@jupyterlab/notebook'
+};
+const NONE = { operations: {}, ask: () => null, approved: () => null, applied: () => {} };
+
+export const start = async given => {
+  const { app, cells, diff, dom, editors, overlay, palette, shared, tracker } = given;
+  const found = await Promise.all(Object.values(LIBRARIES).map(shared));
+  const libraries = Object.fromEntries(Object.keys(LIBRARIES).map((name, i) => [name, found[i]]));
+  // With another copy than the application's own, no editor could be made at all.
+  const { EditorState } = libraries.state;
+  const { styleModule } = libraries.view.EditorView;
+  try {
+    const probe = EditorState.create({ extensions: libraries.codemirror.jupyterTheme });
+    if (!probe.facet(styleModule).length) return NONE;
+  } catch (error) {
+    console.warn('hermes-nb: no edits are shown in cells', error);
+    return NONE;
+  }
+
+  const COMMANDS = ['keep', 'undo', 'keep-and-run', 'keep-all', 'undo-all', 'next-change'];
+  const LATE = 'its turn is over; it can still be kept';
+  const WITHDRAWN = 'A suggestion of Hermes was withdrawn: its turn has ended.';
+  const UNSAVED = 'A change of Hermes is withdrawn: its cell was not saved, or changed since.';
+  const open = new Set(); // proposals
+  let yes = null; // what was approved last and is not applied yet
+
+  const of = ({ sharedModel }) =>
+    [...open].find(p => p.id === sharedModel.id && p.notebook === sharedModel.notebook);
+  const cell = p => p.notebook.cells.find(each => each.id === p.id);
+  const views = notebook => tracker.filter(p => p.content.model?.sharedModel === notebook);
+  const cellsOf = p =>
+    views(p.notebook).flatMap(panel =>
+      panel.content.widgets.filter(each => each.model.id === p.id).map(each => [panel, each])
+    );
+  const told = message => libraries.apputils.Notification.info(message, { autoClose: 6000 });
+
+  /* The parts that stand, and where; `kept` is true for one that is to be applied with the rest. */
+  const standing = (p, now) => {
+    const at = diff.places(p.base, now, p.parts);
+    const put = p.other.split('\n');
+    return p.parts.flatMap(([, , from, to], index) =>
+      at[index] && p.verdicts.get(index) !== p.applied
+        ? [{ index, at: at[index], put: put.slice(from, to), from, kept: p.verdicts.get(index) }]
+        : []
+    );
+  };
+
+  // One step of undo: what is typed just before or after it is none of it.
+  const rewrite = (target, text) =>
+    cells.step([target.undoManager], () =>
+      target.transact(() => {
+        for (const { from, to, insert } of diff.edits(target.getSource(), text))
+          target.updateSource(from, to, insert);
+      })
+    );
+
+  const add = (panel, id, texts) => {
+    const p = { id, notebook: panel.content.model.sharedModel, verdicts: new Map(), ...texts };
+    p.parts = p.whole ? [[0, p.base.split('\n').length, 0, 0]] : diff.lines(p.base, p.other);
+    const before = of({ sharedModel: cell(p) });
+    if (before) open.delete(before);
+    open.add(p);
+    cell(p).undoManager?.stopCapturing(); // what is typed from now on is undone by itself
+    changed(p);
+    return p;
+  };
+
+  const close = p => open.delete(p) && changed(p);
+
+  const changed = p => {
+    drawn.refresh(p);
+    for (const each of open) if (each !== p && each.notebook === p.notebook) drawn.caps(each);
+    for (const panel of views(p.notebook)) remember(panel);
+    for (const name of COMMANDS) app.commands.notifyCommandChanged(`hermes-nb:${name}`);
+  };
+
+  // ---- deciding ----------------------------------------------------------------------------------
+
+  const decide = (p, keep, index) => {
+    if (!open.has(p) || !cell(p)) return;
+    const now = cell(p).getSource();
+    const parts = standing(p, now).filter(part => part.kept === undefined);
+    const chosen = parts.filter(part => index === undefined || part.index === index);
+    if (keep && !p.applied && !chosen.length) return;
+    if (p.applied && !keep) rewrite(cell(p), diff.applied(now, chosen));
+    else for (const part of chosen) p.verdicts.set(part.index, keep);
+    const left = standing(p, cell(p).getSource());
+    if (left.some(part => part.kept === undefined)) changed(p);
+    else if (p.applied) close(p);
+    else if (left.length) settle(p, 'once');
+    else settle(p, 'deny');
+  };
+
+  // Whoever asked applies what was kept; where nobody waits any more, the page does.
+  const settle = (p, answer) => {
+    if (p.answer) return p.answer(answer, answer === 'deny' ? 'rejected in the cell' : '');
+    if (answer === 'once' && p.whole) p.notebook.deleteCell(p.notebook.cells.indexOf(cell(p)));
+    else if (answer === 'once') rewrite(cell(p), merged(p));
+    close(p);
+  };
+
+  const merged = p => diff.applied(cell(p).getSource(), standing(p, cell(p).getSource()));
+
+  const decideAll = (notebook, keep) => {
+    for (const p of [...open]) if (p.notebook === notebook) decide(p, keep);
+  };
+
+  const keepAndRun = p => {
+    p.run = true;
+    decide(p, true);
+    if (p.applied || !p.answer) run(p);
+  };
+
+  const run = async p => {
+    const [[panel, widget] = []] = cellsOf(p);
+    if (!panel) return;
+    panel.content.activeCellIndex = panel.content.widgets.indexOf(widget);
+    panel.content.deselectAll();
+    await libraries.notebook.NotebookActions.run(panel.content, panel.sessionContext);
+  };
+
+  // After typing, an undo, another person's edit: is anything left to decide?
+  const look = model => {
+    const p = of(model);
+    if (!p) return;
+    if (p.applied && !standing(p, model.sharedModel.getSource()).length) close(p);
+    else drawn.caps(p);
+  };
+
+  const title = (p, parts) => {
+    if (p.whole) return 'Hermes wants to delete this cell';
+    const what = parts > 1 ? `${parts} changes` : 'a change';
+    if (!parts) return 'You changed what Hermes wants to change';
+    return p.applied ? `Hermes made ${what}` : `Hermes suggests ${what}`;
+  };
+
+  const drawn = overlay.overlay(
+    { ...given, libraries },
+    {
+      of, cell, cellsOf, standing, decide, decideAll, keepAndRun, look, title,
+      yes: p => (p.whole ? 'Delete' : 'Keep'),
+      no: p => (p.applied ? 'Undo' : 'Reject'),
+      count: notebook => [...open].filter(p => p.notebook === notebook).length
+    }
+  );
+  editors?.addExtension({
+    name: 'hermes-nb:edits',
+    factory: ({ model }) => {
+      if (!model?.sharedModel?.cell_type) return null; // the editor of a file
+      const extension = drawn.extension(model);
+      return { instance: () => extension, reconfigure: () => null };
+    }
+  });
+
+  // ---- what the other parts call -------------------------------------------------------------------
+
+  /* Show what a question is about in its cell. The result is called once that is answered, here or
+   * elsewhere, and returns what the kernel is told of the cell; null where nothing can be shown. */
+  const ask = (panel, { tool, id, old, source, why }, done) => {
+    const notebook = panel.content.model.sharedModel;
+    const near = notebook.cells.filter(each => each.id === id || each.id.startsWith(id));
+    const target = near.find(each => each.id === id) ?? (near.length === 1 ? near[0] : null);
+    if (!target) return null;
+    const base = target.getSource();
+    const whole = tool === 'delete_cell';
+    const [head, ...more] = old ? base.split(old) : [''];
+    const other = whole ? '' : old ? head + source + more[0] : source;
+    if ((old && more.length !== 1) || (other === base && !whole)) return null;
+    const p = add(panel, target.id, { applied: false, base, other, whole, why, answer: done });
+    return answer => {
+      const index = notebook.cells.findIndex(each => each.id === p.id);
+      if (!p.answer || index < 0) return {}; // its kernel is gone, or its cell
+      if (['once', 'always'].includes(answer) && !whole) {
+        const { run: wanted } = p;
+        const text = cell(p).getSource();
+        yes = { p, text, source: merged(p), run: wanted, until: Date.now() + 10_000 };
+      }
+      close(p);
+      return { cell: cells.describe(panel, index) };
+    };
+  };
+
+  /* The text that the user approved for a cell as it is, and `then` to call when it is in. */
+  const approved = target => {
+    const [given, at] = [yes, yes?.p];
+    if (at?.id !== target.id || at.notebook !== target.notebook) return null;
+    yes = null;
+    if (given.text !== target.getSource() || given.until < Date.now()) return null;
+    return { source: given.source, then: () => given.run && void run(at) };
+  };
+
+  /* Show what was applied without a question, with `old` over it. */
+  const applied = (panel, target, old) => {
+    const known = of({ sharedModel: target });
+    // A second edit of a cell: what both together changed is to be taken back.
+    const before = known?.applied ? diff.applied(old, standing(known, old)) : old;
+    if (known) close(known);
+    const base = target.getSource();
+    if (before !== base) add(panel, target.id, { applied: true, base, other: before });
+  };
+
+  // ---- after a reload ------------------------------------------------------------------------------
+
+  const key = panel => `hermes-nb:edits:${panel.context.path}`;
+
+  const remember = panel => {
+    const kept = [...open].filter(p => p.notebook === panel.content.model?.sharedModel && cell(p));
+    const texts = kept.map(p => {
+      const base = cell(p).getSource();
+      const { id, applied, whole, why } = p;
+      return { id, applied, whole, why, base, other: merged(p), waits: Boolean(p.answer) };
+    });
+    if (texts.length) sessionStorage.setItem(key(panel), JSON.stringify(texts));
+    else sessionStorage.removeItem(key(panel));
+  };
+
+  const recall = panel => {
+    const kept = JSON.parse(sessionStorage.getItem(key(panel)) ?? '[]');
+    const { sharedModel } = panel.content.model;
+    const missing = p => ![...open].some(each => each.notebook === sharedModel && each.id === p.id);
+    const lost = [];
+    for (const { id, base, other, applied, whole, why, waits } of kept) {
+      const target = sharedModel.cells.find(each => each.id === id);
+      if (waits) setTimeout(() => !panel.isDisposed && missing({ id }) && told(WITHDRAWN), 8000);
+      else if (target?.getSource() === base && missing({ id }))
+        add(panel, id, { applied, base, other, whole, why, note: applied ? '' : LATE });
+      else if (missing({ id })) lost.push(id);
+    }
+    if (lost.length) told(UNSAVED);
+  };
+
+  const watch = panel =>
+    void panel.context.ready.then(() => {
+      if (panel.isDisposed) return;
+      const { sharedModel } = panel.content.model;
+      recall(panel);
+      panel.content.model.cells.changed.connect(() =>
+        setTimeout(() => {
+          for (const p of [...open]) {
+            if (p.notebook !== sharedModel) continue;
+            if (cell(p)) drawn.caps(p);
+            else if (!p.answer) close(p);
+          }
+        })
+      );
+      panel.disposed.connect(() => {
+        if (views(sharedModel).some(each => each !== panel)) return;
+        for (const p of [...open]) if (p.notebook === sharedModel) open.delete(p);
+      });
+    });
+  tracker.forEach(watch);
+  tracker.widgetAdded.connect((_, panel) => watch(panel));
+
+  // The text is all here: what was suggested can still be kept, only nobody waits for it.
+  const gone = panel => {
+    for (const p of [...open]) {
+      if (p.notebook !== panel.content.model?.sharedModel || !p.answer) continue;
+      Object.assign(p, { answer: null, note: LATE });
+      changed(p);
+    }
+  };
+
+  // ---- commands --------------------------------------------------------------------------------
+
+  const here = () => tracker.currentWidget;
+  const active = () => (here()?.content.activeCell ? of(here().content.activeCell.model) : undefined);
+  const notebook = () => here()?.content.model?.sharedModel;
+  const any = () => [...open].some(p => p.notebook === notebook());
+  const commands = {
+    keep: ['Keep the Change', () => decide(active(), true), active],
+    undo: ['Undo or Reject the Change', () => decide(active(), false), active],
+    'keep-and-run': ['Keep the Change and Run', () => keepAndRun(active()), active],
+    'keep-all': ['Keep All Changes', () => decideAll(notebook(), true), any],
+    'undo-all': ['Undo or Reject All Changes', () => decideAll(notebook(), false), any],
+    'next-change': ['Next Change', () => drawn.next(here()), any]
+  };
+  for (const [name, [label, act, isEnabled]] of Object.entries(commands)) {
+    app.commands.addCommand(`hermes-nb:${name}`, {
+      label,
+      // By the user's own hand: what is handled now is an event of theirs.
+      execute: () => window.event?.isTrusted && isEnabled() && act(),
+      isEnabled: () => Boolean(isEnabled()),
+      describedBy: { args: {} }
+    });
+    palette?.addItem({ command: `hermes-nb:${name}`, category: 'Hermes' });
+  }
+  tracker.activeCellChanged.connect(() => {
+    for (const name of COMMANDS) app.commands.notifyCommandChanged(`hermes-nb:${name}`);
+  });
+
+  return { operations: {}, gone, ask, approved, applied };
+};

@@ -1,0 +1,168 @@
+"""Edits in the cells they change: asked first or applied, in parts or many at once, by hand."""
+
+from __future__ import annotations
+
+from tests.e2e.looking import in_theme, violations
+from tests.e2e.test_approval import ASK, BOTH, prepare, results, shown
+
+CAP = ".hermes-cap"
+OLD = """\
+import json
+total = sum(df['kg'].astype(float))
+print(total)
+x = 1
+y = 2
+z = x + y
+print(z)"""
+NEW = """\
+import json
+total = sum(map(float, kg))
+print(total)
+x = 1
+y = 2
+z = x * y
+print(z)
+print('done')"""
+STANDS = ".hermes-plus, .hermes-minus"
+
+
+def edit(cell, new, **more):
+    return "edit_cell", {"id": cell, "new": new, **more}
+
+
+def source(notebook, index=1):
+    return notebook.evaluate("m.cells[a].getSource()", index)
+
+
+def select(notebook, index):
+    """Go to a cell as a user does who is not typing."""
+    notebook.evaluate(
+        "(nb.content.activeCellIndex = a, nb.content.mode = 'command', nb.content.activate())",
+        index,
+    )
+
+
+def suggested(notebook):
+    notebook.page.wait_for_selector(CAP, timeout=60_000)
+    return notebook.page.inner_text(CAP)
+
+
+def capless(notebook):
+    notebook.page.wait_for_function(f"!document.querySelector('{CAP}, {STANDS}')")
+
+
+@BOTH
+def test_a_suggestion_stands_over_the_old_text_until_it_is_kept(open_notebook, server, model):
+    notebook = open_notebook(OLD, "%%hermes\nfix it")
+    prepare(notebook, model, edit("cell1", NEW))
+    notebook.start(2)
+    assert "Hermes suggests 3 changes" in suggested(notebook)
+    assert notebook.page.query_selector(ASK)
+    notebook.shot(f"edit-suggested-{server.app}")
+    # It is in no model: neither saved nor run, and no script says yes.
+    assert source(notebook) == OLD
+    notebook.page.evaluate(f"document.querySelectorAll('{CAP} button').forEach(b => b.click())")
+    select(notebook, 1)
+    notebook.command("hermes-nb:keep")
+    notebook.command("docmanager:save")
+    assert notebook.saved().cells[1].source == OLD
+    assert suggested(notebook)
+    select(notebook, 1)
+    notebook.page.keyboard.press("y")
+    outputs = notebook.finish(2)
+    notebook.until(lambda: source(notebook) == NEW, timeout=10)
+    assert "allowed once" in shown(outputs)
+    assert "edited cell" in results(model)[0]
+    capless(notebook)
+    assert not notebook.page.query_selector(ASK)
+    select(notebook, 1)
+    notebook.evaluate("nb.content.activeCell.editor.undo()")
+    assert source(notebook) == OLD
+
+
+@BOTH
+def test_parts_are_decided_by_themselves_and_typing_moves_them(open_notebook, server, model):
+    notebook = open_notebook(OLD, "%%hermes\nfix it")
+    prepare(notebook, model, edit("cell1", NEW))
+    notebook.start(2)
+    suggested(notebook)
+    notebook.evaluate("m.cells[1].updateSource(0, 0, '# mine\\n')")
+    notebook.page.wait_for_timeout(100)
+    notebook.page.focus(".hermes-hunk >> nth=0 >> button >> nth=0")
+    notebook.page.keyboard.press("y")
+    notebook.page.wait_for_selector("text=1 of 3, kept")
+    notebook.page.keyboard.press("n")  # the next one has the focus now
+    notebook.page.wait_for_function("document.querySelectorAll('.hermes-hunk').length === 2")
+    assert source(notebook) == f"# mine\n{OLD}"
+    notebook.shot(f"edit-parts-{server.app}")
+    notebook.page.click(".hermes-hunk button:has-text('Keep')")
+    notebook.finish(2)
+    kept = f"# mine\n{NEW}".replace("z = x * y", "z = x + y")
+    notebook.until(lambda: source(notebook) == kept, timeout=10)
+    assert "the user kept only a part of it" in results(model)[0]
+    select(notebook, 1)
+    notebook.evaluate("nb.content.activeCell.editor.undo()")
+    assert source(notebook) == f"# mine\n{OLD}"
+    capless(notebook)
+
+
+@BOTH
+def test_what_was_applied_is_taken_back_with_one_key(open_notebook, server, model):
+    notebook = open_notebook(OLD, "y = 1", "# one", "%%hermes --approve all\nfix it")
+    prepare(
+        notebook, model, edit("cell1", NEW), edit("cell2", "y = 2"), edit("cell3", "# two\n# three")
+    )
+    notebook.run(4)
+    assert [source(notebook, n) for n in (1, 2, 3)] == [NEW, "y = 2", "# two\n# three"]
+    assert notebook.page.locator(CAP).count() == 3
+    assert "Hermes made 3 changes" in suggested(notebook)
+    notebook.page.add_style_tag(content="body{overflow:visible}")
+    for theme in ("dark", "light"):
+        in_theme(notebook, theme)
+        for part in (CAP, ".hermes-hunk", ".hermes-block"):
+            assert violations(notebook.page.locator(part).first) == []
+        notebook.shot(f"edit-applied-{server.app}-{theme}")
+    select(notebook, 1)
+    notebook.page.keyboard.press("n")
+    notebook.until(lambda: source(notebook) == OLD, timeout=10)
+    notebook.page.wait_for_function(f"document.querySelectorAll('{CAP}').length === 2")
+    notebook.evaluate("nb.content.activeCell.editor.undo()")  # of one step
+    assert source(notebook) == NEW
+    # What is open survives a reload, if the notebook was saved with it.
+    notebook.command("docmanager:save")
+    assert ".hermes" not in str(notebook.saved())
+    notebook.page.reload()
+    notebook.ready()
+    notebook.page.wait_for_function(f"document.querySelectorAll('{CAP}').length === 2")
+    notebook.page.click(f"{CAP} button:has-text('Undo all 2')")
+    notebook.until(lambda: source(notebook, 2) == "y = 1")
+    assert source(notebook, 3) == "# one"
+    capless(notebook)
+
+
+def test_the_box_answers_too_and_a_kernel_that_ends_leaves_its_suggestion(open_notebook, model):
+    notebook = open_notebook("mine = 1", "y = 1", "%%hermes\nclean up")
+    prepare(notebook, model, ("delete_cell", {"id": "cell1"}), edit("cell2", "y = 2"))
+    notebook.start(3)
+    assert "Hermes wants to delete this cell" in suggested(notebook)
+    notebook.page.click(f"{CAP} button:has-text('Reject')")
+    notebook.page.wait_for_selector(f"{CAP} >> text=Hermes suggests a change")
+    assert source(notebook, 1) == "mine = 1"
+    notebook.page.click(f"{ASK} button:has-text('Apply')")
+    notebook.finish(3)
+    assert source(notebook, 2) == "y = 2"
+    capless(notebook)
+    model.exchanges.clear()
+    prepare(notebook, model, edit("cell2", "y = 3"))
+    notebook.start(3)
+    suggested(notebook)
+    notebook.page.reload()
+    notebook.page.wait_for_selector(ASK)  # the kernel asks again
+    suggested(notebook)
+    notebook.evaluate("void nb.sessionContext.session.kernel.restart()")
+    notebook.page.wait_for_selector(f"{CAP} >> text=its turn is over")
+    notebook.page.wait_for_selector(ASK, state="detached")
+    notebook.page.click(f"{CAP} button:has-text('Keep')")
+    notebook.until(lambda: source(notebook, 2) == "y = 3")
+    capless(notebook)
+    notebook.ready()
