@@ -246,20 +246,20 @@ def _gist(arguments: Arguments) -> str:
 class Delegation:
     """Makes and runs the children of one agent's calls.
 
-    `spec` is what a child is given; with `sources`, the external memory hears of its end. What it
+    `spec()` is what a child is given; with `sources`, the external memory hears of its end. What it
     changes is saved as the turn's that asked for it.
     """
 
     settings: DelegationSettings
     store: SessionStore
     jobs: Jobs
-    spec: SessionSpec
+    spec: Callable[[], SessionSpec]
     sources: PromptSources | None = None
     tell: Callable[[str], None] = lambda _: None
 
     def toolsets(self, context: ToolContext) -> list[str]:
         """Return the names of tools and toolsets that a child of a call can be given."""
-        tools = self.tools(context, ())
+        tools = self.given(context).tools
         return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
 
     async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
@@ -276,12 +276,13 @@ class Delegation:
 
         return await side_by_side(self.settings.side_by_side, len(assignments), one)
 
-    def tools(self, context: ToolContext, wanted: Sequence[str]) -> Toolset:
-        """Return what a child of a call gets of its tools: at most those that the turn has."""
-        tools = self.spec.tools
+    def given(self, context: ToolContext, wanted: Sequence[str] = ()) -> SessionSpec:
+        """Return what a child of a call is given: at most the tools that the turn has."""
+        spec = self.spec()
+        tools = spec.tools
         if context.tools:
             tools = tools.only(*(tool.name for tool in context.tools))
-        return tools.only(*wanted) if wanted else tools
+        return replace(spec, tools=tools.only(*wanted) if wanted else tools)
 
 
 class Child:
@@ -344,13 +345,14 @@ class Child:
         """Take the child's turn and return what came of it."""
         up, asked, call = self._up, self._assignment, self._context.call
         place = self._context.place
-        self._tools = in_turn(up.tools(self._context, asked.toolsets), writing)
+        spec = up.given(self._context, asked.toolsets)
+        self._tools = in_turn(spec.tools, writing)
         most = up.settings.max_requests
         if asked.max_requests is not None:
             most = max(1, min(asked.max_requests, most))
         session = Session.start(
             store=up.store,
-            spec=replace(up.spec, tools=self._tools, max_requests=most),
+            spec=replace(spec, tools=self._tools, max_requests=most),
             identity=Identity(source=CHILD, title=one_line(asked.goal, 60), parent=place.session),
             warn=up.tell,
         )

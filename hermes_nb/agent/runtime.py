@@ -199,7 +199,7 @@ class Runtime:
                 settings=settings.delegation,
                 store=self._store,
                 jobs=self.jobs,
-                spec=self._child(model, auxiliary, known),
+                spec=partial(self._child, model, auxiliary, known),
                 sources=sources,
                 tell=self.tell,
             )

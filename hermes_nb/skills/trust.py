@@ -230,6 +230,8 @@ class Examiner:
     def category(self, found: Found, document: Document) -> str:
         """Return what a skill is listed under: folders' names, unless they read like an order."""
         category = found.category or document.category
+        if not found.root.examined:  # and the scan's words, 5 MB, are not needed for most turns
+            return category
         known = self._categories.get(category)
         if known is None:
             level, _ = self._level(_said(category))
