@@ -39,9 +39,7 @@ UNFIT = "unnamed"
 """The category of skills whose folders have names that are not fit to be shown."""
 _AT_ONCE = 64
 """New documents that a process examines whole when it sees them, some 0.1 s. When more are new it
-examines `_OF_MANY`, and looks at what the index shows of the others; these are examined when they
-are loaded, or by a later process."""
-_OF_MANY = 12
+looks at what the index shows of them, and each is examined when it is loaded."""
 _SMALLEST = 40
 """Texts that are examined together and not parted any further to find the bad one among them."""
 _BETWEEN = "\n\n---\n\n"
@@ -256,11 +254,8 @@ class Examiner:
         self._looked_at.update(found.digest for found, _ in new)
         if len(new) <= self._room:
             return
-        self._room = min(self._room, _OF_MANY)
-        named = {
-            _glance(found.digest, each.name): _listed(each)
-            for found, each in new[max(self._room, 0) :]
-        }
+        self._room = 0
+        named = {_glance(found.digest, each.name): _listed(each) for found, each in new}
         categories = {found.category or document.category for found, document in new}
         for category in categories.difference(self._categories):
             named[_key(_digest(_said(category)))] = _said(category)
