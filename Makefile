@@ -20,7 +20,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         everything house docs wheel release-check wheels-check \
         bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
-        bench-context bench-bill bench-skills bench-prompt bench-learning bench-load bench-bridge \
+        bench-context bench-bill bench-skills bench-prompt bench-learning bench-load bench-start bench-bridge \
         bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants screenshots
 
 help:  ## list the targets
@@ -112,6 +112,9 @@ bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
 
 bench-load: $(STAMP)  ## what %load_ext costs
 	@$(BIN)/python bench/load.py
+
+bench-start: $(STAMP)  ## how soon a turn starts, beside OpenAI's SDK
+	@$(BIN)/python bench/start.py $(PARTS)
 
 bench-memory: $(STAMP)  ## what storing a message costs, and how long searches take
 	@$(BIN)/python bench/memory.py

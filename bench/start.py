@@ -1,9 +1,9 @@
 """How soon a turn starts: a warm cell, a kernel's first turn, `Hermes().ask` once, a new session.
 
-Run with `make bench-start`. A loopback server in a process of its own plays the model; OpenAI's SDK,
-called in the same kernels and processes by turns with us, is the baseline. Figures are medians, of
-wall-clock time from the cell's sending until its first word is seen, and of the CPU of the whole
-cell.
+Run with `make bench-start`. A loopback server in a process of its own plays the model; the SDK of
+OpenAI, called by turns with us, is the baseline. A warm cell's figures are the median of the time
+from its sending until its first word is seen, and the CPU of the whole cell; a first turn's are the
+least of some kernels, as other work on the machine only adds to them; the others are medians.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-HERE = Path(__file__).parents[1]
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.kernels import Kernel
 from tests.kernels import kernel as running_kernel
@@ -33,11 +32,12 @@ from tests.loopback import Loopback, Reply, pause, stream, text_chunks, tool_chu
 if TYPE_CHECKING:
     from openai import OpenAI
 
-CELLS, LATE_CELLS, KERNELS, ASKS, SESSIONS = 30, 8, 3, 23, 15
+CELLS, LATE_CELLS, KERNELS, ASKS, SESSIONS = 30, 8, 5, 23, 15
 LATENCY = 0.4
 SKILLS = 1_000
 WORD = "Oak "
 ANSWER = WORD * 30
+SKILL = "---\nname: {name}\ndescription: Plots the table of {name}.\n---\n\nRead it first.\n"
 SDK = """
 from openai import AsyncOpenAI
 client = AsyncOpenAI(base_url={url!r}, api_key="none")
@@ -96,8 +96,7 @@ def fresh(url: str, *, skills: int = 0) -> Iterator[Kernel]:
         for number in range(skills):
             folder = Path(place, "home", "skills", f"group-{number % 20}", f"skill-{number}")
             folder.mkdir(parents=True)
-            text = f"---\nname: {folder.name}\ndescription: Plots table {number}.\n---\n\nRead it.\n"
-            (folder / "SKILL.md").write_text(text)
+            (folder / "SKILL.md").write_text(SKILL.format(name=folder.name))
         with running_kernel(environment(f"{place}/home", url), cwd=place) as kernel:
             kernel.run("1 + 1")
             yield kernel
@@ -106,7 +105,8 @@ def fresh(url: str, *, skills: int = 0) -> Iterator[Kernel]:
 def environment(home: str, url: str) -> dict[str, str]:
     """Return the environment in which Hermes asks this server, and keeps its bytecode."""
     more = {"HERMES_HOME": home, "HERMES_NB_BASE_URL": url, "HERMES_NB_MODEL": "m"}
-    return os.environ | more | {"PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": ""}
+    more |= {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": ""}
+    return os.environ | more
 
 
 def cell(kernel: Kernel, code: str) -> tuple[float, float]:
@@ -140,7 +140,8 @@ def warm(kind: str, cells: int, most: float) -> None:
     spent = [statistics.fmean(pair[which][1] for pair in pairs) for which in (0, 1)]
     print(
         f"warm cell to first word, {kind}: {ours:.1f} ms, SDK {sdk:.1f}; "
-        f"{ours / sdk:.2f} times (limit {most}); CPU of the cell {spent[1]:.0f} ms, SDK {spent[0]:.0f}"
+        f"{ours / sdk:.2f} times (limit {most}); "
+        f"CPU of the cell {spent[1]:.0f} ms, SDK {spent[0]:.0f}"
     )
 
 
@@ -149,7 +150,7 @@ def first() -> None:
     runs: dict[str, list[tuple[float, float]]] = {"sdk": [], "ours": []}
     with server("prompt") as url:
         for _ in range(KERNELS):
-            for who in runs:
+            for who, found in runs.items():
                 with fresh(url) as kernel:
                     process = psutil.Process(kernel.manager.provisioner.process.pid)
                     memory, cpu = process.memory_info().rss, sum(process.cpu_times()[:2])
@@ -159,8 +160,8 @@ def first() -> None:
                         kernel.run("%load_ext hermes_nb")
                         kernel.run(OUR_CELL, allow_stdin=True)
                     spent = sum(process.cpu_times()[:2]) - cpu
-                    runs[who].append((spent, (process.memory_info().rss - memory) / 2**20))
-    sdk, ours = ([statistics.median(each) for each in zip(*runs[w], strict=True)] for w in runs)
+                    found.append((spent, (process.memory_info().rss - memory) / 2**20))
+    sdk, ours = ([min(each) for each in zip(*found, strict=True)] for found in runs.values())
     print(
         f"first turn of a kernel: {ours[0]:.2f} s of CPU, SDK {sdk[0]:.2f} (limit SDK + 0.25); "
         f"{ours[1]:.0f} MB, SDK {sdk[1]:.0f} (limit SDK + 12)"
@@ -200,7 +201,7 @@ def _sdk_task(client: OpenAI) -> None:
             pass
         made = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         messages.append({"role": "assistant", "tool_calls": [made]})
-        messages.append({"role": "tool", "tool_call_id": "x", "content": str(os.listdir("."))})
+        messages.append({"role": "tool", "tool_call_id": "x", "content": str([*Path().iterdir()])})
 
 
 def once() -> None:

@@ -1,7 +1,8 @@
 """What other packages bring: entry points of the groups that the package has.
 
-Reading the metadata of all that is installed takes some 40 ms of CPU. It is read once, and anew
-when the folders of `sys.path` are others, or have changed, as they do when something is installed.
+Reading the metadata of all that is installed takes some 40 ms of CPU, and looking through it for a
+group 1 ms. Both are done once, and anew when the folders of `sys.path` are others, or have changed,
+as they do when something is installed.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 
 def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
     """Return the entry points of a group, or those of a name in it, in the order of their names."""
-    found = _read(tuple((folder, _changed(folder)) for folder in sys.path)).select(group=group)
-    chosen = (point for point in found if name in (None, point.name))
-    return sorted(chosen, key=lambda point: point.name)
+    found = _group(tuple((folder, _changed(folder)) for folder in sys.path), group)
+    return [point for point in found if name in (None, point.name)]
+
+
+_Folders = tuple[tuple[str, int], ...]
+
+
+@lru_cache(maxsize=16)  # there are eight groups
+def _group(folders: _Folders, group: str) -> list[EntryPoint]:
+    return sorted(_read(folders).select(group=group), key=lambda point: point.name)
 
 
 @lru_cache(maxsize=1)
-def _read(folders: tuple[tuple[str, int], ...]) -> EntryPoints:  # noqa: ARG001 - what voids it
+def _read(folders: _Folders) -> EntryPoints:  # noqa: ARG001 - what voids it
     return entry_points()  # type: ignore[return-value,unused-ignore]  # up to Python 3.11
 
 

@@ -27,6 +27,10 @@ from hermes_nb.core.messages import Json
 from hermes_nb.safety import table
 
 LIMIT, SIZE = 0.25, 65_536
+MARKS = 1.0
+"""The score from which a text is suspicious."""
+BLOCKS = 3.0
+"""The score from which it is blocked: one plain order to ignore the rules, or several hints."""
 _CELL = 256
 """Characters within which one place of a needed word is enough."""
 _MOST = 2_048
@@ -44,7 +48,7 @@ Span = tuple[int, int]
 class Sign:
     """One place in a text that looks like part of an attack, as a rule reports it.
 
-    `score` is on the scale of `rules.BLOCKS`, `name` tells signs apart. `negates` is a sign with a
+    `score` is on the scale of `BLOCKS`, `name` tells signs apart. `negates` is a sign with a
     "not" in it, `negated` one that begins with it, so that another before it excuses nothing;
     `quotable` means nothing in code and quotations, where chat templates are written.
     """

@@ -21,11 +21,6 @@ from hermes_nb.safety import table
 from hermes_nb.safety.patterns import Sign, Span, compiled, in_time
 from hermes_nb.safety.words import CONTINUED, PARAGRAPH, SENTENCE, Tagged, lexicon
 
-MARKS = 1.0
-"""The score from which a text is suspicious."""
-BLOCKS = 3.0
-"""The score from which it is blocked: one plain order to ignore the rules, or several hints."""
-
 _REACH = 60
 """Tags that a row spans beyond its first sentence."""
 _NEAR = 48

@@ -3,8 +3,9 @@
 A heuristic, not a boundary. The text is unfolded (`normalise`), turned into a row of word classes
 (`words`) and read by rules (`rules`); code and markup are looked at as they are written
 (`patterns`); what is encoded is decoded and looked at again. Passages that forbid or describe an
-attack do not count (`context_filter`). The rest adds up: from `rules.MARKS` on a text is
-suspicious, from `rules.BLOCKS` on it is blocked.
+attack do not count (`context_filter`). The rest adds up: from `patterns.MARKS` on a text is
+suspicious, from `patterns.BLOCKS` on it is blocked. Rules and words are imported with the first
+text: most first turns have none to look at.
 
 All of the text is looked at. A flood of what is slow to read meets a deadline (`patterns.LIMIT`),
 and is withheld. Other packages may look as well: an entry point in the group `hermes_nb.detectors`
@@ -24,13 +25,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line, visible
-from hermes_nb.safety.context_filter import Context
 from hermes_nb.safety.normalise import LOOKALIKES, Decoded, decoded, normalise
 from hermes_nb.safety.patterns import (
+    BLOCKS,
+    MARKS,
     Late,
     Sign,
     Span,
@@ -42,8 +44,10 @@ from hermes_nb.safety.patterns import (
     traces,
 )
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.rules import BLOCKS, MARKS, matches, signs, together
-from hermes_nb.safety.words import Tagged, lexicon
+
+if TYPE_CHECKING:
+    from hermes_nb.safety.context_filter import Context
+    from hermes_nb.safety.words import Tagged
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]
 
@@ -74,7 +78,7 @@ class Finding:
 
     `category` is its id; `passage` is what stands in the original, fit to be shown: escaped, on one
     line, without secrets (of `too_dense`, the beginning, behind what that means). `score` says how
-    much it counts (`rules.BLOCKS` alone blocks), and the passage is `text[start:end]` of the
+    much it counts (`patterns.BLOCKS` alone blocks), and the passage is `text[start:end]` of the
     scanned text.
     """
 
@@ -122,8 +126,11 @@ _Place = Callable[[int, int], Span]
 
 def _read(text: str) -> list[Sign]:
     """Return the signs of an attack in a text: what was found of it in time."""
+    from hermes_nb.safety.rules import rows
+    from hermes_nb.safety.words import lexicon
+
     found: list[Sign] = []
-    lexicon()  # made ready before the clock runs
+    lexicon(), rows()  # made ready before the clock runs
     try:
         with deadline(len(text)):
             found.extend(_invisible(text))
@@ -138,6 +145,9 @@ def _read(text: str) -> list[Sign]:
 
 def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
     """Yield the signs in a text that came out of `depth` encodings; `place` leads back."""
+    from hermes_nb.safety.context_filter import Context
+    from hermes_nb.safety.words import Tagged
+
     view = normalise(text)
     lower = lowered(view.text)
     words = Tagged(lower)
@@ -176,6 +186,8 @@ def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
 
 def _meant(text: str, words: Tagged, context: Context) -> Iterator[Sign]:
     """Yield what rules and patterns find in a text and what stands there as an attack."""
+    from hermes_nb.safety.rules import matches, signs, together
+
     found = [*matches(words)]
     intended = [match for match in found if match.row.intent and context.intended(match)]
     said = signs((match for match in found if not match.row.intent), words)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from hermes_nb.core.text import one_line, visible
-from hermes_nb.safety.patterns import STRONG, Late, Sign, deadline, flows, piped, threats
-from hermes_nb.safety.rules import MARKS
+from hermes_nb.safety.patterns import MARKS, STRONG, Late, Sign, deadline, flows, piped, threats
 from hermes_nb.safety.scan import DENSE, Finding, neutralised, scan
 from hermes_nb.skills.discovery import (
     DOCUMENT,

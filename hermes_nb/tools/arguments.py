@@ -83,8 +83,8 @@ class Checker:
     def __init__(
         self, name: str, schema: Mapping[str, Json], nullable: frozenset[str] = frozenset()
     ) -> None:
+        self._name = name
         self._schema = dict(schema)
-        self._signature = signature_text(name, schema)
         self._nullable = nullable
 
     @cached_property
@@ -120,7 +120,8 @@ class Checker:
         found.sort(key=lambda each: (len(each[0]), _text(each[0])))
         told = [text for _, text in found]
         more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""
-        return f"{'; '.join(told[:_PROBLEMS_SHOWN])}{more}. Expected {self._signature}"
+        expected = signature_text(self._name, self._schema)
+        return f"{'; '.join(told[:_PROBLEMS_SHOWN])}{more}. Expected {expected}"
 
 
 def signature_text(name: str, schema: Mapping[str, Json]) -> str:

@@ -156,7 +156,7 @@ class CellView:
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
         self._handle: Foreign = None
-        self._shown = 0.0
+        self._shown = time.monotonic()  # the first words mostly come before an empty view would
         self._timer: asyncio.TimerHandle | None = None
         self._due = False
         self._closed = False
