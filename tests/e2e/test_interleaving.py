@@ -56,9 +56,14 @@ def test_random_interleavings_lose_nothing(open_notebook):
     assert conflicts >= ROUNDS / 20
 
 
-def interleave(notebook, seed):
-    """Play one interleaving on a fresh set of cells; return how many edits met a conflict."""
+def interleave(notebook, seed, user=None):
+    """Play one interleaving on a fresh set of cells; return how many edits met a conflict.
+
+    `user` is the page in which a person edits, the notebook's own by default.
+    """
+    user = user or notebook
     reset(notebook)
+    alike(notebook, user)
     dice = random.Random(seed)
     typed, steps = [], []
     for number in range(STEPS):
@@ -69,10 +74,10 @@ def interleave(notebook, seed):
             typed.append(text)
     # Everything is in flight at once: the user's edits run in the page while the agent's arrive.
     delays = [dice.randrange(0, 80) for _ in steps]
-    notebook.evaluate(
+    user.evaluate(
         f"""void (async () => {{
           window.userDone = false;
-          while (m.cells[0].executionState !== 'running')
+          while (a.alone && m.cells[0].executionState !== 'running')
             await new Promise(resolve => setTimeout(resolve, 2));
           for (const [i, step] of a.steps.entries()) {{
             await new Promise(resolve => setTimeout(resolve, a.delays[i]));
@@ -80,7 +85,7 @@ def interleave(notebook, seed):
           }}
           window.userDone = true;
         }})()""",
-        {"steps": steps, "delays": delays},
+        {"steps": steps, "delays": delays, "alone": user is notebook},
     )
     outcomes = notebook.value(
         "outcomes = []\n"
@@ -90,10 +95,18 @@ def interleave(notebook, seed):
         f"    outcomes.append(await agent_edit({seed} * 1000 + number, f'agent{{number}}'))\n"
         "outcomes"
     )
-    notebook.page.wait_for_function("window.userDone")
+    user.page.wait_for_function("window.userDone")
+    alike(notebook, user)
     notebook.command("docmanager:save")
     check(notebook, typed, seed)
     return outcomes.count("CellConflict")
+
+
+def alike(notebook, other):
+    """Wait until both pages have the same cells."""
+    cells = "m.cells.map(c => [c.id, c.getSource()])"
+    if other is not notebook:
+        notebook.until(lambda: notebook.evaluate(cells)[1:] == other.evaluate(cells)[1:])
 
 
 def check(notebook, typed, seed):

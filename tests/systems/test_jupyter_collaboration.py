@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.e2e.harness import BRIDGE
+from tests.e2e.harness import BRIDGE, Notebook
 from tests.e2e.test_approval import test_a_click_allows_once_and_always_is_remembered
 from tests.e2e.test_bridge import test_every_operation_and_the_saved_file
+from tests.e2e.test_interleaving import AGENT, interleave
 from tests.e2e.test_story import test_insert_run_edit_and_undo
 
 SYSTEM = "jupyter-collaboration"
@@ -42,3 +43,19 @@ def test_each_save_answers_and_the_file_holds_what_is_shown(open_notebook, serve
     notebook.run(1)
     notebook.until(path.with_name(path.name + ".done").exists)
     assert not notebook.page.query_selector(".jp-Dialog")
+
+
+@pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
+def test_83_a_second_person_edits_the_shared_notebook_while_the_agent_does(open_notebook, server):
+    """Nothing that anybody wrote is lost or doubled, and both pages come to show the same."""
+    notebook = open_notebook(*(f"start = {number}" for number in range(3)))
+    notebook.bridge()
+    notebook.kernel(AGENT)
+    browser = notebook.page.context.browser
+    other = Notebook(server, browser.new_context().new_page(), notebook.name)
+    try:
+        other.show(notebook.name)
+        for seed in range(8):
+            interleave(notebook, seed, other)
+    finally:
+        other.close()
