@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -28,9 +27,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.kernels import Kernel
 from tests.kernels import kernel as running_kernel
 from tests.loopback import Loopback, Reply, pause, stream, text_chunks, tool_chunks
-
-if TYPE_CHECKING:
-    from openai import OpenAI
 
 CELLS, LATE_CELLS, KERNELS, ASKS, SESSIONS = 30, 8, 5, 23, 15
 LATENCY = 0.4
@@ -188,7 +184,7 @@ def asks(url: str) -> None:
     print(json.dumps({who: statistics.median(each[3:]) for who, each in taken.items()}))
 
 
-def _sdk_task(client: OpenAI) -> None:
+def _sdk_task(client) -> None:
     function = {"name": "list_files", "parameters": {"type": "object", "properties": {}}}
     messages = [{"role": "user", "content": "What is here?"}]
     for _ in range(2):
