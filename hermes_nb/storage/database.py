@@ -23,13 +23,11 @@ from typing import TypeVar
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.files import make_private
 from hermes_nb.storage import repair
+from hermes_nb.storage.locks import LATER, Queue, SharedLock, patiently, pause, primary
 from hermes_nb.storage.opening import (
-    LATER,
-    SOON,
     BrokenIndex,
     Opened,
     Schema,
-    SharedLock,
     forbidden,
     identity,
     logs,
@@ -38,9 +36,6 @@ from hermes_nb.storage.opening import (
     open_file,
     open_memory,
     open_read_only,
-    patiently,
-    pause,
-    primary,
     stamp,
     unfinished,
     version_of,
@@ -53,9 +48,8 @@ Warn = Callable[[str], None]
 BUSY_SECONDS = 5.0
 """How long a call waits for another process's transaction before it gives up; the turn that waits
 keeps what it could not write and tries again later."""
-SOON_SECONDS = 1.0
-"""How long one that met others stands back for them: whoever has just written would always be the
-first to ask again."""
+SHARE_SECONDS = 1.0
+"""How long a transaction waits for one that replaces the file, which may wait for it in turn."""
 REPAIRS = 3
 """How often in a row a call's errors are mended before it fails."""
 REPAIR_SECONDS = 30.0
@@ -90,10 +84,9 @@ class Database:
         self._lock = threading.RLock()
         self._opened: Opened | None = None
         self._pid = 0
-        self._sharing = SharedLock(Path(path))
+        self._sharing, self._queue = SharedLock(Path(path)), Queue(Path(path))
         self._paused = False
         self._orphan = False
-        self._crowded_until = 0.0
         self._stamp: tuple[int, int] | None = None
         self._incidents = 0
         self._doubtful = False  # just opened, or written by others: it should be looked through
@@ -125,6 +118,7 @@ class Database:
         with self._lock:
             self._forget()
             self._sharing.close()
+            self._queue.close()
 
     def incidents(self) -> int:
         """Return how often something happened that may have cost what was durable.
@@ -159,7 +153,7 @@ class Database:
 
     def _read(self, action: Action[T]) -> T:
         with self._lock:
-            return patiently(lambda: action(self._open().connection), patience=BUSY_SECONDS)[0]
+            return patiently(lambda: action(self._open().connection), patience=BUSY_SECONDS)
 
     def _write(self, action: Action[T], patience: float) -> T:
         with self._lock:
@@ -218,7 +212,7 @@ class Database:
             self._looking.join()
 
     def _begin(self, patience: float) -> sqlite3.Connection:
-        """Start a transaction on the file that is at `path` now, and take the shared lock.
+        """Start a transaction, in its turn, on the file that is at `path` now, sharing the lock.
 
         `_end` has to follow, whatever this raises.
         """
@@ -226,15 +220,14 @@ class Database:
         while True:
             connection = self._writable(patience)
             connection.rollback()  # an interrupt may have come between a BEGIN and its transaction
-            if time.monotonic() < self._crowded_until:
-                pause(SOON)
-            if patiently(connection.execute, "BEGIN IMMEDIATE", patience=patience)[1]:
-                self._crowded_until = time.monotonic() + SOON_SECONDS
             if self._file is None:
+                connection.execute("BEGIN")
                 return connection
+            self._queue.take(max(0.0, deadline - time.monotonic()))
+            patiently(connection.execute, "BEGIN IMMEDIATE", patience=deadline - time.monotonic())
             try:
                 # Not for long: who holds it alone may wait for the transaction just begun.
-                self._sharing.take(SOON_SECONDS)
+                self._sharing.take(SHARE_SECONDS)
             except TimeoutError:
                 if time.monotonic() > deadline:
                     raise
@@ -247,12 +240,13 @@ class Database:
             self._leave()
 
     def _end(self) -> None:
-        """Roll back what has not been committed, and free the lock."""
+        """Roll back what has not been committed, and free the locks."""
         try:
             if self._opened is not None:
                 self._opened.connection.rollback()
         finally:
             self._sharing.free()
+            self._queue.free()
 
     def _writable(self, patience: float) -> sqlite3.Connection:
         """Return the connection; raise StoreError if nothing may be written.
@@ -261,10 +255,10 @@ class Database:
         """
         opened = self._opened
         if opened is None or self._pid != os.getpid():
-            opened = patiently(self._open, patience=patience)[0]
+            opened = patiently(self._open, patience=patience)
         if opened.refusal:
             self._forget()  # it may have become writable
-            opened = patiently(self._open, patience=patience)[0]
+            opened = patiently(self._open, patience=patience)
         if opened.refusal:
             raise StoreError(f"{self._schema.name} {self.path}: {opened.refusal}")
         return opened.connection
@@ -387,6 +381,7 @@ class Database:
             )
         self._forget()
         self._sharing.close()
+        self._queue.close()
         if opened.identity == identity(self.path):
             return
         self._incidents += 1
@@ -418,6 +413,7 @@ class Database:
         if self._paused and self._file is not None:
             self._forget()
             self._sharing.close()
+            self._queue.close()
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; a child that inherited an open file after all leaves it alone."""

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_nb.core.files import beside
-from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head, primary
+from hermes_nb.storage.locks import primary
+from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head
 
 BUSY_SECONDS = 5.0
 """How long a check waits for those who read the file; nobody writes it."""

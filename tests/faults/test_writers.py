@@ -18,6 +18,7 @@ from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 from hermes_nb.storage import database
+from hermes_nb.storage.locks import Queue
 
 from tests import kernels
 from tests.conftest import every_call_has_one_result
@@ -248,6 +249,23 @@ def play(path):
     assert [message.text for message in store.messages(session)] == list("01234")
     store.close()
     return took
+
+
+def test_22_somebody_keeps_the_turn(tmp_path, monkeypatch):
+    """As a kernel does that is halted within a transaction; it is not waited for without end."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
+    store, warnings = SqliteStore(tmp_path / "n.db"), []
+    recorder = Recorder(store, store.start(), warnings.append)
+    halted = Queue(tmp_path / "n.db")
+    halted.take(0)
+    for n in range(3):
+        recorder(MessageAdded(Message.user(str(n))))
+    assert recorder.unsaved == 3
+    assert len(warnings) == 1 and "locked" in warnings[0]
+    halted.close()
+    recorder(TurnEnded("answered"))
+    assert recorder.unsaved == 0
+    store.close()
 
 
 def test_22_locked_for_long(tmp_path, monkeypatch):
