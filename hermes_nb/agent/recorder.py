@@ -54,6 +54,7 @@ class Recorder:
         self._held = list(held)
         self._incidents = store.incidents()
         self._backlog: deque[Callable[[], object]] = deque()
+        self._used: Usage | None = None  # by the request whose answer is the next event
         self._failing = False
 
     @property
@@ -87,10 +88,15 @@ class Recorder:
 
     def __call__(self, event: Event) -> None:
         """Record an event."""
+        used, self._used = self._used, None
         if isinstance(event, MessageAdded):
-            self._backlog.append(partial(self._add, without_secrets(event.message)))
+            self._backlog.append(partial(self._add, without_secrets(event.message), used))
+        elif used is not None:
+            self._count(used)
+        if isinstance(event, UsageReported) and not event.purpose:
+            self._used = event.usage  # with the answer it is one transaction
         elif isinstance(event, UsageReported):
-            self._backlog.append(partial(self._store.count, self._session, event.usage))
+            self._count(event.usage)
         elif isinstance(event, ContextCompressed) and event.phase == "rewound":
             self._backlog.append(partial(self._rewind, len(event.messages)))
         elif isinstance(event, ContextCompressed):
@@ -100,9 +106,12 @@ class Recorder:
         if ended or (self._backlog and not self._failing):
             self._flush(ended=ended)
 
-    def _add(self, message: Message) -> None:
-        self._store.append(self._session, message)
+    def _add(self, message: Message, used: Usage | None) -> None:
+        self._store.append(self._session, message, usage=used)
         self._held.append(message)
+
+    def _count(self, usage: Usage) -> None:
+        self._backlog.append(partial(self._store.count, self._session, usage))
 
     def _replace(self, messages: list[Message], system_prompt: str | None = None) -> None:
         self._store.replace(self._session, messages, system_prompt=system_prompt)

@@ -87,8 +87,8 @@ class SessionStore(Protocol):
         """
         ...
 
-    def append(self, session_id: str, message: Message) -> None:
-        """Add a message; it is durable when this returns.
+    def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
+        """Add a message, and count what its request used; it is durable when this returns.
 
         A session that the store does not have, or has lost, gets a row first. Raises
         `SessionTakenError`, as `replace` does, where this store follows the session and somebody

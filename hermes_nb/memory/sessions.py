@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -108,6 +109,7 @@ class SqliteStore(Ledger):
         self._begun: dict[str, SessionRow] = {}
         self._ends: dict[str, int] = {}
         self._unreadable = False
+        self._indexing: threading.Thread | None = None
 
     def start(
         self,
@@ -138,7 +140,7 @@ class SqliteStore(Ledger):
         self._begun[row.id] = row
         return row.id
 
-    def append(self, session_id: str, message: Message) -> None:
+    def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
         body = encode(message)  # not while others wait
 
         def add(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -151,6 +153,8 @@ class SqliteStore(Ledger):
                 self._begin(connection, session_id)
                 row, position = table.append(connection, *values)
             self._check_end(session_id, position)
+            if usage is not None:
+                table.count(connection, session_id, usage)
             return row, position + 1
 
         row, end = self.database.write(add)
@@ -264,6 +268,8 @@ class SqliteStore(Ledger):
         return self.database.incidents()
 
     def close(self) -> None:
+        if self._indexing is not None:
+            self._indexing.join()
         self.database.close()
 
     def end(self, session_id: str) -> None:
@@ -277,7 +283,14 @@ class SqliteStore(Ledger):
             raise SessionTakenError(f"session {session_id}: somebody else has added to it")
 
     def _index(self) -> None:
-        """Let the index know of the messages, which are safe already, whatever becomes of this."""
+        """Let the index know of the messages, which are safe already, while the turn goes on."""
+        if self._indexing is None or not self._indexing.is_alive():
+            self._indexing = threading.Thread(
+                target=self._index_now, name="hermes-index", daemon=True
+            )
+            self._indexing.start()
+
+    def _index_now(self) -> None:
         try:
             self._catch_up(APPEND_SECONDS)
         except StoreError as error:
@@ -290,7 +303,7 @@ class SqliteStore(Ledger):
         """
         if self.database.read(index.is_current):
             return
-        made = self.database.read(index.prepare)
+        made = index.made_of(self.database.read(index.waiting))
         try:
             self.database.write(partial(index.catch_up, made=made), patience=patience)
         except StoreError as error:

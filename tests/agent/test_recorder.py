@@ -5,8 +5,8 @@ from __future__ import annotations
 from hermes_nb.agent.recorder import Recorder
 from hermes_nb.agent.session import Identity, Session, SessionSpec
 from hermes_nb.core.errors import StoreError
-from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded
-from hermes_nb.core.messages import Message
+from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded, UsageReported
+from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -20,11 +20,11 @@ class Flaky(SqliteStore):
     full = False
     attempts = 0
 
-    def append(self, session_id, message):
+    def append(self, session_id, message, *, usage=None):
         self.attempts += 1
         if self.full:
             raise StoreError("no space left on device")
-        super().append(session_id, message)
+        super().append(session_id, message, usage=usage)
 
 
 def test_what_the_store_refuses_is_written_when_it_is_back(tmp_path):
@@ -99,4 +99,19 @@ def test_a_compression_is_stored_and_its_undo_is_no_second_one(tmp_path):
     assert store.messages("s") == messages
     assert store.get("s").system_prompt == "before"
     assert store.restore("s") is None
+    store.close()
+
+
+def test_what_a_request_used_is_counted_with_its_answer_or_without_one(tmp_path):
+    store = SqliteStore(tmp_path / "n.db")
+    recorder = Recorder(store, "s", print)
+    recorder.begin()
+    recorder(UsageReported(Usage(input=1, requests=1)))
+    recorder(MessageAdded(Message.assistant("answer")))
+    assert store.get("s").usage == Usage(input=1, requests=1)
+    recorder(UsageReported(Usage(input=10, requests=1), purpose="summary"))
+    assert store.get("s").usage.input == 11
+    recorder(UsageReported(Usage(input=100, requests=1)))
+    recorder(TurnEnded("interrupted"))
+    assert store.get("s").usage == Usage(input=111, requests=3)
     store.close()

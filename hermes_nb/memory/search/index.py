@@ -5,8 +5,8 @@ Every message is one document of a contentless FTS5 table; its row id says where
 Messages are indexed some at a time, in the order of their rows: one by one costs twice as
 much. `search_state` says up to which row that was done, in the same transaction, so that neither
 a killed process nor another one's messages are forgotten; whoever searches catches up first.
-What that takes, mostly, is to make the documents, and for that nobody has to wait: `prepare` needs
-no transaction.
+What that takes, mostly, is to make the documents, and for that nobody has to wait: `made_of` needs
+no connection.
 
 The index is made with the first messages. Where SQLite lacks FTS5 there is none, and search reads
 the messages themselves.
@@ -102,10 +102,15 @@ def name(connection: sqlite3.Connection) -> str:
     return row[0] if row else ""
 
 
-def prepare(connection: sqlite3.Connection) -> Made:
-    """Return documents that `catch_up` will want, as far as can be told without a transaction."""
+def waiting(connection: sqlite3.Connection) -> list[Source]:
+    """Return what `catch_up` will want documents of, as far as one can tell before it begins."""
     found = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
-    return {row.source: _document(row.source) for rows in found for row in rows}
+    return [row.source for rows in found for row in rows]
+
+
+def made_of(sources: Sequence[Source]) -> Made:
+    """Return the documents of some messages; that takes no connection, so nobody waits for it."""
+    return {source: _document(source) for source in sources}
 
 
 @only_index()

@@ -59,6 +59,7 @@ def test_messages_are_indexed_together(store, path):
         store.append(session, Message.user(f"{n} walrus"))
     assert behind(path) == index.TOGETHER - 1
     store.append(session, Message.user("one more"))
+    store.close()  # waits for the thread that indexes
     assert behind(path) == 0
     store.append(session, Message.user("late walrus"))
     assert behind(path) == 1
@@ -66,6 +67,7 @@ def test_messages_are_indexed_together(store, path):
     assert behind(path) == 0
     store.append(session, Message.user("small"))
     store.append(session, Message.user("walrus " * index.LARGE))  # which does not wait
+    store.close()
     assert behind(path) == 0
 
 
@@ -94,7 +96,7 @@ def test_what_was_prepared_may_be_outdated(store, path, elsewhere, anew):
     gone, kept = store.start(), store.start()
     store.append(kept, Message.user("a heron"))
     store.append(gone, Message.user("a walrus"))
-    prepared = store.database.read(index.prepare)
+    prepared = index.made_of(store.database.read(index.waiting))
     other = SqliteStore(path) if elsewhere else store
     other.delete(gone)
     other.append(other.start(session_id=gone), Message.user("a stork"))
