@@ -3,8 +3,8 @@
 Run with `make bench-loop`. All three speak to the same zero-latency provider in another process and
 do the same work; only this process's CPU time counts. Ours is all in: the SDK's client, streaming,
 argument validation, events, one durable SQLite row a message. Limits: less than 10 ms an iteration,
-the 400th at most 2.5 times the 5th, the whole turn at most 30 times the bare loop at 50 iterations
-and 8 times at 400, and below the SDK loop at both.
+the 400th at most 2.5 times the 5th, the whole turn at most 12 times the bare loop at 50 iterations
+and 4 times at 400, and below the SDK loop at both.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def main() -> None:
                     f"{'':18} the 5th {fifth * 1e3:.2f} ms, the 400th {last * 1e3:.2f} ms:"
                     f" {last / fifth:.2f} x"
                 )
-    for calls, limit in ((50, 30), (400, 8)):
+    for calls, limit in ((50, 12), (400, 4)):
         mine = totals["hermes_nb", calls]
         http_ratio, sdk_ratio = (
             mine / totals[name, calls] for name in ("bare http.client", "bare SDK")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
 Result = TypeVar("Result")
@@ -127,7 +128,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 async def in_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
-    """Call a blocking function in a daemon thread of its own and return what it returns.
+    """Call a blocking function in a daemon thread that does nothing else; return what it returns.
 
     Unlike `asyncio.to_thread` a thread that hangs holds up neither the loop nor the interpreter's
     end. A cancelled wait leaves the thread to itself.
@@ -140,7 +141,7 @@ async def in_thread(
         if not future.done():
             settle()
 
-    def body() -> None:
+    def call() -> Callable[[], object]:
         try:
             settle = partial(future.set_result, context.run(function, *args, **kwargs))
         except (SystemExit, StopIteration) as exit_:  # neither may travel through a future
@@ -148,11 +149,52 @@ async def in_thread(
             settle = partial(future.set_exception, error)
         except BaseException as error:  # noqa: BLE001 - carried over to the waiting task
             settle = partial(future.set_exception, error)
-        with suppress(RuntimeError):  # the loop may be gone by now
-            loop.call_soon_threadsafe(finish, settle)
+        return partial(loop.call_soon_threadsafe, finish, settle)
 
-    threading.Thread(target=body, name="hermes", daemon=True).start()
+    _idle_worker().calls.put(call)
     return await future
+
+
+IDLE_SECONDS = 5.0
+"""How long a thread without work waits for some: to start one takes 0.1 ms of CPU."""
+
+
+class _Worker(threading.Thread):
+    """A thread that makes calls one after the other; each returns how its end is announced."""
+
+    def __init__(self) -> None:
+        super().__init__(name="hermes", daemon=True)
+        self.calls: SimpleQueue[Callable[[], Callable[[], object]]] = SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            try:
+                call = self.calls.get(timeout=IDLE_SECONDS)
+            except Empty:
+                try:
+                    _idle.remove(self)
+                except ValueError:  # somebody has just taken it
+                    continue
+                return
+            announce = call()
+            _idle.append(self)
+            with suppress(RuntimeError):  # the loop may be gone by now
+                announce()
+            del call, announce  # and what they hold
+
+
+_idle: list[_Worker] = []
+
+
+def _idle_worker() -> _Worker:
+    """Return a thread without work; one that a fork has left behind is none."""
+    while _idle:
+        worker = _idle.pop()
+        if worker.is_alive():
+            return worker
+    worker = _Worker()
+    worker.start()
+    return worker
 
 
 _PRESSED = threading.Event()

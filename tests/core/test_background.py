@@ -10,7 +10,7 @@ import time
 
 import pytest
 from hermes_nb.core import threads
-from hermes_nb.core.threads import LoopThread
+from hermes_nb.core.threads import LoopThread, in_thread
 
 from tests.patience import SOON
 
@@ -49,6 +49,23 @@ def test_closing_stops_what_runs_and_lets_it_clean_up():
     assert time.monotonic() - began < SOON
     assert future.cancelled() or future.done()
     assert cleaned == [True]
+
+
+def test_a_thread_is_used_again_unless_it_hangs():
+    free = threading.Event()
+
+    async def main():
+        first = await in_thread(threading.get_ident)
+        hanging = asyncio.ensure_future(in_thread(free.wait, SOON))
+        await asyncio.sleep(0)
+        others = {await in_thread(threading.get_ident) for _ in range(5)}
+        free.set()
+        assert await hanging
+        return first, others
+
+    first, others = asyncio.run(main())
+    assert len(others) == 1
+    assert first not in others
 
 
 def test_an_error_is_raised_to_the_caller():

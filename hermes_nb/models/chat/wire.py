@@ -1,15 +1,20 @@
 """The conversation in the chat-completions format, each message serialised once.
 
 A `Conversation` keeps the bytes of every message object it has seen for as long as the object
-lives: a request of a long turn joins bytes that are already there. The bytes of a prefix never
-change while the conversation only grows, which is what providers' prompt caches live from.
+lives: a request of a long turn joins bytes that are already there, and looks only at what is new.
+The bytes of a prefix never change while the conversation only grows, which is what providers'
+prompt caches live from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import sys
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from operator import call, is_
+from typing import TypeAlias
 
 from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.core.text import dumps
@@ -54,6 +59,10 @@ def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] |
     return {"role": "user", "content": [_part(Text(PICTURES)), *map(_part, images)]}
 
 
+_Last: TypeAlias = tuple[int, "list[weakref.ref[Message]]", list[bytes]]
+"""The last conversation: from where on its reasoning is sent back, its messages, its items."""
+
+
 class Conversation:
     """Serialises conversations for one profile; several may take turns on one model."""
 
@@ -61,13 +70,19 @@ class Conversation:
         self._profile = profile
         self._items: Memo[bytes] = Memo()
         self._pictures: Memo[bytes] = Memo()
+        self._last: _Last = 0, [], []
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
         """Return each wire message as JSON, in order."""
         since = self._echo_since(messages)
-        out: list[bytes] = []
+        before, seen, items = self._last
+        # What only grew is not looked through again, unless a batch goes on: its pictures move.
+        same = since == before and all(map(is_, map(call, seen), messages))
+        if not same or _goes_on(messages, len(seen)):
+            seen, items = [], []
+        out = [*items]
         batch: list[Message] = []
-        for position, message in enumerate(messages):
+        for position, message in enumerate(messages[len(seen) :], len(seen)):
             if message.role != "tool" and batch:
                 out.extend(self._shown(batch))
                 batch = []
@@ -75,7 +90,16 @@ class Conversation:
             if message.role == "tool":
                 batch.append(message)
         out.extend(self._shown(batch))
+        self._last = since, [*seen, *map(self._forgotten, messages[len(seen) :])], out
         return out
+
+    def _forgotten(self, message: Message) -> weakref.ref[Message]:
+        """Return a reference that does not keep the message, nor the bytes once it is gone."""
+
+        def forget(_: object) -> None:
+            self._last = 0, [], []
+
+        return weakref.ref(message, forget)
 
     def _item(self, message: Message, *, echo: bool) -> bytes:
         # Only an assistant message with reasoning has two forms.
@@ -91,10 +115,15 @@ class Conversation:
 
     def _echo_since(self, messages: Sequence[Message]) -> int:
         if self._profile.echo_policy == "never":
-            return len(messages)
+            return sys.maxsize
         if self._profile.echo_policy == "always":
             return 0
         return next((i for i in reversed(range(len(messages))) if messages[i].role == "user"), 0)
+
+
+def _goes_on(messages: Sequence[Message], known: int) -> bool:
+    """Say whether a conversation is shorter than what is known of it, or divides a batch there."""
+    return len(messages) < known or (len(messages) > known and messages[known].role == "tool")
 
 
 def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, Json]:
