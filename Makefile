@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-systems check lint types imports quick notebooks recordings lab weights clean system \
         everything house docs wheel release-check wheels-check \
-        bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
+        bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-skills bench-prompt bench-learning bench-load bench-start bench-bridge \
         bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants screenshots
@@ -106,6 +106,9 @@ house: $(STAMP)  ## count the package and walk through its turns, against the li
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks
+
+bench: $(STAMP)  ## the figures that have a limit, in less than a quarter of an hour
+	@$(BIN)/python bench/figures.py
 
 bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
 	@$(BIN)/python bench/loop.py

@@ -27,7 +27,7 @@ from hermes_nb.context.boundaries import (
     plan_of,
 )
 from hermes_nb.context.pruning import call_outline, ending, is_bad, paths_of
-from hermes_nb.core.messages import Message, Role, ToolCall
+from hermes_nb.core.messages import Message, Role, Text, ToolCall
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.safety.redact import redact
 
@@ -142,6 +142,11 @@ _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "system": ("said", 0.5),
 }
 """Where a line goes that stands out in a long text of that role, and what it counts there."""
+_STRETCH, _WHOLE = 250, 750
+"""Messages whose lines are counted together, and of how many all are: one line in a thousand is
+unlike all others, but among the lines of 20,000 messages hardly any is."""
+_CONTEXT = "[Notebook context]"
+"""How the part of a user's message begins that the notebook wrote."""
 _TALK = 4_000
 """Characters of what somebody says; more than that was pasted or generated, and counts by line."""
 
@@ -169,27 +174,33 @@ class Fact:
 
 def find_facts(messages: Sequence[Message]) -> list[Fact]:
     """Return the facts in a valid stretch of conversation: what was said and done, then files."""
-    census = Census()
-    texts: dict[int, Lines] = {}
-    for index, message in enumerate(messages):
-        if text := _material(message):
-            texts[index] = census.count(list(_lines(text)))
     facts: list[Fact] = []
     files: dict[str, Fact] = {}
     calls: dict[str, ToolCall] = {}
-    for index, message in enumerate(messages):
-        if message.role == "tool":
-            if call := calls.get(message.call_id):
-                facts += _of_result(call, message, index)
-        else:
-            calls = {call.id: call for call in message.calls}
-            if not is_ours(message):
-                facts += _of_speech(message, index)
-                facts += _of_calls(message, index, files)
-        if index in texts:
-            section, sure = _LONG_TEXTS[message.role]
-            for line, weight in census.standing_out(texts[index]):
-                facts.append(Fact(section=section, text=line, weight=weight * sure, source=index))
+    count = _STRETCH if len(messages) > _WHOLE else _WHOLE
+    for start in range(0, len(messages), count):
+        stretch = messages[start : start + count]
+        census = Census()
+        counted = {
+            index: census.count(list(_lines(text)))
+            for index, message in enumerate(stretch, start)
+            if (text := _material(message))
+        }
+        for index, message in enumerate(stretch, start):
+            if message.role == "tool":
+                if call := calls.get(message.call_id):
+                    facts += _of_result(call, message, index)
+            else:
+                calls = {call.id: call for call in message.calls}
+                if not is_ours(message):
+                    facts += _of_speech(message, index)
+                    facts += _of_calls(message, index, files)
+            if index in counted:
+                section, sure = _LONG_TEXTS[message.role]
+                facts += (
+                    Fact(section=section, text=line, weight=weight * sure, source=index)
+                    for line, weight in census.standing_out(counted[index])
+                )
     return [*facts, *files.values()]
 
 
@@ -272,10 +283,17 @@ def clipped(line: str, limit: int = LINE) -> str:
     return one_line(line, limit)
 
 
+def _said(message: Message) -> str:
+    """Return a message's text without what the notebook added to it."""
+    texts = (part.text for part in message.parts if isinstance(part, Text))
+    return "\n".join(text for text in texts if not text.startswith(_CONTEXT))
+
+
 def _of_speech(message: Message, index: int) -> Iterator[Fact]:
     """Yield what the user or the assistant said, sentence by sentence."""
     user = message.role == "user"
-    talk = message.text if len(message.text) <= _TALK else message.text[: _TALK // 4]
+    said = _said(message)
+    talk = said if len(said) <= _TALK else said[: _TALK // 4]
     for place, sentence in enumerate(_SENTENCE.split(talk)):
         if not sentence.strip():
             continue
@@ -316,8 +334,8 @@ def _material(message: Message) -> str:
         return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
     values = (value for call in message.calls for value in call.arguments.values())
     texts = [value for value in values if isinstance(value, str) and _is_long(value)]
-    if len(message.text) > _TALK and not is_ours(message):
-        texts.append(message.text)
+    if len(said := _said(message)) > _TALK and not is_ours(message):
+        texts.append(said)
     return "\n".join(texts)
 
 

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from hermes_nb.context.boundaries import is_bridge, is_summary
-from hermes_nb.context.ledger import Fact
+from hermes_nb.context.ledger import Fact, noted_lines
 from hermes_nb.context.policy import common_size
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import UsageReported
@@ -39,7 +39,7 @@ def cost(text: str) -> int:
 def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) -> list[str]:
     """Return a text for each message, without secrets, of about `tokens` tokens if possible.
 
-    A `Fact.source` is an index into `messages`. An earlier summary among them is left out.
+    A `Fact.source` is an index into `messages`. Of an earlier summary the text is "".
     """
     lines: dict[int, list[Fact]] = defaultdict(list)
     for fact in facts:
@@ -52,21 +52,26 @@ def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) 
     out = []
     for index, message in enumerate(messages):
         if is_summary(message) or is_bridge(message):
+            out.append("")
             continue
         text = _written(message, lines.get(index, ()), limit)
         if message.role == "tool" and len(message.text) > _LEAST:
             if message.text in seen:
                 text = f"RESULT {message.name}: the same as before"
             seen.add(message.text)
-        out.append(redact(text).replace("</transcript", "< /transcript"))
+        out.append(_safe(redact(text)))
     return out
+
+
+def _safe(text: str) -> str:
+    return text.replace("</transcript", "< /transcript")
 
 
 def chunked(texts: Iterable[str], tokens: int) -> list[str]:
     """Return texts joined to chunks of at most `tokens` tokens each."""
     chunks: list[list[str]] = [[]]
     used = 0
-    for piece in (piece for text in texts for piece in _pieces(text, tokens - 1)):
+    for piece in (piece for text in texts if text for piece in _pieces(text, tokens - 1)):
         each = cost(piece) + 1
         if used + each > tokens and chunks[-1]:
             chunks.append([])
@@ -74,6 +79,19 @@ def chunked(texts: Iterable[str], tokens: int) -> list[str]:
         chunks[-1].append(piece)
         used += each
     return ["\n".join(chunk) for chunk in chunks if chunk]
+
+
+def _start_of_last(texts: Sequence[str], chunks: int, tokens: int) -> int:
+    """Return the index of the text with which the last `chunks` chunks begin."""
+    used = 0
+    for index in range(len(texts) - 1, -1, -1):
+        each = cost(texts[index]) + 1
+        if used + each > tokens:
+            chunks, used = chunks - 1, 0
+            if not chunks:
+                return index + 1
+        used += each
+    return 0
 
 
 def _pieces(text: str, tokens: int) -> Iterator[str]:
@@ -124,7 +142,7 @@ LARGEST_SHARE = 0.7
 MOST_MATERIAL = 24_000
 """Tokens of conversation given at a time: more is read less well, and nothing of it is cached."""
 MOST_REQUESTS = 12
-"""Requests a summary may take. Beyond that the oldest stretch is left to the ledger."""
+"""Requests a summary may take. Of the oldest part beyond that the facts alone are given."""
 LEAST_TOKENS, MOST_TOKENS = 2_000, 12_000
 _OF_CONTENT = 0.20
 _OF_WINDOW = 0.05
@@ -153,6 +171,7 @@ SHAPE = """Use these headings, in this order, and leave out one that would be em
 Under the headings short bullet points. Copy paths, commands, names, numbers, ids and error texts
 exactly. Say for a decision why it was made. Under Constraints keep the user's own words. Never
 write down a password, key or token."""
+FACTS = "(Of the oldest part only lines that stood out, as they were and in their order:)"
 LIVE = (
     "Pause here. The conversation above is about to be shortened: everything up to its last part "
     "will be replaced by a summary, which you write now. {kept} Do not go on with the task and "
@@ -246,7 +265,9 @@ class Summariser:
         most_previous = min(material.tokens, max(room // 3, 50))
         share = max(min(room - most_previous, MOST_MATERIAL), 100)
         texts = entries(material.messages, material.facts, tokens=share)
-        chunks = chunked(texts, share)[-MOST_REQUESTS:]
+        chunks = chunked(texts, share)
+        if len(chunks) > MOST_REQUESTS:
+            chunks = _with_outline(texts, material.facts, share, room - most_previous)
         for number, chunk in enumerate(chunks, 1):
             prompt = _prompt(material, chunk, clip(previous, most_previous), (number, len(chunks)))
             request = Request(messages=(Message.system(ROLE), Message.user(prompt)))
@@ -268,6 +289,25 @@ class Summariser:
             message = f"{self._model.name} gave an empty summary"
             raise ModelError(message, kind=FailureKind.MALFORMED)
         return clip(redact(text), material.tokens * 3 // 2)
+
+
+def _with_outline(texts: Sequence[str], facts: Iterable[Fact], share: int, room: int) -> list[str]:
+    """Return chunks of `share` tokens for the newest texts, and before them facts of the others.
+
+    The facts take as few of the requests as they need, at most half. Then their chunks grow, to
+    `room` tokens, and what does not fit even so is what weighs least. Facts that a newer text had
+    no room for are among them.
+    """
+    facts = list(facts)
+    need = sum(cost(fact.text) + 1 for fact in facts)
+    count = min(1 + need // share, MOST_REQUESTS // 2)
+    first = _start_of_last(texts, MOST_REQUESTS - count, share)
+    missing = [f for f in facts if f.source < first or f.text not in texts[f.source]]
+    kept = noted_lines(missing, tokens=room * count * 3 // 4, messages=len(texts))
+    lines = [FACTS, *(_safe("\n".join(kept[source])) for source in sorted(kept))]
+    wide = min(max(share, sum(map(cost, lines)) // count + share // 8), room)
+    outline = chunked(lines, wide)[-count:]
+    return [*outline, *chunked(texts[first:], share)[len(outline) - MOST_REQUESTS :]]
 
 
 def _prompt(material: Material, chunk: str, previous: str, part: tuple[int, int]) -> str:

@@ -13,7 +13,7 @@ from hermes_nb.context.policy import Archive
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.loop import Agent
-from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.messages import Message, Text, ToolCall, Usage
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
@@ -202,6 +202,18 @@ def test_without_a_summary_facts_are_kept_by_rule(reply):
     assert "max_lag = 91.5 s" in again.summary
     now[0] = COOLDOWN + 1
     assert compress(engine, [*again.messages, *talk(40)]).phase == "summarised"
+
+
+def test_what_the_notebook_adds_to_a_message_is_not_said_by_the_user():
+    added = "[Notebook context]\nVariables:\n- orders_74: DataFrame (must_keep int64)"
+    asked = replace(
+        Message.user("Never drop rows of port 54329."),
+        parts=(Text("Never drop rows of port 54329.", "user"), Text(added, "workspace")),
+    )
+    made = compress(Compressor(None, window=30_000), [*talk(20), asked, *talk(40)])
+    assert "Never drop rows of port 54329." in made.summary
+    assert "Notebook context" not in made.summary
+    assert "orders_74" not in made.summary
 
 
 def test_a_cancelled_summary_is_no_failure():

@@ -94,3 +94,14 @@ def test_lossless_brings_every_fact_back(stories):
 def test_facts_that_are_worded_like_all_else_stay_in_view(limit, rounds, ideal, least):
     steps = 240 if rounds == 1 else 90
     assert plain_facts.in_view(1, steps=steps, limit=limit, rounds=rounds, ideal=ideal) >= least
+
+
+def test_facts_of_a_very_long_stretch_reach_the_summariser_in_a_bounded_number_of_requests():
+    stories = [Story(seed, 110) for seed in range(100, 125)]
+    messages = [message for story in stories for message in story.messages]
+    model = ScriptedModel(["## Goal\nReport"] * 20, window=WINDOW)
+    compressed(Compressor(model), messages)
+    sent = "\n".join(request.messages[-1].text for request in model.requests)
+    assert len(model.requests) <= 12
+    assert all(estimate_tokens(request.messages) <= 0.7 * WINDOW for request in model.requests)
+    assert share([probe.key in sent for story in stories for probe in story.probes]) >= 0.99
