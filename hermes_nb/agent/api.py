@@ -29,6 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+from hermes_nb.agent.approvals import Refusing
 from hermes_nb.agent.config import APPROVE_MODES, load_settings
 from hermes_nb.agent.executors import HERE
 from hermes_nb.agent.inputs import inputs_of
@@ -48,10 +49,10 @@ from hermes_nb.core.events import (
     TurnEnded,
 )
 from hermes_nb.core.messages import Message
-from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ChatModel, EventSink
+from hermes_nb.core.protocols import Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import LoopThread, in_thread
-from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
@@ -120,16 +121,6 @@ class ProgressLine:
 
 
 __all__ = ["Hermes", "Refusing", "Turn"]
-
-NOBODY = "nobody can be asked here, so it was not run; Hermes(approve='all') allows such calls"
-
-
-class Refusing:
-    """The approver where no one can be asked."""
-
-    async def ask(self, request: ApprovalRequest) -> Approval:  # noqa: ARG002 - a protocol's method
-        """Refuse, and tell the model why."""
-        return Approval("deny", NOBODY)
 
 
 class Hermes:
@@ -245,6 +236,7 @@ class Hermes:
         inputs: Iterable[str | Path] | Mapping[str, str],
         *,
         executor: str = HERE,
+        tools: Iterable[str] = (),
         parallel: int | None = None,
         retry: bool = False,
         max_cost: float | None = None,
@@ -254,14 +246,15 @@ class Hermes:
 
         `inputs` are files, patterns below the working directory such as `notes/*.md`, or texts by
         name. The same call goes on where an earlier one stopped; `retry` also runs again what
-        failed, and what somebody began and never ended. `executor` is `threads`,
-        `ipyparallel[:PROFILE]` or `package:factory`, `parallel` how many run at a time. The limits
-        are for all of it, in US dollars and tokens. Ctrl-C keeps what is done.
+        failed, and what somebody began and never ended. `tools` are what a task may use: a toolset
+        stands for those of it that only read, and what would ask is refused. `executor` is
+        `threads`, `ipyparallel[:PROFILE]` or `package:factory`, `parallel` how many run at a time.
+        The limits are for all of it, in US dollars and tokens. Ctrl-C keeps what is done.
         """
         if self._loop is None:
             self._loop = LoopThread("hermes-loop")
         limits = Limits(cost=max_cost, tokens=max_tokens)
-        plan = Plan(prompt=prompt, parallel=parallel, retry=retry)
+        plan = Plan(prompt=prompt, tools=tuple(tools), parallel=parallel, retry=retry)
         return self._loop.run(self._map(plan, inputs, executor, limits))
 
     async def stream(
@@ -295,13 +288,14 @@ class Hermes:
         if executor != HERE and self._given_model:
             message = "a model object cannot travel to another process; name the model instead"
             raise ConfigError(message)
-        found = inputs_of(inputs, root=self._root or Path.cwd())
+        root = (self._root or Path.cwd()).absolute()
+        found = inputs_of(inputs, root=root)
         session = self._opening.session(one_line(plan.prompt, 60))
         model = session.agent.model
         standing = await in_thread(session.standing)
         end = self._settings.endpoint
         return await run_map(
-            replace(plan, model=model.name, base_url=end.base_url),
+            replace(plan, model=model.name, base_url=end.base_url, root=str(root)),
             found,
             executor=executor,
             model=model,
@@ -309,6 +303,8 @@ class Hermes:
             budgets=[*([Budget(limits, scope="this map")] if limits else []), *standing],
             jobs=session.jobs,
             spent=session.spend,
+            tools=self._opening.for_tasks(plan.tools),
+            place=Place(session=session.id, turn=session.agent.turns),
         )
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ from hermes_nb.agent.proposals import (
 )
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, reason_of
@@ -385,3 +386,14 @@ def _reworded(proposal: Proposal, text: str) -> Proposal:
 def _sides(change: Entry) -> str:
     sides = ((change.before, "-"), (change.after, "+"))
     return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))
+
+
+NOBODY = "nobody can be asked here, so it was not run; Hermes(approve='all') allows such calls"
+
+
+class Refusing:
+    """The approver where no one can be asked."""
+
+    async def ask(self, request: ApprovalRequest) -> Approval:  # noqa: ARG002 - a protocol's method
+        """Refuse, and tell the model why."""
+        return Approval("deny", NOBODY)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import platform
 import secrets
@@ -21,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from hermes_nb.agent.executors import Crew, MapResult, MapTask, open_crew, perform
+from hermes_nb.agent.executors import NO_TOOLS, Crew, MapResult, MapTask, open_crew, perform
 from hermes_nb.agent.inputs import Input
 from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
 from hermes_nb.agent.recorder import together
@@ -29,12 +30,14 @@ from hermes_nb.core.budget import Budget, pools, refusal
 from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import ConfigError, StoreError, ToolError
-from hermes_nb.core.messages import Message, Usage
+from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line, visible
 from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.wrappers import in_turn
 
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
 ERROR = 300
@@ -57,12 +60,15 @@ class Item:
 class Plan:
     """What is asked of every input. `model` names who answers, wherever it is served.
 
-    `afresh` is for a run that must not go on with an earlier one, such as a recording.
+    `tools` are what a task may use, by name or toolset, in the directory `root`. `afresh` is for a
+    run that must not go on with an earlier one, such as a recording.
     """
 
     prompt: str
     model: str = ""
     base_url: str = ""
+    tools: tuple[str, ...] = ()
+    root: str = ""
     parallel: int | None = None
     retry: bool = False
     afresh: bool = False
@@ -70,7 +76,8 @@ class Plan:
     @property
     def run(self) -> str:
         """The name that the ledger knows this map by."""
-        extra = [secrets.token_hex(8)] if self.afresh else []
+        extra = [" ".join(("tools:", *self.tools))] if self.tools else []
+        extra += [secrets.token_hex(8)] if self.afresh else []
         return digest_of([self.prompt, self.model, *extra])
 
 
@@ -117,11 +124,12 @@ SIDE_BY_SIDE = 4
 class Fanout:
     """One map: `items` has what became of each input so far, in the inputs' order.
 
-    `model` does the tasks in this process, or a `crew` elsewhere. `spent` hears what each task
+    `model` does the tasks in this process with `tools`, whose calls happen at a `place`, or a
+    `crew` does them elsewhere. `spent` hears what each task
     used, `moved` that something changed. `budgets` hold for all of it together.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a map needs, most of it optional
         self,
         plan: Plan,
         inputs: Sequence[Input],
@@ -129,6 +137,8 @@ class Fanout:
         model: ChatModel | None,
         ledger: ClaimLedger,
         crew: Crew | None = None,
+        tools: Toolset = NO_TOOLS,
+        place: Place | None = None,
         budgets: Sequence[Budget] = (),
         jobs: Jobs | None = None,
         spent: Callable[[Usage], None] = lambda _: None,
@@ -140,6 +150,9 @@ class Fanout:
         self._inputs = inputs
         self._model = model
         self._crew = crew
+        self._tools = in_turn(tools, asyncio.Lock())
+        self._lasting = any(tool.risk is not Risk.READ for tool in self._tools)
+        self._place = place
         self._ledger = ledger
         self._shared = pools(budgets)
         self._jobs = Jobs() if jobs is None else jobs  # none may run in it now
@@ -149,7 +162,10 @@ class Fanout:
     async def run(self) -> list[Item]:
         """Do all that is to be done and return the items; a stop keeps what there is by then."""
         size = self._crew.size if self._crew is not None else SIDE_BY_SIDE
-        work = side_by_side(self.plan.parallel or size, len(self.items), self._one)
+        at_once = min(self.plan.parallel or size, len(self.items))
+        if self._crew is not None:
+            self._crew.share = math.ceil(at_once / self._crew.size)
+        work = side_by_side(at_once, len(self.items), self._one)
         try:
             await self._jobs.run("map", redact(self.plan.prompt), work, doing=self.progress)
         finally:
@@ -170,20 +186,18 @@ class Fanout:
         except (ToolError, OSError, UnicodeError) as error:
             self._set(number, status="failed", error=f"it cannot be read: {error}")
             return
-        name, plan = self.items[number].name, self.plan
+        name = self.items[number].name
         attempt = Attempt(self._ledger, self._run, digest_of([name, text]))
-        claim = await attempt.claim(retry=plan.retry)
+        claim = await attempt.claim(retry=self.plan.retry)
         if claim.owner != attempt.owner:
             self.items[number] = known(name, claim)
             self.moved()
             return
-        task = MapTask(
-            prompt=plan.prompt, name=name, text=text, model=plan.model, base_url=plan.base_url
-        )
+        attempt.lasting = self._lasting
         started = time.monotonic()
         try:
             with sharing(self._shared) as budgets:
-                result = await self._done(task, budgets, attempt)
+                result = await self._done(self._task(name, text), budgets, attempt)
         except asyncio.CancelledError:
             self._set(number, status=attempt.left())
             raise
@@ -203,12 +217,24 @@ class Fanout:
         except StoreError as error:  # the answer is there; another run will not know of it
             self._set(number, error=one_line(f"not kept for later: {error}", ERROR))
 
+    def _task(self, name: str, text: str) -> MapTask:
+        plan = self.plan
+        return MapTask(
+            prompt=plan.prompt,
+            name=name,
+            text=text,
+            model=plan.model,
+            base_url=plan.base_url,
+            tools=plan.tools,
+            root=plan.root,
+        )
+
     async def _done(self, task: MapTask, budgets: Sequence[Budget], attempt: Attempt) -> MapResult:
         """Do a task, here or elsewhere."""
         if self._crew is None:
             assert self._model is not None  # noqa: S101 - whoever has no crew gives a model
-            return await perform(task, self._model, budgets)
-        refused = refusal(budgets, estimate_tokens([Message.user(task.message)]))
+            return await perform(task, self._model, budgets, tools=self._tools, place=self._place)
+        refused = refusal(budgets, estimate_tokens([task.message]))
         if refused is not None:
             return MapResult(status="budget", error=str(refused))
         future = attempt.future = self._crew.submit(task.to_json())
@@ -231,12 +257,14 @@ class Attempt:
     """One try at a task, from its claim to its end.
 
     `future` is where it was handed over to others; `unbegun`, that they surely did not begin it.
+    `lasting` says that it may have done more than read by now.
     """
 
     def __init__(self, ledger: ClaimLedger, run: str, key: str) -> None:
         self.owner = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(8)}"
         self.future: Future[str] | None = None
         self.unbegun = False
+        self.lasting = False
         self._ledger = ledger
         self._task = run, key
 
@@ -265,9 +293,10 @@ class Attempt:
     def left(self) -> ItemStatus:
         """Note that it was stopped, as far as anybody knows; return what it is now.
 
-        A request of this process is over when it is cancelled. What runs elsewhere goes on there.
+        A request of this process is over when it is cancelled, though not what its tools have done.
+        What runs elsewhere goes on there.
         """
-        if self.future is not None and not self.unbegun:
+        if (self.future is not None or self.lasting) and not self.unbegun:
             return "unknown"
         with suppress(StoreError):  # then the claim stands, and the task will be unknown
             if self.unbegun:
@@ -378,6 +407,8 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     budgets: Sequence[Budget],
     jobs: Jobs,
     spent: Callable[[Usage], None],
+    tools: Toolset = NO_TOOLS,
+    place: Place | None = None,
     begun: Callable[[Fanout], Callable[[], None]] | None = None,
 ) -> Mapped:
     """Run a map and return its results; raise `ConfigError` for what cannot begin.
@@ -394,6 +425,8 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
             model=model,
             ledger=store,
             crew=crew,
+            tools=tools,
+            place=place,
             budgets=budgets,
             jobs=jobs,
             spent=spent,

@@ -28,6 +28,7 @@ from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import said
 from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import (
@@ -242,6 +243,25 @@ class Runtime:
             engine=engine,
         )
 
+    def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
+        """Return what tasks of a map get of the tools that children may have.
+
+        A toolset stands for those of it that only read; what does more is named itself. Raises
+        `ConfigError` for a name that nothing has.
+        """
+        if not wanted:
+            return Toolset()
+        there = self._child(model, None, known_tools(self.knowledge, model=model)).tools
+        names = {name for tool in there for name in (tool.name, tool.toolset)}
+        if missing := [name for name in wanted if name not in names]:
+            known = ", ".join(sorted(names))
+            raise ConfigError(f"a map's tasks cannot have {missing[0]!r}; they can have {known}")
+        return Toolset(
+            tool
+            for tool in there
+            if tool.name in wanted or (tool.toolset in wanted and tool.risk is Risk.READ)
+        )
+
     def _tools(
         self,
         guard: Guard,
@@ -336,6 +356,7 @@ class Opening:
         self._chosen = chosen
         self._joined = joined
         self._store: SessionStore | None = None
+        self.for_tasks: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
 
     @property
     def begun(self) -> bool:
@@ -372,6 +393,7 @@ class Opening:
             own=self._own,
             tell=self._tell,
         )
+        self.for_tasks = partial(runtime.for_tasks, self._model)
         spec = replace(
             runtime.spec(self._model, auxiliary=self._auxiliary, chosen=self._chosen),
             budget=settings.budget,

@@ -12,10 +12,12 @@ import secrets
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from hermes_nb.core.claims import Claim, ClaimState, Ending
 from hermes_nb.core.errors import SessionTakenError, StoreError
@@ -26,7 +28,7 @@ from hermes_nb.memory.rows import SessionRow, decode, encode, storable
 from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import documents, finding, index
 from hermes_nb.memory.search.ranking import Filter
-from hermes_nb.storage.database import Database
+from hermes_nb.storage.database import Action, Database
 
 SEARCH_SECONDS = 0.5
 """How long a search waits for another process's transaction to bring the index up to date."""
@@ -50,9 +52,55 @@ def new_session_id(now: float | None = None) -> str:
     return f"{stamp}-{secrets.token_hex(3)}"
 
 
+@dataclass(eq=False)
+class _Write:
+    """A change that waits for its transaction, and what came of it."""
+
+    action: Action[object]
+    done: bool = False
+    result: object = None
+    error: StoreError | None = None
+
+
+class _Together:
+    """Puts changes of several threads into one transaction, which costs one flush to the disk.
+
+    Whoever gets its turn writes what has gathered while the one before wrote.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._turn = threading.Lock()
+        self._gathered: deque[_Write] = deque()
+
+    def write(self, action: Action[object]) -> object:
+        """Return what `action` does, durably; raise StoreError."""
+        mine = _Write(action)
+        self._gathered.append(mine)
+        with self._turn:
+            if not mine.done:
+                self._write([self._gathered.popleft() for _ in range(len(self._gathered))])
+        if mine.error is not None:
+            raise mine.error
+        return mine.result
+
+    def _write(self, writes: Sequence[_Write]) -> None:
+        for write in writes:
+            write.done, write.error = True, StoreError("it was not written: another write broke")
+        try:
+            results = self._database.write(lambda c: [write.action(c) for write in writes])
+        except StoreError as error:
+            for write in writes:
+                write.error = error
+            return
+        for write, write.result in zip(writes, results, strict=True):
+            write.error = None
+
+
 class Ledger:
     """The claims in the store's file: each task is claimed once, whoever asks (`core.claims`)."""
 
+    _claimed: _Together
     database: Database
 
     def claim(
@@ -78,17 +126,17 @@ class Ledger:
                 )
             return wanted
 
-        return self.database.write(claim)
+        return cast("Claim", self._claimed.write(claim))
 
     def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
         values = state, storable(result), time.time(), run, task, storable(owner)
         query = "UPDATE claims SET state = ?, result = ?, at = ?" + _OURS  # noqa: S608 - ours
-        return self.database.write(lambda c: c.execute(query, values).rowcount > 0)
+        return bool(self._claimed.write(lambda c: c.execute(query, values).rowcount > 0))
 
     def release(self, run: str, task: str, *, owner: str) -> bool:
         values = run, task, storable(owner)
         query = "DELETE FROM claims" + _OURS  # noqa: S608 - ours
-        return self.database.write(lambda c: c.execute(query, values).rowcount > 0)
+        return bool(self._claimed.write(lambda c: c.execute(query, values).rowcount > 0))
 
     def claims(self, run: str) -> list[Claim]:
         query = "SELECT * FROM claims WHERE run = ? ORDER BY task"
@@ -104,6 +152,7 @@ class SqliteStore(Ledger):
 
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
         self.database = Database(path, SCHEMA, warn=warn)
+        self._claimed = _Together(self.database)
         self.path = self.database.path
         self.warnings = self.database.warnings
         self._begun: dict[str, SessionRow] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,6 +10,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory import sessions
 from hermes_nb.memory.schema import salvage
 from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.storage.database import Database
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -91,6 +93,26 @@ def test_many_threads_claim_each_task_once(tmp_path):
     assert sorted(won) == list(range(50))
     for store in stores:
         store.close()
+
+
+def test_claims_that_come_together_are_flushed_together(tmp_path, monkeypatch):
+    store, written, write = SqliteStore(tmp_path / "n.db"), [], Database.write
+
+    def slow(self, action, **options):
+        written.append(1)
+        time.sleep(0.1)
+        return write(self, action, **options)
+
+    store.claims("run")
+    monkeypatch.setattr(Database, "write", slow)
+    with ThreadPoolExecutor(16) as pool:
+        claims = list(pool.map(lambda n: store.claim("run", str(n), owner=str(n)), range(16)))
+    assert [claim.owner for claim in claims] == [str(n) for n in range(16)]
+    assert len(written) <= 3 and len(store.claims("run")) == 16
+    monkeypatch.setattr(Database, "write", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        store.claim("run", "x", owner="x")
+    store.close()
 
 
 CLAIMER = """

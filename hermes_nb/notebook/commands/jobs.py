@@ -31,6 +31,7 @@ from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import both_ends, one_line, used, visible
 from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Place
 from hermes_nb.notebook.display.transcript import grid, plain_text
 from hermes_nb.notebook.display.views import (
     INTERVAL,
@@ -219,6 +220,12 @@ def jobs(agent: KernelAgent, words: str) -> str:
     metavar="NAME",
     help="threads, ipyparallel[:PROFILE] or package:factory; default threads",
 )
+@argument(
+    "--tools",
+    default="",
+    metavar="NAMES",
+    help="toolsets, of which what only reads is meant, or tools, with commas between; none else",
+)
 @argument("--parallel", type=int, metavar="N", help="so many at a time")
 @argument("--into", default="", metavar="NAME", help="put the table into this variable")
 @argument("--retry", action="store_true", help="also run again what failed or is unknown")
@@ -266,11 +273,14 @@ async def map_(agent: KernelAgent, words: str) -> str:
         model = await _model(agent, settings, ending, options)
         budgets, spent = await _account(agent, options, model)
         end = settings.endpoint
+        tools = tuple(name.strip() for name in options.tools.split(",") if name.strip())
         mapped = await run_map(
             Plan(
                 prompt=options.prompt,
                 model=model.name,
                 base_url=end.base_url,
+                tools=tools,
+                root=str(working_directory()),
                 parallel=1 if is_embedded(model) else options.parallel,
                 retry=options.retry,
                 afresh=agent.deck.on,
@@ -282,6 +292,12 @@ async def map_(agent: KernelAgent, words: str) -> str:
             budgets=budgets,
             jobs=agent.jobs,
             spent=spent,
+            tools=agent.runtime.for_tasks(model, tools),
+            place=Place(
+                session=agent.session.id if agent.session else "",
+                turn=agent.session.agent.turns if agent.session else 0,
+                notebook=agent.notebook,
+            ),
             begun=begun,
         )
     if options.into:
