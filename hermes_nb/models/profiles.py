@@ -2,8 +2,9 @@
 
 What is not known is None: a window is learnt from the first overflow error, a price is never 0.
 Prices are those of the package `genai-prices` (the extra `[prices]`), as they were when it was
-installed: its data file alone is read, and its updater is never started. A price is looked up for a
-model *at an address*: the same name on this machine has none.
+installed: its data file alone is read, and its updater is never started. Without it `prices.toml`
+has those of well-known models. A price is looked up for a model *at an address*: the same name on
+this machine has none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -156,6 +158,8 @@ def _longest(family: str, table: Mapping[str, Json]) -> Json:
     return table[max(keys, key=len)] if keys else None
 
 
+_DATED = re.compile(r"-(?:\d{4}-?\d\d-?\d\d|latest)$")
+"""How the name of a version of a model ends."""
 SHORT = 1_000
 """Tokens of a prompt that every provider prices at its lowest tier."""
 
@@ -190,7 +194,7 @@ def rates(model: str, base_url: str = "") -> tuple[float, float] | None:
 
 @cache
 def prices_installed() -> bool:
-    """Say whether there are prices on this machine; nothing is imported for that."""
+    """Say whether the package with prices is here; nothing is imported for that."""
     return importlib.util.find_spec("genai_prices") is not None
 
 
@@ -214,9 +218,18 @@ def warm_prices() -> None:
         threading.Thread(target=read, name="hermes-prices", daemon=True).start()
 
 
+def prices_as_of() -> str:
+    """Return whose prices are used, and of when."""
+    if prices_installed():
+        return f"genai-prices {version('genai-prices')}"
+    return str(_table()["dated"])
+
+
 def _calculated(counts: dict[str, int], model: str, base_url: str) -> float | None:
-    if not prices_installed() or not counts:
+    if not counts:
         return None
+    if not prices_installed():
+        return _listed(counts, model.lower(), base_url)
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
 
@@ -226,3 +239,38 @@ def _calculated(counts: dict[str, int], model: str, base_url: str) -> float | No
         return None
     total = float(found.total_price)
     return total if total > 0 else None
+
+
+@cache
+def _table() -> dict[str, Json]:
+    return tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
+
+
+def _listed(counts: Mapping[str, int], model: str, base_url: str) -> float | None:
+    """Return what tokens cost by our own table, None for what is not in it."""
+    table = _table()
+    try:
+        host = (urlsplit(base_url or OPENAI).hostname or "").lower()
+    except ValueError:
+        return None
+    site = next((site for site in table["models"] if f".{host}".endswith(f".{site}")), "")
+    known = table["models"].get(site, {})
+    name = model if model in known else _DATED.sub("", model)
+    sent, said = (counts.get(f"{each}_tokens", 0) for each in ("input", "output"))
+    if name not in known or sent > table["up_to"].get(name, sent):
+        return None
+    fresh, answer, again = known[name]
+    cached, written, hour = (
+        counts.get(f"cache_{each}_tokens", 0) for each in ("read", "write", "write_1h")
+    )
+    if cached + written > sent:
+        return None
+    short, long = table["written"].get(site, (1.0, 1.0))
+    parts = (
+        (sent - cached - written, fresh),
+        (cached, again),
+        (written - hour, fresh * short),
+        (hour, fresh * long),
+        (said, answer),
+    )
+    return sum(count * rate for count, rate in parts) / 1e6 or None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
+from dataclasses import replace
 
 import pytest
 from hermes_nb.core.messages import Message, Reply, Usage
@@ -143,7 +145,33 @@ def test_the_provider_comes_first_and_then_the_model_that_answered(monkeypatch):
     assert cost(model="odd") == pytest.approx(rates("gpt-4o", OPENAI)[0] / 1_000)
     monkeypatch.setattr(profiles, "prices_installed", bool)
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    assert cost() is None
+    assert cost() == pytest.approx(0.0025)  # by our own table
+
+
+@prices
+def test_the_small_table_says_what_the_large_one_says(monkeypatch):
+    used = Usage(input=90_000, cached=40_000, written=20_000, output=1_000, requests=1)
+    asked = [
+        (
+            used if site in table["written"] else replace(used, written=0),
+            name,
+            f"https://api.{site}",
+        )
+        for table in [profiles._table()]
+        for site, models in table["models"].items()
+        for name in models
+    ]
+    large = [price(*each, ttl=ttl) for each in asked for ttl in ("5m", "1h")]
+    monkeypatch.setattr(profiles, "prices_installed", bool)
+    assert [price(*each, ttl=ttl) for each in asked for ttl in ("5m", "1h")] == pytest.approx(large)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", profiles.prices_as_of())
+    assert rates("gpt-4o-2024-08-06") == rates("gpt-4o") == (2.5, 10.0)
+    for name, where in [
+        *(("gpt-4o-audio-preview", OPENAI), ("gpt-4o", "https://notopenai.com/v1")),
+        *(("gpt-4o", "http://127.0.0.1:1/v1"), ("gpt-4o", "http://[")),
+    ]:
+        assert rates(name, where) is None
+    assert price(replace(used, input=300_000, written=0), "gpt-5.4") is None
 
 
 @prices

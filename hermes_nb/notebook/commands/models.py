@@ -79,7 +79,8 @@ async def models(agent: KernelAgent, words: str) -> str:
         at_hand.setdefault(name, (url, what))  # each once, with the first that is said of it
     rows = [_model_row(agent, name, *about) for name, about in at_hand.items()]
     table = grid(("model", "", "window", "tools", "pictures", "$ per million tokens"), rows)
-    hint = "" if profiles.prices_installed() else ' Prices: `pip install "hermes_nb[prices]"`.'
+    newer = "" if profiles.prices_installed() else '; `pip install "hermes_nb[prices]"` has more'
+    hint = f" Prices are of {profiles.prices_as_of()}{newer}."
     blocks = [table, f"`%hermes model NAME` chooses one.{hint}{problem}"]
     blocks += map(escape, waiting)
     if accepted := sorted(accepted_in(settings.home), key=str):

@@ -23,6 +23,7 @@ from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import TITLE, amount, head_tail, number_of, one_line, used, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of, spoken
+from hermes_nb.models.profiles import prices_as_of
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.transcript import (
     MARK,
@@ -92,7 +93,9 @@ def cost(agent: KernelAgent, _words: str) -> str:
         jobs = session.by_job.items()
         rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]
     rows += _totals(agent, today=True)
-    return f"{facts(rows)}\n\nOf requests whose price is not known, the tokens alone are counted."
+    told = f"Prices are of {prices_as_of()}, where the provider does not say what a request cost."
+    told += " Of requests whose price is not known, the tokens alone are counted."
+    return f"{facts(rows)}\n\n{told}"
 
 
 def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, str]]:
