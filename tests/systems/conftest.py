@@ -47,7 +47,11 @@ def environment(name: str) -> str:
     if uv := shutil.which("uv"):
         make, install = [uv, "venv", "-q"], [uv, "pip", "install", "-q", "--python", python]
     subprocess.run([*make, folder], check=True)
-    subprocess.run([*install, "-r", pins[0], "-c", pins[1], *wanted], check=True)
+    own, others = (path.read_text("utf-8").splitlines() for path in pins)
+    names = {line.partition("==")[0] for line in own}
+    limits = folder / "constraints.txt"  # a system may be of an older front end than ours
+    limits.write_text("\n".join(line for line in others if line.partition("==")[0] not in names))
+    subprocess.run([*install, "-r", pins[0], "-c", limits, *wanted], check=True)
     stamp.write_text(made_of, "utf-8")
     return python
 

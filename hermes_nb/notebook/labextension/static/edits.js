@@ -33,7 +33,6 @@ export const start = async given => {
     return NONE;
   }
 
-  const COMMANDS = ['keep', 'undo', 'keep-and-run', 'keep-all', 'undo-all', 'next-change'];
   const LATE = 'its turn is over; it can still be kept';
   const WITHDRAWN = 'A suggestion of Hermes was withdrawn: its turn has ended.';
   const UNSAVED = 'A change of Hermes is withdrawn: its cell was not saved, or changed since.';
@@ -87,7 +86,7 @@ export const start = async given => {
     drawn.refresh(p);
     for (const each of open) if (each !== p && each.notebook === p.notebook) drawn.caps(each);
     for (const panel of views(p.notebook)) remember(panel);
-    for (const name of COMMANDS) app.commands.notifyCommandChanged(`hermes-nb:${name}`);
+    notify();
   };
 
   // ---- deciding ----------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ export const start = async given => {
   const drawn = overlay.overlay(
     { ...given, libraries },
     {
-      of, cell, cellsOf, standing, decide, decideAll, keepAndRun, look, title,
+      of, cellsOf, standing, decide, decideAll, keepAndRun, look, title,
       yes: p => (p.whole ? 'Delete' : 'Keep'),
       no: p => (p.applied ? 'Undo' : 'Reject'),
       count: notebook => [...open].filter(p => p.notebook === notebook).length
@@ -300,9 +299,10 @@ export const start = async given => {
     });
     palette?.addItem({ command: `hermes-nb:${name}`, category: 'Hermes' });
   }
-  tracker.activeCellChanged.connect(() => {
-    for (const name of COMMANDS) app.commands.notifyCommandChanged(`hermes-nb:${name}`);
-  });
+  const notify = () => {
+    for (const name in commands) app.commands.notifyCommandChanged(`hermes-nb:${name}`);
+  };
+  tracker.activeCellChanged.connect(notify);
 
   return { operations: {}, gone, ask, approved, applied };
 };

@@ -151,9 +151,9 @@ background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
     if (kept) return root;
     const here = () => deciding.cellsOf(proposal)[0];
     const decide = keep => {
-      const [panel] = here();
+      const [panel, cell] = here();
       deciding.decide(proposal, keep, index);
-      next(panel, proposal);
+      next(panel, cell);
     };
     for (const [label, keep] of [['Keep', true], [deciding.no(proposal), false]]) {
       const made = button(label, () => decide(keep));
@@ -318,16 +318,16 @@ background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
     caps(proposal);
   };
 
-  // To the next change, or the first one behind the last; in `proposal` first where it has one left.
-  const next = (panel, proposal) => {
-    const inside = proposal && deciding.of({ sharedModel: deciding.cell(proposal) ?? {} }) === proposal;
-    const [, cell] = (inside && deciding.cellsOf(proposal)[0]) || [];
-    const root = cell?.node.querySelector('.hermes-hunk button') ? cell.node : panel.node;
-    const firsts = '.hermes-hunk button:first-of-type, .hermes-cap .hermes-first';
-    const all = [...root.querySelectorAll(root === panel.node ? firsts : '.hermes-hunk button:first-of-type')];
-    const from = document.activeElement;
-    const behind = each => from.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING;
-    const target = all.find(behind) ?? all[0];
+  // To the next change, or the first one behind the last; within `cell` where it has one left.
+  const next = (panel, cell) => {
+    const buttons = '.hermes-hunk button:first-of-type';
+    const within = cell?.node.querySelector(buttons) ? cell.node : panel.node;
+    const all = [...within.querySelectorAll(`${buttons}, .hermes-cap .hermes-first`)];
+    const here = document.activeElement;
+    const behind = all.filter(
+      each => here.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING
+    );
+    const target = [...behind, ...all].find(each => within === panel.node || each.closest('.hermes-hunk'));
     target?.focus();
     target?.scrollIntoView({ block: 'nearest' });
   };
