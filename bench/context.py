@@ -189,6 +189,20 @@ def bills() -> None:
             print(f"{steps:6} {limit:7,}  " + "".join(f"{each:>18}" for each in row))
 
 
+def shares() -> None:
+    story = Story(451, 451)
+    whole, _ = replay(story, "none", 64_000)
+    print("\nA session of 451 steps under the compressor, by limit: its bill as a share of the")
+    print(
+        "uncompressed session's, sent in full without a cache (limits: 0.040 and 0.052), with one:"
+    )
+    for limit, most in ((32_000, 0.040), (64_000, 0.052)):
+        bill, count = replay(story, "compressor", limit)
+        share = bill.paid / (whole.fresh + whole.cached)
+        print(f"{limit:7,}: {share:.4f}, {bill.paid / whole.paid:.3f} ({count} compressions)")
+        assert share <= most
+
+
 def probes(seeds: int = 6, steps: int = 150) -> None:
     print(f"\nPlanted facts of {seeds} conversations of {steps} steps, by where they stood, in %:")
     found: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
@@ -323,6 +337,7 @@ def very_long(count: int = 20_000) -> tuple[list[Message], list[Probe]]:
 if __name__ == "__main__":
     if sys.argv[1:] != ["figures"]:
         bills()
+        shares()
         probes()
         plain()
         cpu()
