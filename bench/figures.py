@@ -13,7 +13,14 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RUNS: tuple[tuple[str, ...], ...] = (("context.py", "figures"),)
+RUNS: tuple[tuple[str, ...], ...] = (
+    ("load.py",),
+    ("start.py",),
+    ("loop.py",),
+    ("memory.py",),
+    ("context.py", "figures"),
+    ("recall.py",),
+)
 """Benchmarks and what they are called with; all of them take less than a quarter of an hour."""
 SECONDS = 300
 """How long one benchmark may take."""

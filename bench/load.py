@@ -11,6 +11,8 @@ import statistics
 import subprocess
 import sys
 
+from figures import figure
+
 RUNS = 7
 PROBE = """
 import json, os, resource, sys, time
@@ -43,7 +45,8 @@ def main() -> None:
         runs.append(json.loads(out.stdout.splitlines()[-1]))
     cpu = statistics.median(run["cpu_ms"] for run in runs)
     memory = statistics.median(run["mb"] for run in runs)
-    print(f"%load_ext hermes_nb: {cpu:.0f} ms CPU (limit 150), {memory:.1f} MB (limit 5)")
+    figure("CPU of %load_ext hermes_nb", cpu, "ms", most=150)
+    figure("memory of %load_ext hermes_nb", memory, "MB", most=5)
     heavy = ", ".join(runs[-1]["heavy"]) or "none"
     print(f"hooks after ten reloads: {', '.join(runs[-1]['hooks'])}; heavy modules: {heavy}")
 

@@ -30,6 +30,8 @@ from hermes_nb.models.text_calls import function_schema
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.wrappers import limited
 
+from figures import figure
+
 HERE = Path(__file__).parent
 ROUNDS = 5
 WINDOW = 5
@@ -175,10 +177,9 @@ def main() -> None:
         http_ratio, sdk_ratio = (
             mine / totals[name, calls] for name in ("bare http.client", "bare SDK")
         )
-        print(
-            f"{calls:4} iterations: {http_ratio:.1f} x bare http.client (limit {limit}), "
-            f"{sdk_ratio:.2f} x bare SDK (limit 1)"
-        )
+        turn = f"CPU of {calls} iterations"
+        figure(f"{turn}, of a loop with http.client", http_ratio, "times", most=limit)
+        figure(f"{turn}, of a loop with the SDK", sdk_ratio, "times", most=1)
 
 
 if __name__ == "__main__":

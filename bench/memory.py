@@ -28,6 +28,8 @@ from pathlib import Path
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.memory.sessions import SqliteStore
 
+from figures import figure
+
 SESSIONS, TURNS = 40, 25
 CPU_MS, GROWTH, TIMES, RARE_MS = 0.5, 2.5, 1.5, 5.0
 WRITERS, EACH, RATE, LONGEST = 8, 200, 0.7, 3.0
@@ -100,13 +102,6 @@ def stored(path: Path) -> Callable[[Message], object]:
     return lambda message: store.append(session, message)
 
 
-def verdict(what: str, figure: float, limit: float, unit: str, *, least: bool = False) -> None:
-    """Print a figure with its limit."""
-    held = figure >= limit if least else figure <= limit
-    bound = "at least" if least else "at most"
-    print(f"{what:34} {figure:8.2f} {unit} ({bound} {limit}: {'held' if held else 'MISSED'})")
-
-
 def conversations() -> None:
     """Print what conversations cost, and how large their file is."""
     dice = random.Random(20_261_121)
@@ -126,8 +121,8 @@ def conversations() -> None:
             store.close()
         size = sum(size_of(message) for messages in sessions for message in messages)
         growth = path.stat().st_size / (size + 12_000 * SESSIONS)
-    verdict("a message, the index included", statistics.median(cpu), CPU_MS, "ms CPU")
-    verdict("the file", growth, GROWTH, "times the text")
+    figure("a message, the index included", statistics.median(cpu), "ms CPU", most=CPU_MS)
+    figure("the file", growth, "times the text", most=GROWTH)
 
 
 def appends() -> None:
@@ -143,7 +138,7 @@ def appends() -> None:
                         run(Message.user(f"{number:4} " + "word " * (size // 5 - 1)))
                     spent[name].append(time.thread_time() - begun)
         ratio = statistics.median(spent["append"]) / statistics.median(spent["insert"])
-        verdict(f"an append of {size} bytes", ratio, TIMES, "times an INSERT")
+        figure(f"an append of {size} bytes", ratio, "times an INSERT", most=TIMES)
     dice = random.Random(20_261_121)
     vocabulary = words(dice)
     rare = []
@@ -155,7 +150,7 @@ def appends() -> None:
             begun = time.thread_time()
             append(message)
             rare.append((time.thread_time() - begun) * 1_000)
-    verdict("an append of 8 KB now and then", max(rare), RARE_MS, "ms CPU at most")
+    figure("an append of 8 KB now and then", max(rare), "ms CPU", most=RARE_MS)
 
 
 def write(kind: str, path: Path, start: float) -> None:
@@ -193,8 +188,8 @@ def side_by_side() -> None:
     )
     for name, (rate, most, longest) in (("SQLite alone", theirs), ("the store", ours)):
         print(f"{name:14} {rate:6.0f} a second, p99 {most:.0f} ms, longest wait {longest:.0f} ms")
-    verdict(f"{WRITERS} writers", ours[0] / theirs[0], RATE, "times SQLite", least=True)
-    verdict(f"{WRITERS} writers, p99", ours[1] / theirs[1], LONGEST, "times SQLite")
+    figure(f"{WRITERS} writers", ours[0] / theirs[0], "times SQLite", least=RATE)
+    figure(f"{WRITERS} writers, p99", ours[1] / theirs[1], "times SQLite", most=LONGEST)
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ from hermes_nb.memory.search import finding, index
 from hermes_nb.storage import words
 
 import recall_chat
+from figures import figure
 
 SEED = 20230508
 CONVERSATIONS = 10
@@ -453,8 +454,7 @@ def notebooks() -> bool:
             print(f"notebooks, {part:6} {name:18} {result.line()}  n={len(result.at5)}")
             at10[name] = statistics.mean(result.at10)
     gained = 100 * (at10["ours"] - at10["plain OR"])
-    print(f"notebooks: {gained:.1f} points above plain BM25 (15)")
-    return gained >= 15
+    return figure("R@10 in notebook sessions above plain BM25", gained, "points", least=15)
 
 
 def main() -> None:
@@ -488,6 +488,9 @@ def main() -> None:
     better = compare_chats(only)
     better &= bool(only) or notebooks()
     if not only:
+        for mode, least in (("names", 59.8), ("roles", 58.9)):
+            share = statistics.mean(results[mode, True, "ours"].at10) * 100
+            better &= figure(f"R@10 in talks, {mode}, held out", share, "%", least=least)
         better &= all(
             statistics.mean(results[mode, True, "ours"].at10)
             > statistics.mean(results[mode, True, "two columns"].at10)

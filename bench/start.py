@@ -28,6 +28,8 @@ from tests.kernels import Kernel
 from tests.kernels import kernel as running_kernel
 from tests.loopback import Loopback, Reply, pause, stream, text_chunks, tool_chunks
 
+from figures import figure
+
 CELLS, LATE_CELLS, KERNELS, ASKS, SESSIONS = 30, 8, 5, 23, 15
 LATENCY = 0.4
 SKILLS = 1_000
@@ -136,9 +138,9 @@ def warm(kind: str, cells: int, most: float) -> None:
     spent = [statistics.fmean(pair[which][1] for pair in pairs) for which in (0, 1)]
     print(
         f"warm cell to first word, {kind}: {ours:.1f} ms, SDK {sdk:.1f}; "
-        f"{ours / sdk:.2f} times (limit {most}); "
         f"CPU of the cell {spent[1]:.0f} ms, SDK {spent[0]:.0f}"
     )
+    figure(f"warm cell to first word, {kind}", ours / sdk, "times the SDK", most=most)
 
 
 def first() -> None:
@@ -158,10 +160,8 @@ def first() -> None:
                     spent = sum(process.cpu_times()[:2]) - cpu
                     found.append((spent, (process.memory_info().rss - memory) / 2**20))
     sdk, ours = ([min(each) for each in zip(*found, strict=True)] for found in runs.values())
-    print(
-        f"first turn of a kernel: {ours[0]:.2f} s of CPU, SDK {sdk[0]:.2f} (limit SDK + 0.25); "
-        f"{ours[1]:.0f} MB, SDK {sdk[1]:.0f} (limit SDK + 12)"
-    )
+    figure("CPU of a kernel's first turn, beyond the SDK's", ours[0] - sdk[0], "s", most=0.25)
+    figure("memory of a kernel's first turn, beyond the SDK's", ours[1] - sdk[1], "MB", most=12)
 
 
 def asks(url: str) -> None:
@@ -213,7 +213,7 @@ def once() -> None:
             env=environment(f"{place}/home", url),
         )
     found = json.loads(told.stdout)
-    print(f"Hermes().ask once: {found['ours']:.1f} ms of CPU, SDK {found['sdk']:.1f} (limit 22)")
+    figure(f"CPU of Hermes().ask once (SDK {found['sdk']:.1f})", found["ours"], "ms", most=22)
 
 
 def sessions() -> None:
@@ -224,7 +224,7 @@ def sessions() -> None:
             kernel.run(OUR_CELL, allow_stdin=True)
             told = kernel.run(NEW_SESSIONS.format(count=SESSIONS))
         taken = statistics.median(json.loads(told.printed))
-        print(f"new session, {skills:,} skills: {taken:.1f} ms of CPU (limit {most})")
+        figure(f"CPU of a new session, {skills:,} skills", taken, "ms", most=most)
 
 
 def main() -> None:
