@@ -239,10 +239,9 @@ class KernelAgent:
 
     def _came_to(self, shown: CellTurn) -> None:
         """Keep what a turn came to, and bind its answer to the variable that the user named."""
-        if shown.begun:
+        if shown.begun and self.session is not None:
             self.last = shown.transcript
-            if self.session is not None:
-                shown.tell_changes(self.session, self.access.checkpoints, self.knowledge)
+            shown.tell_changes(self.session, self.access.checkpoints, self.knowledge)
         if (turn := shown.result) is None:
             return
         self.turn = with_remedy(turn, address=self.settings().endpoint.base_url)

@@ -258,6 +258,7 @@ class CellTurn:
     ) -> None:
         """Have the view say what the checkpoints and the memory's history have of the turn."""
         turn = session.agent.turns
+        self.transcript.session = session.id
         with suppress(HermesError, OSError):  # then the undo cannot be had either
             if checkpoints.has(session.id, turn):
                 here = Path(os.path.realpath(os.curdir))

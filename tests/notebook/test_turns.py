@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 import pytest
@@ -232,9 +233,11 @@ def test_a_turn_says_what_the_checkpoints_have_of_it_and_its_undo_takes_that_bac
     shown = ask(shared, options="--approve all --tools all")
     told = "clean.py added +2 · 1 note learned · %hermes undo 1 · %hermes memory undo"
     assert told in shown.text
-    assert "<summary>clean.py added +2 · 1 note learned · <code>%hermes undo 1<" in shown.markdown
+    head = 'clean.py added [+]2 · 1 note learned · <code title="turn 1 of (.*?)">%hermes undo 1<'
+    session = re.search(head, shown.markdown)[1]
     assert "+ a = 1\n+ b = 2</span>" in shown.markdown
-    assert "is undone" in shared.run("%hermes undo 1").text
     shared.run("%hermes memory undo")
+    shared.run("%hermes new")
+    assert "is undone" in shared.run(f"%hermes undo 1 of {session}").text
     plays(says("Nothing to do."))
     assert "%hermes undo" not in ask(shared).text

@@ -27,17 +27,21 @@ SHOWN_DIFF = 40_000
 """Characters of a diff that are shown."""
 SHOWN_LINES = 40
 """Items of each kind that a report lists."""
-USAGE = "`%hermes undo [TURN] [--force]`; TURN is a number"
+USAGE = "`%hermes undo [TURN] [--force] [of SESSION]`; TURN is a number"
 RETRY = "`%hermes retry [TURNS] [edit] [--force]`; TURNS says how many, 1 by default"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
 
 
 async def undo(agent: KernelAgent, words: str) -> str:
-    """Undo a turn's files and cells and return what was done, as Markdown."""
+    """Undo a turn's files and cells and return what was done, as Markdown.
+
+    The turn is one of the running session, or `of` the one that is named behind it.
+    """
+    words, _, named = words.partition(" of ")
     turn, given = _arguments(words, flags=("--force",))
-    force = "--force" in given
+    force, session = "--force" in given, named.strip() or _session_id(agent)
     report = await agent.access.checkpoints.undo(
-        _session_id(agent), turn, restorer=_restorer(agent), force=force
+        session, turn, restorer=_restorer(agent), force=force
     )
     return f"{_shown(report, force=force)}\n\n{NAMESPACE}"
 

@@ -38,15 +38,19 @@ def ways_back(changes: Sequence[Change], learned: int, turn: int) -> list[str]:
     return [*undo, *(["%hermes memory undo"] if learned else [])]
 
 
-def folded(changes: Sequence[Change], learned: int, turn: int, *, page: bool) -> str:
+def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, page: bool) -> str:
     """Return the line as Markdown, which opens to the differences; "" for no change.
 
-    `page` allows HTML with colours, for what is shown in a page.
+    `page` allows HTML with colours, for what is shown in a page; there the first command's tooltip
+    names the `session`, for `%hermes undo TURN of SESSION` when another one is running.
     """
     told = line(changes, learned)
     if not told:
         return ""
-    back = (f"<code>{each}</code>" for each in ways_back(changes, learned, turn))
+    back = [f"<code>{each}</code>" for each in ways_back(changes, learned, turn)]
+    if page and changes and session:
+        title = html.escape(f"turn {turn} of {session}")
+        back[0] = back[0].replace("<code>", f'<code title="{title}">')
     head = " · ".join([escape(told), *back])
     body = as_markdown(changes, ROOM, page=page)
     if not body:

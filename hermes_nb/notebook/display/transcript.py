@@ -163,7 +163,7 @@ class Transcript:
     """Everything there is to show about a turn.
 
     `describe(call)` may say what a call is about, better than its arguments do. `changes` are what
-    the turn left changed, and `learned` counts the notes it saved, as far as the undo knows.
+    the turn of `session` left changed, and `learned` counts the notes it saved, as the undo knows.
     """
 
     def __init__(self, *, model: str = "") -> None:
@@ -174,6 +174,7 @@ class Transcript:
         self.notes: list[str] = []
         self.changes: Sequence[Change] = ()
         self.learned = 0
+        self.session = ""
         self._turn = 0
         self._plan: list[tuple[State, str]] = []
         self._steps: list[Step] = []
@@ -277,7 +278,8 @@ class Transcript:
         shown = failure or (self.ending is not None and self.ending.reason != "failed")
         outcome = self._outcome() if shown else ""
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
-        blocks.append(changes.folded(self.changes, self.learned, self._turn, page=page))
+        turn = self._turn, self.session
+        blocks.append(changes.folded(self.changes, self.learned, *turn, page=page))
         if plan := self.plan_lines():
             listed = "  \n".join(map(escape, plan))
             blocks.append(folded(f"plan: {told(self._plan)}", listed))
