@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from hermes_nb.agent.approvals import Approvals, proposing
@@ -200,7 +200,7 @@ class Runtime:
                 settings=settings.delegation,
                 store=self._store,
                 jobs=self.jobs,
-                spec=partial(self._child, model, auxiliary, known),
+                spec=cache(partial(self._child, model, auxiliary, known)),
                 sources=sources,
                 tell=self.tell,
             )

@@ -257,6 +257,8 @@ class CellTurn:
         self, session: Session, checkpoints: Checkpoints, knowledge: PromptSources
     ) -> None:
         """Have the view say what the checkpoints and the memory's history have of the turn."""
+        if not self.transcript.calls:
+            return
         turn = session.agent.turns
         self.transcript.session = session.id
         with suppress(HermesError, OSError):  # then the undo cannot be had either

@@ -55,8 +55,8 @@ def test_insert_run_edit_and_undo(open_notebook, server, model):
     assert saved[3].outputs[-1]["data"]["text/plain"] == "1728"
     assert saved[3].metadata["hermes"]["turn"] == 1
     diff = shown(notebook.run(5))
-    assert "-z = x ** 2" in diff
-    assert "+z = x ** 3" in diff
+    assert "- z = x ** 2" in diff
+    assert "+ z = x ** 3" in diff
     undone = shown(notebook.run(6))
     assert "is undone" in undone
     assert "namespace is as the turn left it" in undone

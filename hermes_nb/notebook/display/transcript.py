@@ -279,7 +279,8 @@ class Transcript:
         outcome = self._outcome() if shown else ""
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
         turn = self._turn, self.session
-        blocks.append(changes.folded(self.changes, self.learned, *turn, page=page))
+        if self.changes or self.learned:
+            blocks.append(changes.folded(self.changes, self.learned, *turn, page=page))
         if plan := self.plan_lines():
             listed = "  \n".join(map(escape, plan))
             blocks.append(folded(f"plan: {told(self._plan)}", listed))
@@ -314,7 +315,7 @@ class Transcript:
         if not self._began:
             return []
         lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
-        if told := changes.line(self.changes, self.learned):
+        if (self.changes or self.learned) and (told := changes.line(self.changes, self.learned)):
             back = changes.ways_back(self.changes, self.learned, self._turn)
             lines.insert(1, " · ".join([told, *back]))
         return [line for line in lines if line]
