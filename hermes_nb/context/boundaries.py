@@ -94,6 +94,16 @@ def is_ours(message: Message) -> bool:
     return is_summary(message) or is_references(message) or is_bridge(message)
 
 
+_CONTEXT = "[Notebook context]"
+"""How the part of a user's message begins that the notebook wrote."""
+
+
+def said_in(message: Message) -> str:
+    """Return a message's text without what the notebook added to it."""
+    texts = (part.text for part in message.parts if isinstance(part, Text))
+    return "\n".join(text for text in texts if not text.startswith(_CONTEXT))
+
+
 def cut(text: str, limit: int, *, way_back: str = "") -> str:
     """Return at most about `limit` characters: head (70 %) and tail around a marker."""
     if len(text) <= limit:

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from hermes_nb.context.boundaries import Cut, flat, grouped, size
-from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, noted_lines, read_summary
+from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, noted_lines
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
 from hermes_nb.context.policy import Archive, Gauged, Limits, everything, is_cut
 from hermes_nb.context.pruning import Plan, fitted, make_plan, noted, spliced
-from hermes_nb.context.summary import Material, Summariser, budget, clip, cost
+from hermes_nb.context.summary import Material, Summariser, budget, clip, cost, read_summary
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message

@@ -21,13 +21,12 @@ from hermes_nb.context.boundaries import (
     PLAN,
     SUMMARY,
     is_ours,
-    is_references,
     is_shortened,
-    is_summary,
     plan_of,
+    said_in,
 )
 from hermes_nb.context.pruning import call_outline, ending, is_bad, paths_of
-from hermes_nb.core.messages import Message, Role, Text, ToolCall
+from hermes_nb.core.messages import Message, Role, ToolCall
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.safety.redact import redact
 
@@ -145,8 +144,6 @@ _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
 _STRETCH, _WHOLE = 250, 750
 """Messages whose lines are counted together, and of how many all are: one line in a thousand is
 unlike all others, but among the lines of 20,000 messages hardly any is."""
-_CONTEXT = "[Notebook context]"
-"""How the part of a user's message begins that the notebook wrote."""
 _TALK = 4_000
 """Characters of what somebody says; more than that was pasted or generated, and counts by line."""
 
@@ -283,16 +280,10 @@ def clipped(line: str, limit: int = LINE) -> str:
     return one_line(line, limit)
 
 
-def _said(message: Message) -> str:
-    """Return a message's text without what the notebook added to it."""
-    texts = (part.text for part in message.parts if isinstance(part, Text))
-    return "\n".join(text for text in texts if not text.startswith(_CONTEXT))
-
-
 def _of_speech(message: Message, index: int) -> Iterator[Fact]:
     """Yield what the user or the assistant said, sentence by sentence."""
     user = message.role == "user"
-    said = _said(message)
+    said = said_in(message)
     talk = said if len(said) <= _TALK else said[: _TALK // 4]
     for place, sentence in enumerate(_SENTENCE.split(talk)):
         if not sentence.strip():
@@ -334,7 +325,7 @@ def _material(message: Message) -> str:
         return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
     values = (value for call in message.calls for value in call.arguments.values())
     texts = [value for value in values if isinstance(value, str) and _is_long(value)]
-    if len(said := _said(message)) > _TALK and not is_ours(message):
+    if len(said := said_in(message)) > _TALK and not is_ours(message):
         texts.append(said)
     return "\n".join(texts)
 
@@ -502,17 +493,3 @@ def _rendered(facts: Sequence[Fact]) -> str:
         if found:
             lines += [heading, *(f"- {text}" for text in found)]
     return redact("\n".join(lines)) if len(lines) > 1 else ""
-
-
-def read_summary(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
-    """Return what earlier summaries among messages say, and the facts that they list."""
-    bodies: list[str] = []
-    facts: list[Fact] = []
-    for message in messages:
-        if is_summary(message):
-            body, known = read_ledger(message.text.removeprefix(HEADER))
-            bodies.append(body.replace(NO_MODEL, "").strip())
-            facts += known
-        elif is_references(message):
-            facts += read_ledger(message.text)[1]
-    return "\n\n".join(body for body in bodies if body), facts

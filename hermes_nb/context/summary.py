@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from hermes_nb.context.boundaries import is_bridge, is_summary
-from hermes_nb.context.ledger import Fact, noted_lines
+from hermes_nb.context.boundaries import is_bridge, is_references, is_summary
+from hermes_nb.context.ledger import HEADER, NO_MODEL, Fact, noted_lines, read_ledger
 from hermes_nb.context.policy import common_size
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import UsageReported
@@ -333,3 +333,17 @@ def clip(text: str, tokens: int) -> str:
     while limit and cost(text[:limit]) > tokens:
         limit = limit * 3 // 4
     return text[:limit].rstrip() + " […]"
+
+
+def read_summary(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
+    """Return what earlier summaries among messages say, and the facts that they list."""
+    bodies: list[str] = []
+    facts: list[Fact] = []
+    for message in messages:
+        if is_summary(message):
+            body, known = read_ledger(message.text.removeprefix(HEADER))
+            bodies.append(body.replace(NO_MODEL, "").strip())
+            facts += known
+        elif is_references(message):
+            facts += read_ledger(message.text)[1]
+    return "\n\n".join(body for body in bodies if body), facts

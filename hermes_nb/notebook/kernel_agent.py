@@ -1,7 +1,6 @@
 """Hermes as it lives in this kernel: one model, one set of tools, one session at a time.
 
-The magics and the commands are doorbells; this is who answers. Nothing is built before the first
-turn: no client, no directory, no connection.
+Nothing is built before the first turn: no client, no directory, no connection.
 """
 
 from __future__ import annotations
