@@ -254,7 +254,8 @@ def with_facts(plan: Plan) -> Plan:
         return plan
     plan.pruner.noted = {id(messages[source]): lines for source, lines in kept.items()}
     pruned = [*plan.pruner.prune(plan.groups[: plan.tail]), *plan.groups[plan.tail :]]
-    aim = replace(plan.aim, hard=max(plan.aim.hard, plan.aim.whole + plan.aim.whole // 4))
+    added = min(max(size(pruned) - size(plan.pruned), 0), plan.aim.whole // 4)
+    aim = replace(plan.aim, hard=max(plan.aim.hard, plan.aim.whole + added))
     return replace(plan, pruned=pruned, aim=aim)
 
 

@@ -53,10 +53,14 @@ def compress(engine, messages, focus=""):
     return asyncio.run(engine.compress(messages, focus))
 
 
+LARGE_SPEECH = [Message.user("begin"), Message.assistant("src/a.py" + "giant line\n" * 6_000)]
+
+
 @pytest.mark.parametrize("make", ENGINES)
 @given(messages=sessions(16))
 @example(messages=[Message.user("giant line\n" * 3_000), Message.user("\r")])
 @example(messages=[Message.user("go"), Message.assistant("the run\n" * 60), LARGE_ORPHAN])
+@example(messages=[*LARGE_SPEECH, Message.user("go"), Message.assistant("the")])
 @settings(max_examples=25)
 def test_a_compressed_conversation_is_valid_and_fits(make, messages):
     engine = make(messages)
