@@ -16,7 +16,14 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
-from hermes_nb.notebook.document.document import Cell, CellType, brief_id, find, short_ids
+from hermes_nb.notebook.document.document import (
+    Cell,
+    CellType,
+    brief_id,
+    find,
+    short_ids,
+    source_hash,
+)
 from hermes_nb.notebook.document.outline import (
     KnownCells,
     Open,
@@ -125,7 +132,8 @@ def _insert(bench: KnownCells) -> Tool:
         """
         document, cells = await bench.cells()
         behind = find(cells, after).id if after else bench.place(cells)
-        mark = {"hermes": dict(bench.turn_mark())}
+        # It is marked as the agent's as long as it has the source of this hash.
+        mark = {"hermes": {**bench.turn_mark(), "hash": source_hash(source)}}
         cell = await document.insert(source, after=behind, type=type, metadata=mark)
         bench.seen.learn(document.way, [cell])
         bench.placed(cell)

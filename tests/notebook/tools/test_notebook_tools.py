@@ -141,7 +141,9 @@ def test_insert_cell(use, shell, path, mark):
     use("insert_cell", source="*text*", after="load-t", type="markdown")
     assert sources(path)[-2:] == ["z = 1", "z = 2"]
     cell = valid(path)["cells"][1]
-    assert (cell["cell_type"], cell["metadata"]) == ("markdown", {"hermes": mark})
+    assert (cell["cell_type"], cell["metadata"]) == (
+        *("markdown", {"hermes": {**mark, "hash": source_hash("*text*")}}),
+    )
     shell.kernel, mark["turn"] = Front(), 2  # below the running one, in the order of their making
     use("insert_cell", source="y = 1")
     use("insert_cell", source="y = 2")

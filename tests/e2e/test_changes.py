@@ -1,0 +1,44 @@
+"""What a turn changed, in the page: its way back at a click, and the marks on its cells."""
+
+from __future__ import annotations
+
+from tests.e2e.looking import THEMES, in_theme
+from tests.e2e.test_approval import prepare, shown
+from tests.e2e.test_story import type_into
+
+OLD = "total = df['yield kg'].astype(float).sum()"
+NEW = "total = df['yield kg'].astype(int).sum()"
+MARKS = ".hermes-mark"
+BACK = '.jp-RenderedMarkdown summary > code[title^="turn "]'
+
+
+def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model):
+    notebook = open_notebook(OLD, "%%hermes --approve all\nmake it whole numbers")
+    page = notebook.page
+    prepare(
+        notebook,
+        model,
+        ("read_cells", {}),
+        ("edit_cell", {"id": "cell1", "old": "float", "new": "int"}),
+        ("insert_cell", {"source": "print(1)"}),
+        ("insert_cell", {"source": "print(2)"}),
+        ("write_file", {"path": "clean.py", "content": "a = 1\n"}),
+        ("todo", {"items": ["[x] whole numbers", "[ ] plot"]}),
+    )
+    told = shown(notebook.run(2))
+    assert "<summary>cells 4–5 added · cell 2 edited · clean.py added +1 · <code title=" in told
+    notebook.until(lambda: page.locator(MARKS).count() == 2)
+    page.locator("summary", has_text="cells 4–5 added").click(position={"x": 20, "y": 8})
+    for theme in THEMES:
+        in_theme(notebook, theme)
+        notebook.shot(f"changes-{theme}")
+    in_theme(notebook, "light")
+    type_into(notebook, 3, "print('mine')")
+    notebook.until(lambda: page.locator(MARKS).count() == 1)
+    page.locator(MARKS).last.click()
+    notebook.until(lambda: page.locator(MARKS).count() == 0)
+    assert "hash" not in notebook.evaluate("m.cells[4].getMetadata().hermes")
+    page.click(BACK)
+    notebook.until(lambda: notebook.sources()[0] == OLD)
+    assert notebook.sources()[2:] == ["print('mine')"]
+    page.get_by_text("is undone").first.wait_for()
