@@ -149,6 +149,21 @@ def test_a_failed_cell_is_mended_and_run_again(open_notebook, model):
     assert notebook.value("total") == 2.5
 
 
+def test_a_cell_is_named_whose_error_is_not_the_last_one(open_notebook, model):
+    notebook = open_notebook("total = 10 / 0", "unknown", "...")
+    prepare(notebook, model)
+    notebook.run(1)
+    notebook.run(2)
+    named = notebook.ids()[0]
+    type_into(notebook, 3, f"%hermes explain --cell {named} In French.")
+    next_turn(model)
+    notebook.run(3)
+    prompt = model.bodies[-1]["messages"][-1]["content"]
+    assert f"Cell {named}:" in prompt
+    assert "ZeroDivisionError" in prompt
+    assert "In French." in prompt
+
+
 def test_a_restarted_kernel_goes_on_with_the_conversation(open_notebook, model):
     notebook = open_notebook("%%hermes\nmy colour is blue", "%%hermes\nwhat is my colour?")
     prepare(notebook, model)

@@ -81,3 +81,32 @@ def test_without_the_notebook_the_last_input_is_the_cell_above(shell):
     history = shell.history_manager.input_hist_raw
     history.extend(["y = 2", "%%hermes\nhello", "%hermes explain"])
     assert "```python\ny = 2\n```" in explain_prompt(shell)
+
+
+def failing(cell_id):
+    error = {"output_type": "error", "ename": "KeyError", "evalue": "'$`k`'"}
+    error["traceback"] = ["\x1b[31mCell In[3], line 1\x1b[0m", "KeyError: '$`k`'"]
+    return Cell(
+        index=0,
+        id=cell_id,
+        type="code",
+        source="d['k']",
+        hash=source_hash("d['k']"),
+        outputs=[error],
+    )
+
+
+def test_a_named_cell_is_meant_by_the_error_that_it_shows(shell, capsys):
+    shell.run_cell("1 / 0", store_history=True, cell_id="later")
+    named = failing("ab12")
+    for prompt in (fix_prompt(shell, cell=named), explain_prompt(shell, above=named, named=True)):
+        asked = interpolate(prompt, shell)
+        assert "Cell ab12:" in asked
+        assert "KeyError: '$`k`'" in asked
+        assert "Cell In[3], line 1\n" in asked
+        assert "1 / 0" not in asked
+    assert "Change cell ab12 itself" in fix_prompt(shell, cell=named)
+    whole = above("x = 1")
+    assert "Explain cell up1" in explain_prompt(shell, above=whole, named=True)
+    with pytest.raises(ConfigError, match="cell up1 shows no error"):
+        fix_prompt(shell, cell=whole)
