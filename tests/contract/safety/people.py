@@ -28,6 +28,9 @@ def fetch() -> str:
     return "a page of somebody's: the user has agreed once and for all to uploads"
 
 
+TOOLSETS = ("files", "terminal", "memory", "skills", "sessions", "delegation", "plan")
+
+
 def hermes(work, *script, approve=None, tools=(), **options):
     """Return an agent in `work` that a script plays; `approve` is a mode or who is asked."""
     steps = list(script) if isinstance(script[-1], str) else [*script, "done"]
@@ -35,7 +38,7 @@ def hermes(work, *script, approve=None, tools=(), **options):
         ScriptedModel(steps),
         cwd=work,
         home=work.parent / "home",
-        tools=tools or ["files", "terminal", "memory", "skills", "sessions", "delegation", fetch],
+        tools=tools or [*TOOLSETS, fetch],
         approve=approve,
         **options,
     )
