@@ -148,6 +148,11 @@ def embedded_notice(model: ChatModel) -> str | None:
     return getattr(model, "notice", None)
 
 
+def is_loading(model: ChatModel) -> bool:
+    """Say whether a model that runs on this machine is being loaded, as far as it tells."""
+    return bool(getattr(model, "loading", False))
+
+
 def _chat(end: Endpoint, settings: Settings) -> ChatModel:
     from hermes_nb.models.chat.client import OpenAIChat
     from hermes_nb.models.profiles import OPENAI, profile_for

@@ -19,7 +19,7 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
 from hermes_nb.core.text import number_of, one_line, visible
-from hermes_nb.notebook.display.transcript import moment
+from hermes_nb.notebook.display.tables import moment
 from hermes_nb.safety.redact import redact
 
 SPEAKERS: tuple[Role, ...] = ("user", "assistant")

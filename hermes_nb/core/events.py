@@ -61,7 +61,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the model's reasoning, for display only.
+    """More of the model's reasoning, for display only; an empty one is a mere sign of life.
 
     `was_text` says that this is what the deltas of the running step have shown as text.
     """
@@ -72,12 +72,16 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class RequestRetried:
-    """A request failed and will be sent again after `delay` seconds; void this step's deltas."""
+    """A request failed and will be sent again after `delay` seconds; void this step's deltas.
+
+    `attempt` is the one that failed, of `tries` to the same model; 0 for none that are counted.
+    """
 
     reason: str
     delay: float
     attempt: int
     model: str = ""
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

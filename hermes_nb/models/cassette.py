@@ -158,7 +158,7 @@ class Cassette:
                 if isinstance(item, ReasoningDelta) and item.was_text:
                     pieces = [each for each in pieces if isinstance(each, ReasoningDelta)]
                     pieces.append(ReasoningDelta(item.text))
-                elif isinstance(item, TextDelta | ReasoningDelta):
+                elif isinstance(item, TextDelta | ReasoningDelta) and item.text:
                     pieces.append(item)
                 elif isinstance(item, RequestRetried):
                     pieces.clear()  # they are void

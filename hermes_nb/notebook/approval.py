@@ -122,7 +122,7 @@ def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | N
 def _scope(request: ApprovalRequest) -> str:
     """Return a line that says what "always" would cover."""
     lasts = request.lasting
-    return f"\n\nAlways: {escape(lasts)}." if request.shape and lasts else ""
+    return f"\n\nAlways allows {escape(lasts)}." if request.shape and lasts else ""
 
 
 def question_line(request: ApprovalRequest) -> str:
@@ -167,7 +167,9 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
         wish = {"files": "change files", "notebook": "change this notebook"}.get(tool.toolset, "")
     if tool.risk not in (Risk.WRITE, Risk.EXECUTE) or not wish:
         wish = f"use {tool.name}"
-    lines = visible(request.shown, lines=True).split("\n")
+    shown = visible(request.shown, lines=True)
+    runs = tool.risk is Risk.EXECUTE
+    language = ("bash" if tool.name == "terminal" else "python") if runs else ""
     classes = {"+": "hermes-add", "-": "hermes-del"} if tool.risk is Risk.WRITE else {}
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
     return {
@@ -175,12 +177,12 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
         "title": f"Hermes wants to {visible(one_line(wish))}",
         "tool": visible(tool.name),
         "lines": [
-            ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line]
-            for line in lines
+            ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line, marks]
+            for line, marks in zip(shown.split("\n"), coloured(shown, language), strict=True)
         ],
         "why": f"Asks because {visible(request.why, lines=True)}.",
         "once": request.yes or once,
-        "always": "Always" if request.shape else "",
+        "always": "Always here" if request.shape else "",
         "tip": visible(request.lasting),
         "outside": "Outside the sandbox" if request.outside else "",
         "change": _change(request),
@@ -195,6 +197,40 @@ def _change(request: ApprovalRequest) -> dict[str, Json] | None:
     why = f"asks because {visible(request.why, lines=True)}"
     told = {"tool": request.tool.name, "id": str(given["id"]), "why": why}
     return told | {"old": given.get("old"), "source": given.get("new")}
+
+
+COLOURED = 200_000
+"""Characters of what would run up to which it is coloured."""
+_COLOURS = {
+    "Comment": "comment",
+    "Keyword": "keyword",
+    "Operator.Word": "keyword",
+    "Name.Builtin": "builtin",
+    "Name.Class": "def",
+    "Name.Function": "def",
+    "Literal.Number": "number",
+    "Literal.String": "string",
+}
+"""Names of colours that an editor's theme has, by what they are for."""
+
+
+def coloured(text: str, language: str) -> list[list[tuple[str, int, int]]]:
+    """Return for each line its stretches of code that have a colour: its name, from, to."""
+    marks: list[list[tuple[str, int, int]]] = [[] for _ in text.split("\n")]
+    if not language or len(text) > COLOURED:
+        return marks
+    from pygments.lexers import get_lexer_by_name  # IPython has it
+
+    line = column = 0
+    for _, token, value in get_lexer_by_name(language).get_tokens_unprocessed(text):
+        kind = str(token).removeprefix("Token.")
+        name = next((c for of, c in _COLOURS.items() if f"{kind}.".startswith(f"{of}.")), "")
+        for number, piece in enumerate(value.split("\n")):
+            line, column = (line + 1, 0) if number else (line, column)
+            if name and piece:
+                marks[line].append((name, column, column + len(piece)))
+            column += len(piece)
+    return marks
 
 
 Ask = Callable[[str], str | None]

@@ -19,6 +19,7 @@ from types import FrameType
 
 from hermes_nb.core import threads
 from hermes_nb.core.errors import HermesError
+from hermes_nb.notebook.shell import Foreign
 
 PATIENCE = 1.0
 """Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
@@ -307,3 +308,25 @@ class Stopped(HermesError):
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
+
+
+class StoppedInView(Stopped):
+    """It was stopped, and what is shown of the turn says so: its cell fails without an error."""
+
+
+def stopped_in_view(shell: Foreign) -> StoppedInView:
+    """Return the error that stands for a stop, which the shell shows as nothing from now on.
+
+    What others had asked for of their errors stays.
+    """
+    others, handler = shell.custom_exceptions, shell.CustomTB
+    if StoppedInView in others:
+        return StoppedInView("stopped")
+
+    def tell(
+        _: Foreign, kind: type[BaseException], error: BaseException, at: Foreign, **more: Foreign
+    ) -> Foreign:
+        return [] if issubclass(kind, StoppedInView) else handler(kind, error, at, **more)
+
+    shell.set_custom_exc((StoppedInView, *others), tell)
+    return StoppedInView("stopped")

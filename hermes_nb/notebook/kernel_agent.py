@@ -38,7 +38,7 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.event_hub import EventHub
-from hermes_nb.notebook.interrupt import Stopped, TurnFailed
+from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.shell import Shell, running_cell
 from hermes_nb.notebook.turn import (
@@ -190,7 +190,7 @@ class KernelAgent:
         self._take_other_settings()
         turn = self.turn
         if turn is None or turn.reason == "interrupted":
-            raise Stopped("stopped")
+            raise Stopped("stopped") if turn is None else stopped_in_view(self.shell)
         if turn.reason == "failed":
             raise TurnFailed(turn.error)
         if self.session is not None and self._looks_back:

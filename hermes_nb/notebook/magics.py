@@ -23,7 +23,7 @@ import hermes_nb
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import Completions
-from hermes_nb.notebook.interrupt import Stopped, stoppable
+from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
 from hermes_nb.notebook.line import awaited, questions, refuse_key, split_options
 from hermes_nb.notebook.shell import MAGIC, other, ours
 
@@ -164,6 +164,7 @@ class HermesMagics(Magics):
         --into NAME` puts the request into a dict.
         """
         refuse_key(self.shell, line)
+        before = self._agent.turn if self._agent is not None else None
         try:
             with stoppable() as stop:
                 await stop.catch_up()
@@ -176,7 +177,10 @@ class HermesMagics(Magics):
                 raise ConfigError(told) from error
             raise
         if stop.stopped:
-            raise Stopped("stopped") from None
+            turn = self._agent.turn if self._agent is not None else None
+            if turn is None or turn is before or turn.reason != "interrupted":
+                raise Stopped("stopped") from None
+            raise stopped_in_view(self.shell) from None
 
     async def _ask(self, line: str, cell: str | None) -> None:
         """Take the turn that a call asks for."""
@@ -247,7 +251,7 @@ class HermesMagics(Magics):
         }
 
     def _show(self, markdown: str) -> None:
-        from hermes_nb.notebook.display.transcript import plain_text, printed
+        from hermes_nb.notebook.display.tables import plain_text, printed
         from hermes_nb.notebook.display.views import has_kernel, show
 
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.

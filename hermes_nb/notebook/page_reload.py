@@ -30,6 +30,7 @@ from hermes_nb.notebook.display.views import (
     STILL_RUNNING,
     bundle,
     can_ask,
+    footer,
     has_kernel,
     is_drawing,
 )
@@ -136,9 +137,13 @@ class _Joining:
             self._came_back = True
             over = self._over
             shown = bundle(self._transcript, running=not over)
+            drew = self._transcript.drew
             if over:  # a failure's text stands in it: no error of the cell follows here
-                shown["text/markdown"] = self._transcript.finished(room=ANSWER, page=True)
+                shown["text/markdown"] = self._transcript.finished(
+                    room=ANSWER, page=True, status=not drew
+                )
             outputs = [_output(shown), *(self._pictures if over else ())]
+            outputs += [_output(footer(self._transcript))] if over and drew else []
             outputs += [_output(LOST)] if over and self._more_code else []
             await self._frontend.call(
                 "show",
@@ -159,6 +164,7 @@ class _Joining:
         """Remember a picture that the turn shows below itself; `message` goes its way."""
         content = message.get("content") or {}
         if message.get("msg_type") == "display_data" and is_drawing(content.get("data") or {}):
+            self._transcript.drew = True
             self._pictures.append(_output(content["data"], content.get("metadata")))
             del self._pictures[:-MOST]
         return message

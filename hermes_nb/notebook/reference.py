@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.notebook.commands.table import COMMANDS, Command, command_named, every_command
-from hermes_nb.notebook.display.transcript import grid
+from hermes_nb.notebook.display.tables import grid
 from hermes_nb.safety.markup import code_span
 
 if TYPE_CHECKING:

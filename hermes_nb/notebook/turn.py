@@ -18,10 +18,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Endpoint
+from hermes_nb.agent.models import is_loading
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
@@ -41,7 +43,8 @@ from hermes_nb.core.protocols import (
 )
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line, visible
 from hermes_nb.core.tools import Place, Toolset
-from hermes_nb.notebook.display.transcript import Transcript, grid
+from hermes_nb.notebook.display.tables import grid
+from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import (
     CellView,
     FinalView,
@@ -240,6 +243,7 @@ class CellTurn:
     ) -> None:
         """Take the turn; a cancellation passes through when its last event has been seen."""
         self.transcript.model = session.agent.model.name
+        self.transcript.loading = partial(is_loading, session.agent.model)
         self.transcript.describe = session.agent.tools.describe
         turn = session.turn(
             message,

@@ -50,6 +50,16 @@ _LASTING = frozenset({"memory", "skills"})
 """Toolsets whose writes are read again in every later session."""
 _KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
 """Tools whose code can be refused the network while it runs."""
+_UNHELD = "it runs code in your kernel, where no sandbox holds it"
+_EACH = {
+    "edit_cell": "edits of any cell of this notebook",
+    "insert_cell": "new cells anywhere in this notebook",
+    "delete_cell": "deleting any cell of this notebook",
+    "move_cell": "moving any cell of this notebook",
+    "run_cell": "running any cell of this notebook, alone",
+    "run_cells": "running any cells of this notebook in a row",
+}
+"""What "always" covers, of tools that are remembered by their name alone."""
 _MAGIC = re.compile(r"%hermes\b|_magic\(\s{0,9}['\"]hermes|\bhermes_nb\b")
 """What makes a cell one that starts an agent."""
 _PROFILES = {
@@ -138,7 +148,11 @@ class Guard:
             return Decision(verdict="allow", shown=shows, way=way)
         told = lasting(tool, arguments)
         return Decision(
-            verdict="ask", why=_told(tool, risk), shown=shows, shape=shape, lasting=told
+            verdict="ask",
+            why=_UNHELD if tool.name in _KERNEL else _told(tool, risk),
+            shown=shows,
+            shape=shape,
+            lasting=told,
         )
 
     def remember(self, shape: str, way: object = None) -> None:
@@ -298,11 +312,15 @@ def shape_of(tool: Tool, arguments: Arguments) -> str:
 def lasting(tool: Tool, arguments: Arguments) -> str:
     """Return in words what "always" covers."""
     named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
-    what = "any Python code" if "code" in arguments else f"any {tool.name}"
-    if tool.paths:
-        executes = tool.risk is Risk.EXECUTE
-        what = f"{'' if executes else 'any '}{tool.name} of {named}{' as it is now' * executes}"
-    return f"{what}, until this kernel ends"
+    if tool.paths and tool.risk is Risk.EXECUTE:
+        what = f"{tool.name} of {named}, as it is now"
+    elif tool.paths:
+        what = f"any {tool.name} of {named}"
+    elif "code" in arguments:
+        what = "any Python code that Hermes writes to run in this kernel"
+    else:
+        what = _EACH.get(tool.name, f"any {tool.name}")
+    return f"{what}, without a question, until this kernel ends"
 
 
 def shown(tool: Tool, arguments: Arguments) -> str:

@@ -126,6 +126,49 @@ def test_a_reason_by_keyboard_and_a_stop(open_notebook, server, model):
     assert "not now, later" in results(model)[0]
 
 
+CLOCK = "later => { const at = Date.now() + later; Date.now = () => at; }"
+"""Makes the page's clock stand still, so many milliseconds later."""
+
+
+@BOTH
+def test_what_is_long_is_shown_before_a_yes_and_there_is_a_way_back(open_notebook, server, model):
+    notebook = open_notebook("%%hermes\nrun it")
+    code = "import os\n" + "made = 1\n" * 118 + "made = 'all'"
+    prepare(notebook, model, python(code), python("made"))
+    notebook.start(1)
+    text = asked(notebook)
+    assert text.startswith("import os\n") and text.endswith("… 108 lines …\n" + code[-39:])
+    page, box = notebook.page, notebook.page.locator(ASK)
+    assert "120 lines, 108 of them hidden" in box.inner_text()
+    assert page.locator(f"{ASK} .hermes-keyword").first.inner_text() == "import"
+    assert box.locator("button").all_inner_texts() == ["show all", "Show and run…y", "Deny…n"]
+    notebook.shot(f"approval-long-{server.app}")
+    click(notebook, "Deny")
+    page.keyboard.type("never mind y")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(f"{ASK} button:has-text('Deny…'):focus")
+    page.wait_for_timeout(600)
+    page.keyboard.press("n")
+    click(notebook, "Back")
+    page.evaluate(CLOCK, 0)
+    click(notebook, "Show and run")
+    assert asked(notebook) == code and "hidden" not in box.inner_text()
+    page.keyboard.press("y")  # too soon to have been meant for what has just been shown
+    assert not results(model)
+    page.evaluate(CLOCK, 600)
+    page.focus(f"{ASK} button:has-text('Always here')")
+    page.wait_for_selector("text=any Python code that Hermes writes to run in this kernel")
+    page.keyboard.press("y")
+    page.wait_for_selector("text=allowed once")
+    page.wait_for_function(f"document.querySelector('{ASK} .hermes-code')?.innerText === 'made'")
+    page.keyboard.press("y")  # it has not got the focus
+    page.evaluate(CLOCK, 600)
+    assert asked(notebook) == "made"
+    page.focus(f"{ASK} .hermes-code")
+    page.keyboard.press("a")
+    assert "allowed from now on" in shown(notebook.finish(1))
+
+
 def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, model):
     notebook = open_notebook("%%hermes\nchange it")
     path = f"{HOSTILE}.txt".replace("/", "")

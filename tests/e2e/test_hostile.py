@@ -32,7 +32,7 @@ from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import bundle
-from hermes_nb.notebook.display.transcript import facts, grid
+from hermes_nb.notebook.display.tables import facts, grid
 from hermes_nb.safety.markup import code_block, code_span, escape
 def show(texts):
     for n, text in enumerate(texts):

@@ -32,7 +32,22 @@ ANSWER = """**Gentoo** is the heaviest species; the gap to the others is larger 
 | Adelie | 151 | 3,701 | 459 |
 
 Cell 5 scaled the bill length *after* dropping gaps; I swapped the two steps."""
+VIEW = ".jp-Cell-outputArea:has-text('loopback ·')"
 CODE = "sum(n for n in range(10))"
+
+LONG_CODE = (
+    "run_python",
+    {
+        "code": """import pandas as pd  # reads the export
+@staticmethod
+def kilograms(text: str, count=3, known=None) -> float:
+    '''Return a weight.'''
+    return float(text.replace(",", ".")) * len(text) + 0x1F
+"""
+        + "print('a line that nobody reads', 1)\n" * 120
+        + "print('the last one')"
+    },
+)
 
 
 def fill(side):
@@ -123,6 +138,7 @@ def test_a_turn_from_its_beginning_to_every_end(side):
     for theme in THEMES:
         in_theme(notebook, theme)
         notebook.shot(f"looks-running-{theme}")
+        assert violations(notebook.page.locator(VIEW)) == []
     notebook.command("notebook:interrupt-kernel")
     assert "Stopped" in shown(notebook.finish(2))
     notebook.shot("looks-stopped")
@@ -133,6 +149,7 @@ def test_a_turn_from_its_beginning_to_every_end(side):
         notebook.shot(f"looks-finished-{theme}")
         notebook.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = 1; })")
         notebook.shot(f"looks-unfolded-{theme}")
+        assert violations(notebook.page.locator(VIEW)) == []
         notebook.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = 0; })")
     in_theme(notebook, "light")
     side.plays(failure(404, {"error": {"message": "no such model"}}))
@@ -143,18 +160,18 @@ def test_a_turn_from_its_beginning_to_every_end(side):
 def test_a_question_can_be_read_in_both_themes(side):
     side.fresh()
     change = {"path": "notes.md", "content": "# Penguins\n\nGentoo.\n"}
-    side.plays(stream(tool_chunks(("write_file", change))), "Done.")
+    side.plays(*(stream(tool_chunks(c)) for c in (("write_file", change), LONG_CODE)), "Done.")
     side.stage("write it down")
     side.notebook.start(2)
     box = side.notebook.page.locator(".hermes-ask")
-    apply = box.get_by_role("button", name="Apply")
-    apply.wait_for()
-    for theme in THEMES:
-        in_theme(side.notebook, theme)
-        side.notebook.shot(f"looks-approval-{theme}")
-        assert violations(box) == []
+    for first in ("Apply", "Show and run"):
+        box.get_by_role("button", name=first).wait_for()
+        for theme in THEMES:
+            in_theme(side.notebook, theme)
+            side.notebook.shot(f"looks-approval-{first.split()[-1].lower()}-{theme}")
+            assert violations(box) == []
+        box.get_by_role("button", name="Deny").click()
+        side.keys("Enter")
     in_theme(side.notebook, "light")
-    box.get_by_role("button", name="Deny").click()
-    side.keys("Enter")
     side.notebook.finish(2)
     assert not (side.work / "notes.md").exists()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import resource
 
 import pytest
+from hermes_nb import Hermes
 from hermes_nb.core.loop import EMPTY_REPLIES, NUDGE
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.chat.stream import LIMIT
+from hermes_nb.notebook.display import transcript
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +21,14 @@ from tests.faults.provider import retried
 from tests.faults.stores import is_intact
 from tests.loopback import (
     DONE,
+    Loopback,
     Reply,
     calls,
     chunk,
     document,
     event,
+    failure,
+    pause,
     says,
     stream,
     text_chunks,
@@ -430,3 +436,33 @@ def test_47_a_cell_keeps_less(cells):
     assert 1_000 < len(result.markdown) < 100_000
     assert len(str(result.outputs)) < 300_000
     cells.run("%hermes new")
+
+
+# 81: A model that sends nothing for a while, and one that is asked again: the cell says so.
+
+
+def test_81_a_silent_stream_and_a_retry_are_said_in_the_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(transcript, "QUIET", 0.3)
+    busy = failure(503, {"error": {"message": "overloaded"}})
+    slow = Reply([event(chunk({"content": "One "})), pause(1.2), event(chunk({"content": "two."}))])
+    view = transcript.Transcript(model="m")
+    seen: list[str] = []
+
+    async def fold(hermes):
+        async for each in hermes.stream("go"):
+            view(each)
+
+    async def look(hermes):
+        turn = asyncio.ensure_future(fold(hermes))
+        while not turn.done():
+            seen.append(view.status_line())
+            await asyncio.sleep(0.05)
+        await turn
+        hermes.close()
+
+    with Loopback(busy, slow) as server:
+        asyncio.run(look(Hermes("m", base_url=server.url, approve="all", home=tmp_path)))
+    shown = "\n".join(seen)
+    assert "retry 2 of 3" in shown and "overloaded" in shown
+    assert "no data for" in shown and "no data for" not in seen[0]
+    assert "no data" not in view.finished() and view.answer == "One two."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -61,9 +62,8 @@ def test_51_it_ends_soon(cells, reply, shown, delay):
         stop_delay=delay,
         timeout=90,
     )
-    assert result.error["traceback"] == ["stopped"]
+    is_stopped(result)
     assert result.stop_seconds < STOPS_WITHIN
-    assert "topped" in result.markdown
     assert len(cells.server.exchanges) <= 1, "none, if it was stopped before it was sent"
     data = [each for each in reply.steps if isinstance(each, bytes)]
     roles = [message["role"] for message in cells.goes_on()[1:]]
@@ -113,8 +113,7 @@ def test_51_in_a_write_to_the_store(cells):
             f"import os, signal, threading\n{press}\n%hermes are you there?", timeout=90
         )
         assert time.monotonic() - begun < 1.5 + STOPS_WITHIN
-        assert result.status == "error"
-        assert result.error["traceback"] == ["stopped"]
+        is_stopped(result)
     finally:
         other.communicate("go on\n", timeout=30)
     sent = cells.goes_on()
@@ -205,8 +204,11 @@ sys.meta_path.insert(0, Finder())
 
 
 def is_stopped(result):
+    """It failed, so that a run of all cells ends there, and says once that it was stopped."""
     assert result.status == "error", result.text
-    assert result.error["traceback"] == ["stopped"]
+    told = "".join(result.error["traceback"]) if result.error else ""
+    unfolded = re.sub(r"(?s)<details>.*?</details>|<sub>.*?</sub>|^\|.*?\|$", "", result.markdown, flags=re.M)
+    assert (unfolded + told).lower().count("stopped") == 1, result
     assert not [word for word in ("Traceback", "Cancelled", "Interrupt") if word in result.text]
 
 

@@ -185,7 +185,7 @@ def test_what_can_help_is_tried_three_times_with_growing_waits(kind):
     assert model.requests == 3 and slept == [1.0, 2.0]
     notices = [item for item in items if isinstance(item, RequestRetried)]
     told = kind.value
-    assert notices == [RequestRetried(told, 1.0, 1, "m"), RequestRetried(told, 2.0, 2, "m")]
+    assert notices == [RequestRetried(told, 1.0, 1, "m", 3), RequestRetried(told, 2.0, 2, "m", 3)]
 
 
 @pytest.mark.parametrize("kind", [K.AUTH, K.QUOTA, K.BAD_REQUEST, K.CONTEXT_OVERFLOW])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.notebook.commands.table import COMMANDS, commands_table
-from hermes_nb.notebook.display.transcript import grid
+from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.magics import HermesMagics
 
 PAGE = Path(__file__).parents[2] / "docs" / "magics.md"

@@ -17,15 +17,17 @@ import os
 import re
 import ssl
 import sys
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import FailureKind, ModelError
-from hermes_nb.core.events import Delta
+from hermes_nb.core.events import Delta, ReasoningDelta
 from hermes_nb.core.messages import Memo, Message, Reply
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import dumps
@@ -74,6 +76,8 @@ async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None
         await client.close()
 
 
+SIGN_OF_LIFE = 5.0
+"""Seconds of a reply of which there is nothing to show, such as a long call, between two signs."""
 _DRAIN = 0.1
 """Seconds to wait behind the end mark for the end of the response, which frees its connection."""
 _BROKEN_OFF = (FailureKind.NETWORK, FailureKind.TIMEOUT)
@@ -228,13 +232,17 @@ class OpenAIChat:
             secret=self._secret,
         )
         decoder = StreamDecoder()
-        read = 0
+        read, told = 0, time.monotonic()
         try:
             async with aclosing(self._post("/chat/completions", body)) as pieces:
                 async for piece in pieces:
-                    for value in decoder.feed(piece):
-                        for shown in assembly.feed(value):
-                            yield shown
+                    values = list(decoder.feed(piece))
+                    for shown in chain.from_iterable(map(assembly.feed, values)):
+                        yield shown
+                        told = time.monotonic()
+                    if values and time.monotonic() - told > SIGN_OF_LIFE:
+                        yield ReasoningDelta("")
+                        told = time.monotonic()
                     read += len(piece)
                     if assembly.full or read > _MOST_BYTES:
                         break
@@ -245,9 +253,8 @@ class OpenAIChat:
             # What says itself that it is whole is whole, however its connection ends.
             if not assembly.ended or error.kind not in _BROKEN_OFF:
                 raise
-        for value in decoder.finish():
-            for shown in assembly.feed(value):
-                yield shown
+        for shown in chain.from_iterable(map(assembly.feed, decoder.finish())):
+            yield shown
         self._require_reply(decoder, assembly)
         rest, reply = assembly.finish(done=decoder.done)
         for shown in rest:

@@ -80,7 +80,7 @@ class Retrying:
                 reason = str(self._told(error))
             else:
                 return
-            yield RequestRetried(reason, delay, attempt, self._model.name)
+            yield RequestRetried(reason, delay, attempt, self._model.name, self._tries)
             waited.seconds += delay
             await self._sleep(delay)
 

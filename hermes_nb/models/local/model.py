@@ -174,6 +174,11 @@ class EmbeddedServer:
         running = self._running
         return running.process.pid if running and not running.end() else None
 
+    @property
+    def loading(self) -> bool:
+        """Whether the child has been started and is not ready."""
+        return self._running is not None and not self._running.ready.done()
+
     async def start(self) -> Address:
         """Return where the server answers, starting it if it does not run.
 
@@ -304,6 +309,11 @@ class EmbeddedModel:
     def pid(self) -> int | None:
         """The server's process id, None when none runs."""
         return self._server.pid if self._server else None
+
+    @property
+    def loading(self) -> bool:
+        """Whether its server has been started and does not answer yet."""
+        return self._server is not None and self._server.loading
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         server = await self._serve()

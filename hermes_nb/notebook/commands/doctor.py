@@ -28,7 +28,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_address
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
-from hermes_nb.notebook.display.transcript import facts
+from hermes_nb.notebook.display.tables import facts
 from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact

@@ -32,7 +32,7 @@ from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import both_ends, one_line, used, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place
-from hermes_nb.notebook.display.transcript import grid, plain_text
+from hermes_nb.notebook.display.tables import grid, plain_text
 from hermes_nb.notebook.display.views import (
     INTERVAL,
     STILL_RUNNING,

@@ -12,7 +12,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import capitalised, head_tail, one_line, visible
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import BY_HAND, Record
-from hermes_nb.notebook.display.transcript import ago, grid
+from hermes_nb.notebook.display.tables import ago, grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown

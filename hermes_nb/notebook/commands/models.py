@@ -26,7 +26,7 @@ from hermes_nb.models.profiles import OPENAI, profile_for
 from hermes_nb.models.servers import accepted_in, remember
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import tried
-from hermes_nb.notebook.display.transcript import facts, grid
+from hermes_nb.notebook.display.tables import facts, grid
 from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.line import ADVICE, forget

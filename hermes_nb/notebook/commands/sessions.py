@@ -25,17 +25,8 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of, spoken
 from hermes_nb.models.profiles import prices_as_of
 from hermes_nb.notebook.approval import ask_user
-from hermes_nb.notebook.display.transcript import (
-    MARK,
-    ago,
-    facts,
-    gauge,
-    grid,
-    moment,
-    shade,
-    stacked,
-    told_compression,
-)
+from hermes_nb.notebook.display.tables import MARK, ago, facts, gauge, grid, moment, shade, stacked
+from hermes_nb.notebook.display.transcript import told_compression
 from hermes_nb.notebook.display.views import can_ask, can_draw
 from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown

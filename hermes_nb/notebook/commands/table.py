@@ -199,7 +199,7 @@ def help_(_agent: KernelAgent, words: str) -> str:
 
 def commands_table(commands: Mapping[str, Command] = COMMANDS) -> str:
     """Return commands as a Markdown table."""
-    from hermes_nb.notebook.display.transcript import grid
+    from hermes_nb.notebook.display.tables import grid
     from hermes_nb.safety.markup import code_span
 
     rows = (

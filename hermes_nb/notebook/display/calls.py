@@ -92,7 +92,14 @@ GIST = 90
 """Characters of what a call is about."""
 REASON = 160
 """Characters of why the user said no."""
+LIVE = 5
+"""Lines of what a running call has shown last."""
+LIVE_WIDTH = 100
+"""Characters of each of them."""
+_NOT_SENT = re.compile(r"\[(image/\w+ \d+x\d+), not shown\]")
+"""What a model that sees no pictures is told of one; its user sees it in the cell."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
+WAITING = "‖"
 LANGUAGES = {"code": "python", "command": "bash"}
 GIST_ARGUMENTS = ("command", "code", "pattern", "query", "goal", "path", "name", "action")
 _WRAPPED = re.compile(
@@ -105,14 +112,19 @@ _WRAPPED = re.compile(
 
 @dataclass(slots=True)
 class CallView:
-    """A call and how it went so far; `status` is "" while it runs."""
+    """A call and how it went so far; `status` is "" while it runs.
+
+    `asked` is when its question was put, 0 while none waits: the user's time is not the call's.
+    """
 
     call: ToolCall
     started: float
     gist: str = ""
     status: str = ""
     seconds: float = 0.0
-    progress: str = ""
+    asked: float = 0.0
+    waited: float = 0.0
+    progress: tuple[str, ...] = ()
     result: str = ""
     answer: str = ""
     children: dict[int, ChildView] = field(default_factory=dict)
@@ -120,13 +132,16 @@ class CallView:
     def lines(self) -> list[str]:
         """Return the call and below it its children, a Markdown line each."""
         if not self.status:
-            return [self.line(), *running_lines(self.children.values())]
+            live = self.progress if len(self.progress) > 1 else ()
+            shown = [code_span(line) for line in live if line]
+            return [self.line(), *shown, *running_lines(self.children.values())]
         return [self.line(), *(child.line() for child in self.children.values())]
 
     def line(self) -> str:
         gist = f" {code_span(self.gist)}" if self.gist else ""
         name = escape(one_line(self.call.name))
-        return f"{MARKS[self.status]} **{name}**{gist}{self._tail()}"
+        mark = WAITING if self.asked else MARKS[self.status]
+        return f"{mark} **{name}**{gist}{self._tail()}"
 
     def block(self) -> str:
         """Return the call as Markdown: its line, which opens to all the rest by a click."""
@@ -138,7 +153,23 @@ class CallView:
         inside = "\n\n".join(bodies)
         return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
 
+    def ended(self, status: str, seconds: float) -> None:
+        """Take in how it ended, after `seconds` that include what its questions took."""
+        self._settle()
+        self.status, self.seconds = status, max(seconds - self.waited, 0.0)
+
+    def tell(self, text: str) -> None:
+        """Take in the end of what it has shown so far."""
+        lines = visible(redact(text), lines=True).splitlines()[-LIVE:]
+        self.progress = tuple(one_line(line, LIVE_WIDTH) for line in lines)
+
+    def _settle(self) -> None:
+        if self.asked:
+            self.waited += time.monotonic() - self.asked
+            self.asked = 0.0
+
     def answered(self, given: ApprovalGiven) -> None:
+        self._settle()
         reason = visible(one_line(redact(given.reason), REASON))
         refused = f"denied: {reason}" if reason else ""
         told = {"once": "allowed once", "always": "allowed from now on", "deny": refused}
@@ -150,15 +181,19 @@ class CallView:
             self.status == "denied" and self.answer
         ):
             parts.append(self.status)
-        if self.status != "skipped":
+        if self.asked:
+            parts.append("waiting for you")
+        elif self.status != "skipped":
             parts.append(f"{self.elapsed():.1f} s")
-        if not self.status:
-            parts.append(self.progress)
+        if not self.status and len(self.progress) == 1:
+            parts += self.progress
         return "".join(f" · {escape(part)}" for part in parts if part)
 
     def elapsed(self) -> float:
-        """Return how long the call took, or has been running."""
-        return self.seconds if self.status else time.monotonic() - self.started
+        """Return how long the call took, or has been running, without waiting for its user."""
+        if self.status:
+            return self.seconds
+        return (self.asked or time.monotonic()) - self.started - self.waited
 
     def bodies(self) -> list[str]:
         """Return the arguments and the result as code blocks, and between them the children."""
@@ -180,7 +215,8 @@ class CallView:
         if self.children:
             out.append("  \n".join(child.line() for child in self.children.values()))
         if self.result:
-            out.append(code_block(_cut(_WRAPPED.sub(r"\2", self.result)), "text"))
+            told = _NOT_SENT.sub(r"[\1]", _WRAPPED.sub(r"\2", self.result))
+            out.append(code_block(_cut(told), "text"))
         return out
 
 

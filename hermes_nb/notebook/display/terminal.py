@@ -27,6 +27,7 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.core.text import one_line, readable, visible
+from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.notebook.display.terminal_markdown import (
     Lines,
     blocks,
@@ -36,7 +37,7 @@ from hermes_nb.notebook.display.terminal_markdown import (
     latest,
     rendered,
 )
-from hermes_nb.notebook.display.transcript import Transcript, plain_text
+from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import TerminalView
 from hermes_nb.safety.redact import redact
 
@@ -46,7 +47,7 @@ IDLE = 10
 """Times as long as the last drawing of the text took pass before the next: a tenth of one core."""
 GROWTH = 1.05
 """How much longer a block must be before its end is looked for again: each look reads all of it."""
-MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": "cyan"}
+MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": "cyan", "‖": "yellow"}
 THOUGHT = 400
 """Characters of the latest reasoning that are looked at for the line that shows it."""
 

@@ -9,15 +9,13 @@ Commands put things the same way: small tables, times as people say them, bars o
 
 from __future__ import annotations
 
-import datetime
-import html
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hermes_nb.agent.changes import Change
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
+    ApprovalAsked,
     ApprovalGiven,
     ChildFinished,
     ChildProgress,
@@ -38,114 +36,26 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import amount, number_of, one_line, readable, visible
 from hermes_nb.notebook.display import changes
-from hermes_nb.notebook.display.calls import CallView, Step, fold, folded, gist_of, take_in, thought
+from hermes_nb.notebook.display.calls import (
+    WAITING,
+    CallView,
+    Step,
+    fold,
+    folded,
+    gist_of,
+    take_in,
+    thought,
+)
+from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.plan import State, steps, told
 
-WIDTH = 60
-"""Characters of a full bar: it fits a terminal and a narrow page."""
-SHADES = "█▓▒░▚▀▄▌╬┄"
-"""Of the parts, one each for as many as a prompt usually has."""
-EMPTY = "·"
-MARK = "┃"
-
-
-def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a Markdown table of names and values; the values are plain text."""
-    lines = ["| | |", "|---|---|"]
-    return "\n".join([*lines, *(f"| **{name}** | {escape(value)} |" for name, value in rows)])
-
-
-def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a Markdown table; its cells are Markdown already, on one line each."""
-    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
-
-
-def aligned(text: str) -> str:
-    """Return a text with its Markdown tables as columns, for places that draw no tables.
-
-    Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay.
-    """
-    out: list[str] = []
-    table: list[list[str]] = []
-    for line in [*text.split("\n"), ""]:
-        if line.startswith("|") and line.endswith("|") and len(line) > 1:
-            table.append([cell.strip() for cell in line[1:-1].split("|")])
-            continue
-        out += _columns(table)
-        table = []
-        out.append(line)
-    return "\n".join(out[:-1])
-
-
-def _columns(table: list[list[str]]) -> list[str]:
-    rows = [row for row in table if any(row) and not all(re.fullmatch(":?-+:?", c) for c in row)]
-    count = max(map(len, rows), default=0)
-    wide = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
-    return ["  ".join(c.ljust(w) for c, w in zip(row, wide, strict=False)).rstrip() for row in rows]
-
-
-def ago(seconds: float) -> str:
-    """Return how long ago a time was, as a person says it."""
-    passed = max(time.time() - seconds, 0)
-    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        count = int(passed // size)
-        if count:
-            return f"{count} {unit}{'s' if count > 1 else ''} ago"
-    return "just now"
-
-
-def moment(seconds: float) -> str:
-    """Return a time as a date and a clock time, local, to the minute."""
-    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def shade(index: int) -> str:
-    """Return the character of the part at `index`."""
-    return SHADES[index % len(SHADES)]
-
-
-def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
-    """Return whole numbers that share a width as the sizes do, and sum to it.
-
-    Whatever is there at all gets one, as long as there is room for that; nothing but zeros shares
-    nothing.
-    """
-    some = [max(size, 0.0) for size in sizes]
-    total = sum(some)
-    if not total:
-        return [0] * len(some)
-    exact = [size / total * width for size in some]
-    room = sum(size > 0 for size in some) <= width
-    found = [max(int(share), int(share > 0 and room)) for share in exact]
-    for _ in range(sum(found) - width):  # what the small ones were given, the largest gives
-        found[found.index(max(found))] -= 1
-    short = width - sum(found)
-    by_rest = sorted(range(len(found)), key=lambda i: found[i] - exact[i])
-    for index in by_rest[:short]:
-        found[index] += 1
-    return found
-
-
-def stacked(sizes: Sequence[float], width: int = WIDTH) -> str:
-    """Return parts side by side, each in its shade."""
-    return "".join(shade(i) * each for i, each in enumerate(widths(sizes, width)))
-
-
-def gauge(used: float, whole: float, mark: float = 0.0, width: int = WIDTH) -> str:
-    """Return how much of a whole is used, with a mark on it; "" for no whole."""
-    if whole <= 0:
-        return ""
-    full = min(round(width * max(used, 0.0) / whole), width) or int(used > 0)
-    bar = SHADES[0] * full + EMPTY * (width - full)
-    at = min(round(width * mark / whole), width - 1)
-    return f"{bar[:at]}{MARK}{bar[at + 1 :]}" if 0 < mark <= whole else bar
-
-
-SHOWN_CALLS = 8
-"""The running view keeps this many of the latest calls; the finished one has them all, folded."""
+EARLIER = 8_000
+"""Characters of the running view for calls and what was said before the latest text; the finished
+one has them all, folded."""
+QUIET = 30.0
+"""Seconds without a sign of the model after which that is said."""
 ANSWER = 45_000
 """Bytes of an answer that a cell keeps, twice: as Markdown and as plain text. It is about what a
 model says at most at a time; `%hermes last` shows the rest of a longer one."""
@@ -156,19 +66,22 @@ TODO = "todo"
 """The tool whose calls have the plan."""
 PLAIN_CALLS = 60
 """Lines of calls that the plain text has."""
-_FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 
 class Transcript:
     """Everything there is to show about a turn.
 
-    `describe(call)` may say what a call is about, better than its arguments do. `changes` are what
-    the turn of `session` left changed, and `learned` counts the notes it saved, as the undo knows.
+    `describe(call)` may say what a call is about, better than its arguments do, and `loading()`
+    whether the model is still being loaded. `changes` are what the turn of `session` left changed,
+    and `learned` counts the notes it saved, as the undo knows. `drew`: pictures stand below
+    the view, whose status line then stands below them.
     """
 
     def __init__(self, *, model: str = "") -> None:
         self.model = model
         self.describe: Callable[[ToolCall], str] = lambda _: ""
+        self.loading: Callable[[], bool] = bool
+        self.drew = False
         self.usage = Usage()
         self.ending: TurnEnded | None = None
         self.notes: list[str] = []
@@ -182,9 +95,12 @@ class Transcript:
         self._reasoning: list[str] = []
         self._calls: dict[str, CallView] = {}
         self._open: set[str] = set()
-        self._waiting = ""
+        self._asked: set[str] = set()
+        self._asked_since = self._waited = 0.0
+        self._retried: RequestRetried | None = None
         self._began = False
-        self._started = time.monotonic()
+        self._before = 0
+        self._started = self._heard = time.monotonic()
         self._seconds = 0.0
 
     @property
@@ -223,21 +139,29 @@ class Transcript:
         """Whether a call is running now."""
         return bool(self._open)
 
+    @property
+    def seconds(self) -> float:
+        """How long the turn has worked: the time that its user took for answers is not in it."""
+        now = self._asked_since if self._asked else time.monotonic()
+        return self._seconds if self.ending else now - self._started - self._waited
+
     def __call__(self, event: Event) -> None:
+        self._heard = time.monotonic()
         match event:
             case TurnStarted(turn):
                 self._began, self._started, self._turn = True, time.monotonic(), turn
+                self._before = len(self.notes)
             case TextDelta(text):
                 self._draft.append(text)
-                self._waiting = ""
+                self._retried = None
             case ReasoningDelta(text, was_text):
-                self._reasoning.append(text)
+                self._reasoning += [text] if text else []
+                self._retried = None
                 if was_text:
                     self._draft.clear()
-            case RequestRetried(reason, delay):
+            case RequestRetried():
                 self._draft.clear()
-                wait = f", again in {delay:.0f} s" if delay >= 1 else ""
-                self._waiting = f"{redact(reason)}{wait}"
+                self._retried = event
             case UsageReported(usage, model):
                 self.usage += usage
                 self.model = model or self.model
@@ -246,34 +170,61 @@ class Transcript:
             case MessageAdded(message):
                 self._message(message)
             case TurnEnded():
-                self.ending = event
-                self._seconds = time.monotonic() - self._started
+                self._seconds, self.ending = self.seconds, event
             case _:
                 self._call(event)
 
     def running(self) -> str:
         """Return the view of a running turn, as Markdown."""
-        # What was said last stays in sight while the calls after it run.
-        texts = (step.text for step in reversed(self._steps) if step.text)
-        said = self.answer or next(texts, "")
-        blocks = [safe_markdown(redact(said)) + (" …" if self._draft else ""), *self.notes]
+        blocks = [*self.notes[: self._before]]
         blocks.append("\n".join(f"{escape(line)}  " for line in self.plan_lines()))
-        calls = [call for call in self.calls if call.call.name != TODO]
-        lines = [line for call in calls[-SHOWN_CALLS:] for line in call.lines()]
-        if len(calls) > SHOWN_CALLS:
-            lines.insert(0, f"… {len(calls) - SHOWN_CALLS} earlier calls")
-        if lines:
-            blocks.append("\n".join(f"> {line}  " for line in lines))
-        if self._reasoning and not self._draft and not calls:
+        blocks += self._so_far()
+        if self._draft:
+            said = self.answer
+            more = "" if said.rstrip().endswith(("…", "...")) else " …"
+            blocks.append(safe_markdown(redact(said)) + more)
+        blocks += self.notes[self._before :]
+        if self._reasoning and not self._draft and not self._calls:
             blocks.append("> " + escape(one_line("".join(self._reasoning)[-400:], 200)))
-        blocks.append(f"<sub>{self._status('◌ running')}</sub>")
+        blocks.append(f"<sub>{self._running_status()}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
 
-    def finished(self, *, failure: bool = True, room: int | None = None, page: bool = False) -> str:
+    def _so_far(self) -> list[str]:
+        """Return what was said and called, in order: what stands there stays where it is."""
+        blocks: list[str] = []
+        lines: list[str] = []  # of calls with nothing said between them
+        left = sum(call.call.name != TODO for call in self.calls)
+        room, latest = EARLIER, not self._draft
+        for step in reversed(self._steps):
+            for call in reversed([c for c in step.calls if c.call.name != TODO]):
+                shown = call.lines()
+                room -= sum(map(len, shown))
+                if room < 0:
+                    break
+                lines[:0] = shown
+                left -= 1
+            text = safe_markdown(redact(step.text)) if step.text else ""
+            room -= 0 if latest else len(text)
+            if room < 0:
+                break
+            if text:
+                blocks[:0] = [text, _quoted(lines)]
+                lines, latest = [], False
+        lines[:0] = [f"… {number_of(left, 'earlier call')}"] if left else []
+        return [_quoted(lines), *blocks]
+
+    def finished(
+        self,
+        *,
+        failure: bool = True,
+        room: int | None = None,
+        page: bool = False,
+        status: bool = True,
+    ) -> str:
         """Return the view of a finished turn, as Markdown.
 
         `failure` includes why one failed; `room` bounds the answer, in bytes. `page` allows HTML
-        where Markdown has no means, for what a page shows.
+        where Markdown has no means, for what a page shows. `status` adds the status line.
         """
         shown = failure or (self.ending is not None and self.ending.reason != "failed")
         outcome = self._outcome() if shown else ""
@@ -285,11 +236,15 @@ class Transcript:
             listed = "  \n".join(map(escape, plan))
             blocks.append(folded(f"plan: {told(self._plan)}", listed))
         blocks += [thought(self._reasoning), fold(self._steps)]
-        if self._began:
-            blocks.append(f"<sub>{self._status(self._mark())}</sub>")
+        if self._began and status:
+            blocks.append(self.footer())
         return "\n\n".join(block for block in blocks if block.strip())
 
-    def plain(self, *, room: int | None = None) -> str:
+    def footer(self) -> str:
+        """Return the status line of a finished turn, as Markdown."""
+        return f"<sub>{self._status(self._mark())}</sub>"
+
+    def plain(self, *, room: int | None = None, status: bool = True) -> str:
         """Return the finished turn as plain text; `room` bounds the answer, in bytes."""
         lines = [*map(plain_text, self.notes), _within(readable(redact(self.answer)), room, str)]
         calls = self.calls
@@ -297,7 +252,8 @@ class Transcript:
             lines.append(f"  … {len(calls) - PLAIN_CALLS} earlier calls")
         told = (line for call in calls[-PLAIN_CALLS:] for line in call.lines())
         lines += [f"  {plain_text(line)}" for line in told]
-        return "\n".join(line for line in [*lines, *self.ending_lines()] if line.strip())
+        lines += self.ending_lines() if status else self.ending_lines()[:-1]
+        return "\n".join(line for line in lines if line.strip())
 
     def plan_lines(self) -> list[str]:
         """Return the turn's plan, a line of plain text for each step."""
@@ -308,7 +264,7 @@ class Transcript:
 
     def status_line(self) -> str:
         """Return how a running turn goes, as a line of plain text."""
-        return plain_text(self._status("◌ running"))
+        return plain_text(self._running_status())
 
     def ending_lines(self) -> list[str]:
         """Return how the turn ended and what it used, as lines of plain text; none before it."""
@@ -324,7 +280,7 @@ class Transcript:
         if message.role == "assistant":
             self._steps.append(Step(text=message.text))
             self._draft.clear()
-            self._waiting = ""
+            self._retried = None
             if self._reasoning:
                 self._reasoning.append("\n\n")
         elif message.role == "tool" and message.call_id in self._calls:
@@ -344,25 +300,37 @@ class Transcript:
                 if not self._steps:
                     self._steps.append(Step())
                 self._steps[-1].calls.append(view)
+            case ApprovalAsked(call) if call.id in self._calls:
+                now = self._calls[call.id].asked = time.monotonic()
+                if not self._asked:
+                    self._asked_since = now
+                self._asked.add(call.id)
             case ApprovalGiven(call_id) if call_id in self._calls:
                 self._calls[call_id].answered(event)
+                self._settle(call_id)
             case ToolProgress(call_id, text) if call_id in self._calls:
-                self._calls[call_id].progress = one_line(visible(text), 80)
+                self._calls[call_id].tell(text)
             case ToolFinished(call, status, seconds):
                 self._open.discard(call.id)
-                self._calls[call.id].status = status
-                self._calls[call.id].seconds = seconds
+                self._calls[call.id].ended(status, seconds)
+                self._settle(call.id)
                 if call.name == TODO and status == "ok":
                     self._plan = steps(call.arguments)
             case _:  # of a call that is not known: it belongs to no turn that is shown here
                 pass
+
+    def _settle(self, call_id: str) -> None:
+        """Let the turn's clock go on once nothing waits for its user."""
+        if call_id in self._asked:
+            self._asked.discard(call_id)
+            self._waited += 0.0 if self._asked else time.monotonic() - self._asked_since
 
     def _outcome(self) -> str:
         if self.ending is None or self.ending.reason == "answered":
             return ""
         match self.ending.reason:
             case "interrupted":
-                return "**Stopped.** What was done so far is kept; ask on to continue."
+                return "Stopped. What was done so far is kept; ask on to continue."
             case "failed":
                 return f"**Failed:** {escape(redact(self.ending.error))}"
             case _ if self.ending.note:
@@ -378,6 +346,27 @@ class Transcript:
         mark = {"answered": "✓", "interrupted": "■", "failed": "✗"}.get(reason, "◔")
         return f"{mark} {self._seconds:.1f} s"
 
+    def _running_status(self) -> str:
+        return self._status(f"{WAITING} waiting for you" if self._asked else "◌ running")
+
+    def _pending(self) -> list[str]:
+        """Return what a model is doing that says nothing just now."""
+        if self._asked or self._open:
+            return []
+        silent = time.monotonic() - self._heard
+        told = []
+        if (retried := self._retried) is not None:
+            which = f"retry {retried.attempt + 1} of {retried.tries}" if retried.tries else "again"
+            left = retried.delay - silent
+            silent = -left if retried.delay else silent
+            wait = f" in {left:.0f} s" if left >= 1 else ""
+            told.append(f"{which}{wait}: {redact(retried.reason)}")
+        if self.loading():
+            told.append("loading the model")
+        elif silent >= QUIET:
+            told.append(f"no data for {silent:.0f} s")
+        return told
+
     def _status(self, head: str) -> str:
         used = self.usage
         parts = [head, escape(self.model)]
@@ -390,8 +379,9 @@ class Transcript:
         if used.cost is not None:
             parts.append(escape(dollars(used.cost)))
         if self.ending is None:
-            parts.append(f"{time.monotonic() - self._started:.0f} s")
-            parts.append(escape(self._waiting))
+            worked = "worked " if self._asked else ""
+            parts.append(f"{worked}{self.seconds:.0f} s")
+            parts += map(escape, self._pending())
         return " · ".join(part for part in parts if part)
 
 
@@ -429,18 +419,5 @@ def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
     return f"{shown}\n\n… of {len(text):,} characters; `%hermes last` shows all of them."
 
 
-def plain_text(markdown: str) -> str:
-    """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
-    bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
-    bar = "\0"  # one that `escape` wrote is no border of a cell
-    return aligned(html.unescape(bare.replace("&#124;", bar))).replace(bar, "|")
-
-
-def printed(markdown: str) -> str:
-    """Return our own Markdown as plain text that is read: fenced code stays, without its fences."""
-    pieces, at = [], 0
-    for fenced in _FENCED.finditer(markdown):
-        pieces += [plain_text(markdown[at : fenced.start()]), fenced[2]]
-        at = fenced.end()
-    text = "".join([*pieces, plain_text(markdown[at:])])
-    return re.sub(r"\n{3,}", "\n\n", text)  # where a tag had a line of its own
+def _quoted(lines: Iterable[str]) -> str:
+    return "\n".join(f"> {line}  " for line in lines)

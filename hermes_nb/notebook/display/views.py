@@ -33,7 +33,8 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line, visible
-from hermes_nb.notebook.display.transcript import ANSWER, Transcript, plain_text
+from hermes_nb.notebook.display.tables import plain_text
+from hermes_nb.notebook.display.transcript import ANSWER, Transcript
 from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
@@ -98,13 +99,20 @@ def can_ask(shell: Shell) -> bool:
 
 
 def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
-    """Return the MIME bundle of a turn's view."""
+    """Return the MIME bundle of a turn's view; where it drew, its status line is another one."""
     if running:
         # Every update is sent whole, and no front end that takes updates shows the plain text.
         return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
     # A failure's text follows as the cell's error; saying it twice would not make it clearer.
-    markdown = transcript.finished(failure=False, room=ANSWER, page=True)
-    return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER)}
+    status = not transcript.drew
+    markdown = transcript.finished(failure=False, room=ANSWER, page=True, status=status)
+    return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER, status=status)}
+
+
+def footer(transcript: Transcript) -> dict[str, str]:
+    """Return the MIME bundle of the status line that stands below a turn's pictures."""
+    marked = transcript.footer()
+    return {"text/markdown": marked, "text/plain": plain_text(marked)}
 
 
 class FinalView:
@@ -198,6 +206,10 @@ class CellView:
         self._over.set()
         self._cancel()
         self._update(running=False)
+        if self.transcript.drew:
+            from IPython.display import display
+
+            display(footer(self.transcript), raw=True)
 
     def _keep_time(self) -> None:
         while not self._over.wait(TICK):
@@ -283,7 +295,8 @@ class TerminalView:
         lines = self.transcript.ending_lines()
         # A failure's text follows as the cell's error, and with what to do about it.
         for line in lines[1:] if reason == "failed" else lines:
-            self._line(line, style="dim" if reason == "answered" else "red")
+            calm = reason in ("answered", "interrupted")
+            self._line(line, style="dim" if calm else "red")
 
     def _take(self, text: str) -> None:
         """Print more of the answer, in whole words: half a secret is not known for one."""

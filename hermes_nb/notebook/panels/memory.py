@@ -30,7 +30,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.entries import Fill, Operation
 from hermes_nb.memory.history import BY_HAND, Change, Record, Unusable, undone
-from hermes_nb.notebook.display.transcript import ago
+from hermes_nb.notebook.display.tables import ago
 from hermes_nb.notebook.panels.style import (
     WHOLE,
     caution,

@@ -32,7 +32,8 @@ from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import StoredSession
 from hermes_nb.core.text import amount, number_of, used
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.display.transcript import PHASES, ago, moment, widths
+from hermes_nb.notebook.display.tables import ago, moment, widths
+from hermes_nb.notebook.display.transcript import PHASES
 from hermes_nb.notebook.event_hub import Compressed
 from hermes_nb.notebook.panels.style import (
     BARS,

@@ -246,7 +246,7 @@ def test_the_stop_button_ends_children_and_their_processes(tmp_path):
             stop_on=f"terminal sleep {seconds}",
             stop_delay=1.0,
         )
-        assert result.error["ename"] == "Stopped"
+        assert result.status == "error"
         assert result.stop_seconds < STOPS_WITHIN
         assert result.markdown.count("↳ ■") == 2
         look = ["pgrep", "-f", f"sleep {seconds}"]

@@ -238,7 +238,7 @@ def test_a_stopped_turn_keeps_what_was_said_a_quiet_one_shows_its_end_a_failed_o
     assert answer[0] == "The beginning of"
     assert answer[1].startswith("Stopped. What was done so far is kept")
     assert answer[2].startswith("■ ")
-    assert answer[3] == "stopped"
+    assert "stopped" not in answer[3:]
     assert not shown.screen.cursor.hidden
     shown.send("%hermes --quiet say it")
     for lines in shown.frames("In [4]:"):
@@ -333,7 +333,7 @@ def test_without_colours_code_asks_too_and_ctrl_c_stops_the_turn_and_not_the_she
     shown.child.sendintr()
     shown.until("In [5]:")
     assert time.monotonic() - started < SOON
-    assert "stopped" in shown.lines
+    assert any(line.startswith("Stopped.") for line in shown.lines)
     shown.send("%hermes go on")
     shown.until("In [6]:")
     assert "Onwards." in shown.lines

@@ -10,6 +10,8 @@ from hermes_nb.agent.changes import Change
 from hermes_nb.core.text import readable
 from hermes_nb.notebook.display.calls import folded
 from hermes_nb.notebook.display.changes import diff_bundle
+from hermes_nb.notebook.display.tables import facts, grid
+from hermes_nb.notebook.display.tables import printed as as_text
 from hermes_nb.notebook.display.terminal_markdown import (
     COLOURS,
     blocks,
@@ -18,8 +20,6 @@ from hermes_nb.notebook.display.terminal_markdown import (
     latest,
     rendered,
 )
-from hermes_nb.notebook.display.transcript import facts, grid
-from hermes_nb.notebook.display.transcript import printed as as_text
 from hermes_nb.notebook.display.views import can_draw
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hypothesis import given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hermes_nb.agent.changes import Change
@@ -103,10 +104,56 @@ def test_a_running_turn_shows_text_calls_and_status():
     assert transcript.running().startswith("Let me look.") and transcript.answer == ""
 
 
+def test_a_question_stops_the_clock_of_its_call_and_of_its_turn(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    asked = ApprovalAsked(CALL, "it runs a command", "pytest -q")
+    transcript = folded(MessageAdded(Message.assistant(calls=[CALL])), ToolStarted(CALL))
+    now[0] += 2
+    transcript(asked)
+    now[0] += 221
+    shown = transcript.running()
+    assert "‖ **terminal** `pytest -q` · waiting for you" in shown
+    assert "<sub>‖ waiting for you · m · worked 2 s</sub>" in shown and "running" not in shown
+    assert transcript.status_line() == "‖ waiting for you · m · worked 2 s"
+    transcript(ApprovalGiven("1", "once"))
+    now[0] += 3
+    assert "◌ **terminal** `pytest -q` · allowed once · 5.0 s" in transcript.running()
+    transcript(ToolFinished(CALL, "ok", 226.0))
+    transcript(TurnEnded("answered"))
+    assert "allowed once · 5.0 s" in transcript.finished()
+    assert "✓ 5.0 s" in transcript.finished() and "✓ 5.0 s" in transcript.plain()
+
+
+def test_what_stands_in_a_running_turn_stays_where_it_is():
+    """Texts and calls keep their order; what is new comes below, and nothing ends in two dots."""
+    transcript = folded()
+    before = ""
+    for n in range(8):
+        call = ToolCall(id=str(n), name="read_file", arguments={"path": f"{n}.csv"})
+        for event in called(call=call, said=f"Now file {n}." if n % 3 else ""):
+            transcript(event)
+        body, _, _ = transcript.running().rpartition("\n\n<sub>")
+        assert body.startswith(before), body
+        before = body
+    transcript(TextDelta("It goes on…"))
+    assert transcript.running().startswith(before)
+    assert "It goes on…\n" in transcript.running()
+
+
+def test_the_last_lines_of_what_runs_are_below_its_call_until_it_is_over():
+    transcript = folded(MessageAdded(Message.assistant(calls=[CALL])), ToolStarted(CALL))
+    transcript(ToolProgress("1", "\n".join(f"month {n}: <b>1</b> rows" for n in range(9))))
+    shown = transcript.running()
+    assert "> <code>month 8: &lt;b&gt;1&lt;/b&gt; rows</code>" in shown and "month 3" not in shown
+    transcript(ToolFinished(CALL, "ok", 1.0))
+    assert "month" not in transcript.running()
+
+
 def test_what_is_not_final_is_taken_back():
     transcript = folded(TextDelta("wrong st"), RequestRetried("network: reset", 2.0, 1))
     assert "wrong st" not in transcript.running()
-    assert "network: reset, again in 2 s" in transcript.running()
+    assert "again in 2 s: network: reset" in transcript.running()
     transcript = folded(ReasoningDelta("thinking about it"))
     assert "thinking about it" in transcript.running()
     transcript(TextDelta("Answer"))
@@ -139,7 +186,7 @@ def test_a_finished_turn_is_the_answer_with_folded_calls():
 @pytest.mark.parametrize(
     ("ending", "text"),
     [
-        (TurnEnded("interrupted"), "**Stopped.**"),
+        (TurnEnded("interrupted"), "Stopped."),
         (TurnEnded("failed", "rate limit: wait"), "**Failed:** rate limit: wait"),
         (TurnEnded("budget"), "Out of requests"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hermes_nb.notebook.display.transcript import (
+from hermes_nb.notebook.display.tables import (
     EMPTY,
     MARK,
     SHADES,

@@ -3,22 +3,36 @@ export const start = ({ app, cells, dom, parts, shared }) => {
   const { Refusal } = cells;
   const { OWN_KEYS, addStyle, button, element } = dom;
 
+  // Colours of code, by the names that the editor's theme has for them.
+  const COLOURS = ['builtin', 'comment', 'def', 'keyword', 'number', 'string'];
   addStyle('question', `
 .hermes-ask{border:1px solid var(--jp-border-color1);border-left:3px solid var(--jp-warn-color1);
 padding:8px 10px;margin:6px 0;background:var(--jp-layout-color1);color:var(--jp-ui-font-color1);
 font-size:var(--jp-ui-font-size1);line-height:1.5}
 .jp-Cell>.hermes-ask{margin-left:calc(var(--jp-cell-prompt-width,64px) + 8px)}
-.hermes-ask .hermes-head{display:flex;gap:8px;align-items:baseline;justify-content:space-between}
+.hermes-ask .hermes-head{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:baseline}
+.hermes-ask .hermes-head :nth-child(2){flex:1}
 .hermes-ask .hermes-dim{color:var(--jp-ui-font-color2)}
-.hermes-ask .hermes-code{font:12.5px/1.5 var(--jp-code-font-family);max-height:20em;overflow:auto;
-background:var(--jp-layout-color2);color:var(--jp-content-font-color1);margin:6px 0;padding:6px 0}
+.hermes-ask .hermes-code{font:12.5px/1.5 var(--jp-code-font-family);
+background:var(--jp-cell-editor-background);color:var(--jp-content-font-color1);margin:6px 0;
+padding:6px 0;border:1px solid var(--jp-border-color2)}
 .hermes-ask .hermes-code div{padding:0 8px;white-space:pre-wrap;overflow-wrap:anywhere;
 min-height:1.5em}
-.hermes-ask .hermes-code.hermes-open{max-height:none}
-.hermes-ask .hermes-fold{margin-top:4px}
+${COLOURS.map(
+  name => `.hermes-ask .hermes-${name}{color:color-mix(in srgb,
+var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
+).join('')}
 .hermes-ask .hermes-add{background:color-mix(in srgb,var(--jp-success-color1) 18%,transparent)}
 .hermes-ask .hermes-del{background:color-mix(in srgb,var(--jp-error-color1) 18%,transparent)}
+.hermes-ask .hermes-gap{font-style:italic}
 .hermes-ask .hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
+.hermes-ask .hermes-scope{display:none;margin-top:4px}
+.hermes-ask .hermes-row:has(.hermes-always:is(:focus,:hover))+.hermes-scope{display:block}
+.hermes-ask kbd{font:11px var(--jp-code-font-family);border:1px solid currentcolor;
+border-radius:2px;padding:0 4px;margin-left:6px}
+.hermes-ask button.hermes-link{border:0;padding:0;background:none;height:auto;
+color:var(--jp-content-link-color)}
+.hermes-ask button.hermes-link:hover{background:none;text-decoration:underline}
 .hermes-ask button,.hermes-ask input{font:inherit;height:26px;box-sizing:border-box;margin:0;
 border:1px solid var(--jp-border-color1);border-radius:2px;background:var(--jp-layout-color1);
 color:var(--jp-ui-font-color1)}
@@ -32,10 +46,31 @@ border-color:var(--jp-brand-color1);color:var(--jp-ui-inverse-font-color1)}
 .hermes-ask :is(button,input):focus-visible{outline:2px solid var(--jp-brand-color1);
 outline-offset:1px}`);
 
-  const SHOWN_LINES = 12; // of what would run, before the box scrolls
+  // What stands in place of the middle of a long text, until it is asked for.
+  const HEAD_LINES = 8;
+  const TAIL_LINES = 4;
+  const MOST_LINES = 14;
+  const KEYS_AFTER = 500; // milliseconds: what was being typed when a question came is no answer
+
+  // A line of what would run; `marks` are stretches of it with the names of their colours.
+  const codeLine = ([className, text, marks]) => {
+    const line = element('div', className);
+    const letters = [...text]; // Python counts whole characters
+    let at = 0;
+    for (const [name, from, to] of marks ?? []) {
+      line.append(letters.slice(at, from).join(''));
+      line.append(element('span', `hermes-${name}`, letters.slice(from, to).join('')));
+      at = to;
+    }
+    line.append(letters.slice(at).join(''));
+    return line;
+  };
 
   // The box of a question; `done(answer, reason)` hears what the user chose.
   const question = ({ title, tool, lines, why, once, always, tip, outside }, done) => {
+    let since = Date.now();
+    const keys = new Map(); // what each key does now; kept here, where no other script gets at it
+    let hidden = lines.length > MOST_LINES ? lines.length - HEAD_LINES - TAIL_LINES : 0;
     const row = element('div', 'hermes-row');
     const reason = element('input', '', '', {
       ...OWN_KEYS,
@@ -46,37 +81,78 @@ outline-offset:1px}`);
     reason.addEventListener('keydown', event => {
       if (event.key === 'Enter' && !event.isComposing) deny();
     });
-    const more = [];
-    if (always) {
-      const forever = button(always, () => done('always'));
-      forever.title = tip;
-      more.push(forever);
-    }
-    if (outside) more.push(button(outside, () => done('outside')));
-    const askWhy = () => {
-      row.replaceChildren(reason, button('Deny', deny));
-      reason.focus();
-    };
-    row.append(button(once, () => done('once'), 'hermes-first'), ...more, button('Deny…', askWhy));
     const head = element('div', 'hermes-head', '', { role: 'alert' });
-    head.append(element('b', '', title), element('span', 'hermes-dim', tool));
+    const count = element('span', 'hermes-dim');
+    const all = hidden ? [button('show all', () => showAll(), 'hermes-link')] : [];
+    head.append(element('b', '', title), count, ...all, element('span', 'hermes-dim', tool));
     const about = { role: 'region', 'aria-label': 'What would run', tabindex: '0', ...OWN_KEYS };
     const code = element('div', 'hermes-code', '', about);
-    code.append(...lines.map(([className, text]) => element('div', className, text)));
     const root = element('div', 'hermes-ask');
-    root.append(head, code);
-    if (lines.length > SHOWN_LINES) {
-      // Everything is there; what the box cannot show at once is said in numbers.
-      const text = open => (open ? 'Show less' : `Show all ${lines.length} lines`);
-      const fold = button(text(false), () => {
-        fold.textContent = text(code.classList.toggle('hermes-open'));
-      });
-      fold.classList.add('hermes-fold');
-      root.append(fold);
-    }
-    root.append(element('div', 'hermes-dim', why));
-    if (always) root.append(element('div', 'hermes-dim', `Always: ${tip}.`));
-    root.append(row);
+
+    const offer = (label, key, action, className) => {
+      const made = button(label, action, className);
+      keys.set(key, action);
+      made.setAttribute('aria-keyshortcuts', key);
+      made.append(element('kbd', '', key, { 'aria-hidden': 'true' }));
+      return made;
+    };
+    // A yes to lines that nobody has seen is not offered: the first button shows them.
+    const choose = () => {
+      keys.clear();
+      const verb = once.split(' ')[0].toLowerCase();
+      const choices = hidden
+        ? [offer(`Show and ${verb}…`, 'y', showAll, 'hermes-first')]
+        : [offer(once, 'y', () => done('once'), 'hermes-first')];
+      if (always && !hidden) {
+        const forever = offer(always, 'a', () => done('always'), 'hermes-always');
+        forever.title = `Allows ${tip}.`;
+        choices.push(forever);
+      }
+      if (outside && !hidden) choices.push(button(outside, () => done('outside')));
+      row.replaceChildren(...choices, offer('Deny…', 'n', askWhy));
+    };
+    const askWhy = () => {
+      keys.clear();
+      row.replaceChildren(reason, button('Deny', deny), button('Back', back));
+      reason.focus();
+    };
+    const back = () => {
+      choose();
+      row.lastElementChild.focus();
+    };
+    const fill = () => {
+      const made = lines.map(codeLine);
+      const rest = element('div', 'hermes-gap', `… ${hidden} lines …`);
+      if (hidden) made.splice(HEAD_LINES, hidden, rest);
+      code.replaceChildren(...made);
+      const told = `${lines.length} lines${hidden ? `, ${hidden} of them hidden` : ''}`;
+      count.textContent = lines.length > MOST_LINES ? told : '';
+    };
+    const showAll = () => {
+      const focused = root.contains(document.activeElement);
+      hidden = 0;
+      all.forEach(link => link.remove());
+      since = Date.now();
+      fill();
+      choose();
+      if (focused) code.focus({ preventScroll: true });
+      head.scrollIntoView({ block: 'nearest' });
+    };
+
+    // Keys count while something of the question has the focus; it never takes it by itself.
+    root.addEventListener('keydown', event => {
+      if (!event.isTrusted || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === 'Escape' && reason.isConnected) back();
+      if (event.target === reason || event.repeat || Date.now() - since < KEYS_AFTER) return;
+      const action = keys.get(event.key);
+      if (!action) return;
+      event.preventDefault();
+      action();
+    });
+    fill();
+    choose();
+    root.append(head, code, element('div', 'hermes-dim', why), row);
+    if (always) root.append(element('div', 'hermes-dim hermes-scope', `Always allows ${tip}.`));
     return root;
   };
 

@@ -1,0 +1,131 @@
+"""Tables, bars and times as text, and our Markdown where nothing draws it."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import re
+import time
+from collections.abc import Iterable, Sequence
+
+from hermes_nb.safety.markup import escape
+
+WIDTH = 60
+"""Characters of a full bar: it fits a terminal and a narrow page."""
+SHADES = "█▓▒░▚▀▄▌╬┄"
+"""Of the parts, one each for as many as a prompt usually has."""
+EMPTY = "·"
+MARK = "┃"
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a Markdown table of names and values; the values are plain text."""
+    lines = ["| | |", "|---|---|"]
+    return "\n".join([*lines, *(f"| **{name}** | {escape(value)} |" for name, value in rows)])
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; its cells are Markdown already, on one line each."""
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def aligned(text: str) -> str:
+    """Return a text with its Markdown tables as columns, for places that draw no tables.
+
+    Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay.
+    """
+    out: list[str] = []
+    table: list[list[str]] = []
+    for line in [*text.split("\n"), ""]:
+        if line.startswith("|") and line.endswith("|") and len(line) > 1:
+            table.append([cell.strip() for cell in line[1:-1].split("|")])
+            continue
+        out += _columns(table)
+        table = []
+        out.append(line)
+    return "\n".join(out[:-1])
+
+
+def _columns(table: list[list[str]]) -> list[str]:
+    rows = [row for row in table if any(row) and not all(re.fullmatch(":?-+:?", c) for c in row)]
+    count = max(map(len, rows), default=0)
+    wide = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, wide, strict=False)).rstrip() for row in rows]
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago a time was, as a person says it."""
+    passed = max(time.time() - seconds, 0)
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        count = int(passed // size)
+        if count:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def moment(seconds: float) -> str:
+    """Return a time as a date and a clock time, local, to the minute."""
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def shade(index: int) -> str:
+    """Return the character of the part at `index`."""
+    return SHADES[index % len(SHADES)]
+
+
+def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
+    """Return whole numbers that share a width as the sizes do, and sum to it.
+
+    Whatever is there at all gets one, as long as there is room for that; nothing but zeros shares
+    nothing.
+    """
+    some = [max(size, 0.0) for size in sizes]
+    total = sum(some)
+    if not total:
+        return [0] * len(some)
+    exact = [size / total * width for size in some]
+    room = sum(size > 0 for size in some) <= width
+    found = [max(int(share), int(share > 0 and room)) for share in exact]
+    for _ in range(sum(found) - width):  # what the small ones were given, the largest gives
+        found[found.index(max(found))] -= 1
+    short = width - sum(found)
+    by_rest = sorted(range(len(found)), key=lambda i: found[i] - exact[i])
+    for index in by_rest[:short]:
+        found[index] += 1
+    return found
+
+
+def stacked(sizes: Sequence[float], width: int = WIDTH) -> str:
+    """Return parts side by side, each in its shade."""
+    return "".join(shade(i) * each for i, each in enumerate(widths(sizes, width)))
+
+
+def gauge(used: float, whole: float, mark: float = 0.0, width: int = WIDTH) -> str:
+    """Return how much of a whole is used, with a mark on it; "" for no whole."""
+    if whole <= 0:
+        return ""
+    full = min(round(width * max(used, 0.0) / whole), width) or int(used > 0)
+    bar = SHADES[0] * full + EMPTY * (width - full)
+    at = min(round(width * mark / whole), width - 1)
+    return f"{bar[:at]}{MARK}{bar[at + 1 :]}" if 0 < mark <= whole else bar
+
+
+_FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
+
+
+def plain_text(markdown: str) -> str:
+    """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
+    bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
+    bar = "\0"  # one that `escape` wrote is no border of a cell
+    return aligned(html.unescape(bare.replace("&#124;", bar))).replace(bar, "|")
+
+
+def printed(markdown: str) -> str:
+    """Return our own Markdown as plain text that is read: fenced code stays, without its fences."""
+    pieces, at = [], 0
+    for fenced in _FENCED.finditer(markdown):
+        pieces += [plain_text(markdown[at : fenced.start()]), fenced[2]]
+        at = fenced.end()
+    text = "".join([*pieces, plain_text(markdown[at:])])
+    return re.sub(r"\n{3,}", "\n\n", text)  # where a tag had a line of its own
