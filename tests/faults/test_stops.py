@@ -207,7 +207,9 @@ def is_stopped(result):
     """It failed, so that a run of all cells ends there, and says once that it was stopped."""
     assert result.status == "error", result.text
     told = "".join(result.error["traceback"]) if result.error else ""
-    unfolded = re.sub(r"(?s)<details>.*?</details>|<sub>.*?</sub>|^\|.*?\|$", "", result.markdown, flags=re.M)
+    unfolded = re.sub(
+        r"(?s)<details>.*?</details>|<sub>.*?</sub>|^\|.*?\|$", "", result.markdown, flags=re.M
+    )
     assert (unfolded + told).lower().count("stopped") == 1, result
     assert not [word for word in ("Traceback", "Cancelled", "Interrupt") if word in result.text]
 
