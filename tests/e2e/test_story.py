@@ -174,3 +174,27 @@ def test_a_restarted_kernel_goes_on_with_the_conversation(open_notebook, model):
     assert "Resumed" in shown(notebook.run(2))
     roles = [message["role"] for message in model.bodies[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
+
+
+@BOTH
+def test_a_failed_cell_is_mended_in_two_clicks(open_notebook, server, model):
+    notebook = open_notebook("total = 10 / 0", "print('below')")
+    page, failed = notebook.page, notebook.ids()[0]
+    prepare(notebook, model)
+    notebook.run(1)
+    bar = page.locator(".hermes-failed")
+    bar.wait_for()
+    notebook.shot(f"failed-{server.app}")
+    page.evaluate("document.querySelector('.hermes-failed button').click()")  # no hand's
+    assert len(notebook.sources()) == 2
+    edit = {"id": failed, "old": "10 / 0", "new": "10 / 4"}
+    next_turn(model, ("read_cells", {"ids": [failed]}), ("edit_cell", edit))
+    bar.get_by_text("Fix with Hermes").click()
+    page.get_by_role("button", name="Keep and run").click()
+    notebook.until(lambda: notebook.sources()[0] == "total = 10 / 4")
+    notebook.until(lambda: not bar.count())
+    asked = model.bodies[0]["messages"][-1]["content"]
+    assert f"Cell {failed}:" in asked and "ZeroDivisionError" in asked
+    assert notebook.sources()[1] == f"%hermes fix --cell {failed}"
+    notebook.finish(2)
+    assert notebook.value("total") == 2.5

@@ -10,7 +10,7 @@
   const HERE = document.currentScript.src;
   const TOOLS = ['cells', 'diff', 'dom', 'overlay']; // handed to the parts, by name
   // Each has `start(given)`, in this order, whose result bridge.js describes. It is in `given.parts`.
-  const PARTS = ['cells', 'edits', 'turns', 'question', 'side', 'changes'];
+  const PARTS = ['cells', 'edits', 'turns', 'question', 'side', 'changes', 'failed'];
   let scope;
 
   const shared = async name => {
@@ -21,11 +21,13 @@
 
   const part = name => import(new URL(`./${name}.js${new URL(HERE).search}`, HERE).href);
 
-  const activate = async (app, tracker, editors, palette) => {
+  const activate = async (app, tracker, editors, palette, registry) => {
     const names = ['bridge', ...TOOLS, ...PARTS];
-    const loaded = await Promise.all(names.map(part));
+    // Settings that cannot be had are no reason to do without the rest.
+    const chosen = registry?.load('hermes-nb:plugin').catch(console.warn);
+    const [settings, ...loaded] = await Promise.all([chosen, ...names.map(part)]);
     const files = Object.fromEntries(names.map((name, i) => [name, loaded[i]]));
-    const given = { app, editors, palette, parts: {}, shared, tracker };
+    const given = { app, editors, palette, parts: {}, settings, shared, tracker };
     for (const name of TOOLS) given[name] = files[name];
     for (const name of PARTS) given.parts[name] = await files[name].start(given);
     files.bridge.connect(given);
@@ -36,13 +38,15 @@
       scope = given;
     },
     get: async () => {
-      const names = ['@jupyterlab/notebook', '@jupyterlab/codemirror', '@jupyterlab/apputils'];
-      const [notebook, codemirror, apputils] = await Promise.all(names.map(shared));
+      const names = ['notebook', 'codemirror', 'apputils', 'settingregistry'];
+      const [notebook, codemirror, apputils, settingregistry] = await Promise.all(
+        names.map(name => shared(`@jupyterlab/${name}`))
+      );
       const plugin = {
         id: 'hermes-nb:plugin',
         autoStart: true,
         requires: [notebook.INotebookTracker, codemirror.IEditorExtensionRegistry],
-        optional: [apputils.ICommandPalette],
+        optional: [apputils.ICommandPalette, settingregistry.ISettingRegistry],
         activate
       };
       return () => ({ __esModule: true, default: plugin });
