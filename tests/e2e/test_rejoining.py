@@ -51,14 +51,15 @@ def test_a_reloaded_page_shows_how_the_turn_goes_on_and_ends(open_notebook, serv
     notebook.ready()
     shown = notebook.outputs(1)
     assert "running" not in texts(notebook, 1)[0] and "1 tool call" in texts(notebook, 1)[0]
-    assert [sorted(each["data"])[0] for each in shown] == ["image/png", "text/markdown"][::-1]
+    kinds = [sorted(each["data"])[0] for each in shown]
+    assert kinds == ["text/markdown", "image/png", "text/markdown"]  # the status line is the last
     assert notebook.evaluate("m.cells[1].execution_count") > 1
     notebook.page.wait_for_selector(".jp-RenderedMarkdown details summary:has-text('1 tool call')")
     notebook.shot(f"reloaded-after-a-turn-{server.app}")
     notebook.command("docmanager:save")
     saved = notebook.saved().cells[1].outputs
     assert "And they lived." in saved[0].data["text/markdown"]
-    assert len(saved) == 2 and "still running" not in str(saved)
+    assert len(saved) == 3 and "still running" not in str(saved)
 
 
 @BOTH
