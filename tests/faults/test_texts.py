@@ -25,6 +25,7 @@ from tests.contract.safety.people import Person, hermes, results
 from tests.contract.safety.test_questions import work
 from tests.cpu import within
 from tests.faults.provider import told_by
+from tests.faults.test_stops import is_stopped
 from tests.faults.unasked import nobody_to_ask, refused, results_of
 from tests.loopback import calls, says
 
@@ -270,7 +271,7 @@ def test_69_a_stop_is_handled_first(cells):
     how = {"options": "--approve all", "stop_on": "judging", "allow_stdin": True, "timeout": 90}
     result = cells.ask(command, says("not this"), **how)
     told = cells.printed("guard.judge = judge; told.set(); print(judged.wait(90))")
-    assert result.error["traceback"] == ["stopped"]
+    is_stopped(result)
     assert told == "True", "the verdict came after the end of the turn"
     assert cells.goes_on()[-2]["role"] == "assistant"
     assert not (cells.folder / "ran").exists()
