@@ -107,7 +107,7 @@ house: $(STAMP)  ## count the package and walk through its turns, against the li
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks
 
-bench: $(STAMP)  ## the figures that have a limit, in less than a quarter of an hour
+bench: $(STAMP)  ## the figures that have a limit, each with its verdict
 	@$(BIN)/python bench/figures.py
 
 bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
