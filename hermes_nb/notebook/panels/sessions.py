@@ -196,13 +196,13 @@ class ContextTab(Tab):
 def _picture(now: Filling) -> str:
     of = f"of {amount(now.window)}" if now.window else "tokens"
     limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
-    how = "what the provider counted" if now.measured else "an estimate"
+    how = "The sum was counted, its parts are estimates." if now.measured else "All estimates."
     label = f"about {amount(now.counted)} {of} tokens in use{limit}"
     blocks = [
         f'<span class="hermes-big">{amount(now.counted)}</span> {dim(of + limit)}',
         gauge(now.parts, now.counted, now.window or now.counted, now.threshold, label),
         legend(now.parts),
-        f"<small>{dim(f'The sum is {how}; its parts are estimates.')}</small>",
+        f"<small>{dim(how)}</small>",
     ]
     if any(turn.requests for turn in now.turns):
         total = sum(now.turns, Usage())
