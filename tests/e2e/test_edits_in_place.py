@@ -40,6 +40,10 @@ def select(notebook, index):
         "(nb.content.activeCellIndex = a, nb.content.mode = 'command', nb.content.activate())",
         index,
     )
+    # The focus comes a moment later, and keys go where it is.
+    notebook.page.wait_for_function(
+        "document.activeElement?.matches('.jp-Notebook .jp-Cell.jp-mod-active')"
+    )
 
 
 def suggested(notebook):
