@@ -136,8 +136,13 @@ class Queue:
             self._leaving = weakref.finalize(self, self._place.leave)
         if _attempt(self._place.handle, exclusive=True):
             return
-        if not self._place.wait(patience):
-            self.close()
+        come = False
+        try:
+            come = self._place.wait(patience)
+        finally:
+            if not come:  # also where the wait was broken off: the place would be had for good
+                self.close()
+        if not come:
             raise TimeoutError(f"{self._path.name!r} is locked: other processes write to it")
 
     def free(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import time
 from itertools import pairwise
@@ -265,6 +266,27 @@ def test_22_somebody_keeps_the_turn(tmp_path, monkeypatch):
     halted.close()
     recorder(TurnEnded("answered"))
     assert recorder.unsaved == 0
+    store.close()
+
+
+def test_22_a_wait_that_is_broken_off_leaves_the_turn_to_others(tmp_path):
+    """Ctrl-C in code that waits to write: the place in the queue must not be had for good."""
+    store = SqliteStore(tmp_path / "n.db")
+    session = store.start()
+    halted = Queue(tmp_path / "n.db")
+    halted.take(0)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.append(session, Message.user("one"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    halted.close()
+    halted.take(2)  # whoever waited has gone, though it was the next
+    halted.close()
+    store.append(session, Message.user("two"))
+    assert [message.text for message in store.messages(session)] == ["two"]
     store.close()
 
 
