@@ -1,6 +1,8 @@
 /* What a turn changed: its way back at a click, and a quiet mark on cells that are the agent's. */
 export const start = ({ cells, dom, shared, tracker }) => {
-  // notebook/display/changes.py writes the title; nothing that a model says has one.
+  // notebook/display/changes.py writes words and title. Any Markdown may have others: they are not run.
+  const WORDS = /^%hermes undo \d{1,9}$/;
+  const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
   const WAY_BACK = '.jp-RenderedMarkdown summary>code[title^="turn "]';
   dom.addStyle('changes', `
 ${WAY_BACK}{cursor:pointer;color:var(--jp-content-link-color)}
@@ -13,7 +15,9 @@ color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;
 
   // The kernel is told what the words say, as the application tells it what to run in that cell.
   const takeBack = async (code, kernel, cellId) => {
-    const words = `${code.textContent} of ${code.title.split(' of ')[1]}`;
+    const session = TURN.exec(code.title)?.[1];
+    if (!session || !WORDS.test(code.textContent)) return;
+    const words = `${code.textContent} of ${session}`;
     const said = [];
     const content = { code: words, store_history: false, allow_stdin: true };
     const future = kernel.requestExecute(content, true, { cellId, recordTiming: false });

@@ -10,12 +10,14 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
   // An ordinary cell below: the same queue, stop, questions and replay as if it had been typed.
   const ask = async (what, panel, cell) => {
     const kernel = panel.sessionContext.session?.kernel;
-    if (!kernel) return;
+    const { id } = cell.model;
+    // A file may have any id; one that is none would be code in the line below.
+    if (!kernel || !/^[\w-]{1,64}$/.test(id)) return;
     const load = { code: '%load_ext hermes_nb', silent: true, store_history: false };
     kernel.requestExecute({ ...load, allow_stdin: false }, true);
     const model = panel.content.model.sharedModel;
-    const at = model.cells.findIndex(each => each.id === cell.model.id) + 1;
-    const source = `%hermes ${what} --cell ${cell.model.id}`;
+    const at = model.cells.findIndex(each => each.id === id) + 1;
+    const source = `%hermes ${what} --cell ${id}`;
     model.insertCell(at, { cell_type: 'code', source });
     panel.content.deselectAll();
     panel.content.activeCellIndex = at;
