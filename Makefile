@@ -62,7 +62,7 @@ system:
 test: $(STAMP) weights system  ## all checks, all tests, all notebooks; how long that took
 	@bash -c 'TIMEFORMAT="make test: %0lR of time, %0lU + %0lS of CPU"; time $(MAKE) --no-print-directory everything'
 
-test-systems: $(STAMP) system  ## beside jupyter-collaboration and jupyter-server-documents, in environments of their own
+test-systems: $(STAMP) system  ## beside other systems and in older applications, each in an environment of its own
 	@bash -c 'TIMEFORMAT="make test-systems: %0lR of time, %0lU + %0lS of CPU"; \
 	  time $(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) --timeout 600 tests/systems'
 

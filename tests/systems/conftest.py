@@ -27,10 +27,15 @@ from tests.e2e.harness import REPOSITORY, Server
 HERE = Path(__file__).parent
 
 
+def cache() -> Path:
+    """Return where the systems are kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "hermes_nb" / "systems"
+
+
 def environment(name: str) -> str:
     """Return the Python of a system's environment; make it where it is not as pinned."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "hermes_nb" / "systems" / name
+    folder = cache() / name
     pins = [HERE / f"{name}.txt", REPOSITORY / "constraints.txt"]
     needs = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     wanted = [*needs["dependencies"], "jupyterlab", "notebook"]

@@ -1,0 +1,12 @@
+"""In JupyterLab 4.5 and Notebook 7.5, the line before the one that `make test` runs in."""
+
+from tests.e2e.test_edits_in_place import (
+    test_a_suggestion_stands_over_the_old_text_until_it_is_kept,
+    test_parts_are_decided_by_themselves_and_typing_moves_them,
+)
+
+SYSTEM = "jupyterlab-4.5"
+__all__ = [
+    "test_a_suggestion_stands_over_the_old_text_until_it_is_kept",
+    "test_parts_are_decided_by_themselves_and_typing_moves_them",
+]
