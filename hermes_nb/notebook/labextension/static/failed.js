@@ -43,7 +43,7 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
     bars.delete(cell);
     if (!wanted) return;
     const about = { role: 'group', 'aria-label': 'This cell failed', title: wanted };
-    const node = dom.element('div', 'hermes-cap hermes-failed', '', about);
+    const node = dom.element('div', 'hermes-ui hermes-cap hermes-failed', '', about);
     node.append(dom.element('span', 'hermes-what', wanted));
     for (const what of Object.keys(LABELS))
       node.append(dom.button(LABELS[what], () => void ask(what, panel, cell)));

@@ -13,21 +13,9 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
 .hermes-cap{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:center;box-sizing:border-box;
 margin-left:calc(var(--jp-cell-prompt-width,64px) + var(--jp-cell-collapser-width,8px));padding:2px 8px;
 border:1px solid var(--jp-border-color1);border-bottom:0;border-left:3px solid var(--jp-brand-color1);
-background:var(--jp-layout-color1);color:var(--jp-ui-font-color1);font-size:var(--jp-ui-font-size1);
-line-height:1.6;white-space:nowrap}
+white-space:nowrap}
 .hermes-cap .hermes-why{flex:1;min-width:40px;overflow:hidden;text-overflow:ellipsis}
-:is(.hermes-cap,.hermes-hunk) .hermes-dim{color:var(--jp-ui-font-color2)}
-:is(.hermes-cap,.hermes-hunk) button{font:inherit;font-size:12px;line-height:20px;margin:0;padding:0 10px;
-border:1px solid var(--jp-border-color1);border-radius:2px;cursor:pointer;white-space:nowrap;
-background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
-:is(.hermes-cap,.hermes-hunk) button:hover{background:var(--jp-layout-color2)}
-:is(.hermes-cap,.hermes-hunk) button:focus-visible{outline:2px solid var(--jp-brand-color1);
-outline-offset:1px}
-.hermes-cap button.hermes-first{background:var(--jp-brand-color1);border-color:var(--jp-brand-color1);
-color:var(--jp-ui-inverse-font-color1)}
-.hermes-cap button.hermes-first:hover{background:var(--jp-brand-color0)}
-.hermes-cap kbd{font:10px/14px var(--jp-ui-font-family);border:1px solid currentColor;border-radius:3px;
-padding:0 3px;background:none;color:inherit;box-shadow:none}
+.hermes-cap button{font-size:12px;line-height:20px}
 .jp-Cell.hermes-undecided .jp-cell-toolbar{display:none}
 .jp-Cell.hermes-undecided :is(.cm-line,.hermes-line){padding-left:18px;position:relative}
 .jp-Cell :is(.cm-line,.hermes-block).hermes-plus{background:color-mix(in srgb,var(--jp-success-color1) 12%,transparent)}
@@ -41,9 +29,8 @@ color:var(--jp-ui-font-color1)}
 .cm-lineWrapping .hermes-block{white-space:break-spaces}
 .hermes-line{padding-right:2px;min-height:1.3em}
 .hermes-hunk{float:right;position:sticky;right:4px;display:inline-flex;gap:6px;align-items:center;z-index:2;
-padding:0 4px;font-family:var(--jp-ui-font-family);font-size:11px;white-space:nowrap;
-background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
-.hermes-hunk button{font-size:11px;line-height:14px;padding:0 6px}`);
+padding:0 4px;font:11px var(--jp-ui-font-family);white-space:nowrap}
+.hermes-hunk button{line-height:14px;padding:0 6px}`);
 
   // What is suggested is shown as it is: characters that hide, or turn the line round, by number.
   const HIDDEN = /[\p{Cc}\p{Cf}\u2028\u2029]/gu;
@@ -145,7 +132,7 @@ background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
   const controls = (proposal, { index, kept, total }) => {
     const which = `change ${index + 1} of ${total}`;
     const about = { role: 'group', 'aria-label': which, contenteditable: 'false' };
-    const root = element('span', 'hermes-hunk', '', about);
+    const root = element('span', 'hermes-ui hermes-hunk', '', about);
     const told = kept ? `${index + 1} of ${total}, kept` : `${index + 1} of ${total}`;
     root.append(element('span', 'hermes-dim', told));
     if (kept) return root;
@@ -290,7 +277,8 @@ background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
         old.cap.node.children[at]?.focus();
         continue;
       }
-      const node = element('div', '', '', { role: 'group', 'aria-label': 'A change of Hermes' });
+      const about = { role: 'group', 'aria-label': 'A change of Hermes' };
+      const node = element('div', 'hermes-ui hermes-cap', '', about);
       node.append(...content(proposal, panel, cell));
       keys(node, {
         y: () => deciding.decide(proposal, true),
@@ -300,7 +288,6 @@ background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
         Escape: () => panel.content.activate()
       });
       const cap = new libraries.widgets.Widget({ node });
-      cap.addClass('hermes-cap');
       // What hides its source shows it while there is something to decide. Neither is saved.
       if (cell.inputHidden) cell.inputHidden = false;
       const rendered = Boolean(cell.rendered);

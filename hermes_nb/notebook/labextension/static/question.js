@@ -7,12 +7,10 @@ export const start = ({ app, cells, dom, parts, shared }) => {
   const COLOURS = ['builtin', 'comment', 'def', 'keyword', 'number', 'string'];
   addStyle('question', `
 .hermes-ask{border:1px solid var(--jp-border-color1);border-left:3px solid var(--jp-warn-color1);
-padding:8px 10px;margin:6px 0;background:var(--jp-layout-color1);color:var(--jp-ui-font-color1);
-font-size:var(--jp-ui-font-size1);line-height:1.5}
+padding:8px 10px;margin:6px 0}
 .jp-Cell>.hermes-ask{margin-left:calc(var(--jp-cell-prompt-width,64px) + 8px)}
 .hermes-ask .hermes-head{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:baseline}
 .hermes-ask .hermes-head :nth-child(2){flex:1}
-.hermes-ask .hermes-dim{color:var(--jp-ui-font-color2)}
 .hermes-ask .hermes-code{font:12.5px/1.5 var(--jp-code-font-family);
 background:var(--jp-cell-editor-background);color:var(--jp-content-font-color1);margin:6px 0;
 padding:6px 0;border:1px solid var(--jp-border-color2)}
@@ -28,23 +26,12 @@ var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
 .hermes-ask .hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
 .hermes-ask .hermes-scope{display:none;margin-top:4px}
 .hermes-ask .hermes-row:has(.hermes-always:is(:focus,:hover))+.hermes-scope{display:block}
-.hermes-ask kbd{font:11px var(--jp-code-font-family);border:1px solid currentcolor;
-border-radius:2px;padding:0 4px;margin-left:6px}
-.hermes-ask button.hermes-link{border:0;padding:0;background:none;height:auto;
-color:var(--jp-content-link-color)}
-.hermes-ask button.hermes-link:hover{background:none;text-decoration:underline}
-.hermes-ask button,.hermes-ask input{font:inherit;height:26px;box-sizing:border-box;margin:0;
-border:1px solid var(--jp-border-color1);border-radius:2px;background:var(--jp-layout-color1);
-color:var(--jp-ui-font-color1)}
-.hermes-ask button{padding:0 12px;cursor:pointer;max-width:min(30em,100%);overflow:hidden;
-text-overflow:ellipsis;white-space:nowrap}
-.hermes-ask input{flex:1;min-width:8em;padding:0 8px}
-.hermes-ask button:hover{background:var(--jp-layout-color2)}
-.hermes-ask button.hermes-first{background:var(--jp-brand-color1);
-border-color:var(--jp-brand-color1);color:var(--jp-ui-inverse-font-color1)}
-.hermes-ask button.hermes-first:hover{background:var(--jp-brand-color0)}
-.hermes-ask :is(button,input):focus-visible{outline:2px solid var(--jp-brand-color1);
-outline-offset:1px}`);
+.hermes-ask kbd{margin-left:6px}
+.hermes-ask :is(button,input){height:26px}
+.hermes-ask button{padding:0 12px;max-width:min(30em,100%);overflow:hidden;text-overflow:ellipsis}
+.hermes-ask input{flex:1;min-width:8em}
+.hermes-ask button.hermes-link{border:0;padding:0;height:auto;color:var(--jp-content-link-color)}
+.hermes-ask button.hermes-link:hover{background:none;text-decoration:underline}`);
 
   // What stands in place of the middle of a long text, until it is asked for.
   const HEAD_LINES = 8;
@@ -87,7 +74,7 @@ outline-offset:1px}`);
     head.append(element('b', '', title), count, ...all, element('span', 'hermes-dim', tool));
     const about = { role: 'region', 'aria-label': 'What would run', tabindex: '0', ...OWN_KEYS };
     const code = element('div', 'hermes-code', '', about);
-    const root = element('div', 'hermes-ask');
+    const root = element('div', 'hermes-ui hermes-ask');
 
     const offer = (label, key, action, className) => {
       const made = button(label, action, className);
