@@ -17,17 +17,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
-from urllib.parse import urlsplit
 
+from hermes_nb.agent.endpoints import (
+    Endpoint,
+    Job,
+    MixtureSettings,
+    auxiliary_models,
+    endpoint,
+    fallbacks,
+    mixtures,
+    model_options,
+)
 from hermes_nb.agent.sources import Picker, home_directory, read_dotenv, read_yaml
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
 from hermes_nb.core.messages import Json
-from hermes_nb.core.protocols import MOST_WAITED, Effort
+from hermes_nb.core.protocols import MOST_WAITED
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
-from hermes_nb.models.profiles import is_loopback
+from hermes_nb.models.installed import MIXTURE
 from hermes_nb.safety.guard import Mode
 
 
@@ -151,27 +160,15 @@ APPROVE_MODES = get_args(ApproveMode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """A model and where it is served. An empty `base_url` is the provider's own."""
-
-    model: str = ""
-    base_url: str = ""
-    api_key: str = field(default="", repr=False)
-
-    @property
-    def named(self) -> bool:
-        """Whether anything says which model to ask."""
-        return bool(self.model or self.base_url or self.api_key)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a session runs with.
 
     An empty endpoint means: a local server that was accepted, else the embedded model. `notebook`
     is the path that the user named, where finding it out would fail. `cassette` is what is done
     with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
-    `auxiliary` is the model for work beside the conversation, None for the conversation's own.
+    `auxiliary` has the models for work beside the conversation; a job that is not there is done by
+    the conversation's own, or, as titles and vision are, not at all. `mixtures` are several models
+    that answer as one.
     `system_message` joins every prompt.
     `enforce` tells models to call tools instead of announcing it, None decides by their family.
     `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `vision` says whether
@@ -194,7 +191,8 @@ class Settings:
     notebook: str = ""
     cassette: CassetteMode = "off"
     cassette_file: str = ""
-    auxiliary: Endpoint | None = None
+    auxiliary: Mapping[Job, Endpoint] = field(default_factory=dict)
+    mixtures: Mapping[str, MixtureSettings] = field(default_factory=dict)
     system_message: str = ""
     enforce: bool | None = None
     cache_ttl: Literal["5m", "1h"] = "5m"
@@ -212,6 +210,19 @@ class Settings:
     unknown: tuple[str, ...] = ()
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def beside(self) -> list[tuple[str, Endpoint]]:
+        """The models that are named beside the conversation's own, each with what it is for."""
+        found = [("fallback", end) for end in self.fallbacks]
+        uses: dict[Endpoint, list[str]] = {}
+        for job, end in self.auxiliary.items():
+            uses.setdefault(end, []).append(job)
+        for name, mixture in self.mixtures.items():
+            ends = [*(member.end for member in mixture.references), mixture.aggregator]
+            for each in dict.fromkeys(filter(None, ends)):
+                uses.setdefault(each, []).append(f"{MIXTURE}{name}")
+        return found + [(f"for {', '.join(names)}", end) for end, names in uses.items()]
 
 
 def load_settings(
@@ -234,10 +245,11 @@ def load_settings(
     approve = picked("approve", foreign=("approvals", "mode"), default="ask")
     if approve not in APPROVE_MODES:
         approve = _foreign_mode(approve, picked.sources.get("approve", ""))
+    own = endpoint(picked, env)
     settings = Settings(
         home=folder,
-        endpoint=_endpoint(picked, env),
-        fallbacks=_fallbacks(document, env),
+        endpoint=own,
+        fallbacks=fallbacks(document, env),
         approve=within(approve),
         max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
         window=picked.number("window", ("model", "context_length"), None),
@@ -246,7 +258,8 @@ def load_settings(
         notebook=str(picked("notebook")),
         cassette=_cassette(picked),
         cassette_file=str(picked("cassette_file")),
-        auxiliary=_auxiliary(picked, env),
+        auxiliary=auxiliary_models(picked, own, env),
+        mixtures=mixtures(picked, own, env),
         system_message=str(picked.at("agent", "system_prompt", default="")),
         enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
         cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
@@ -257,7 +270,7 @@ def load_settings(
         sandbox=_sandbox(picked),
         budget=_budget(picked),
         vision=_on_or_off(picked("vision", default="auto")),
-        model_options=_model_options(picked),
+        model_options=model_options(picked),
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
         max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
         keep_days=picked.whole("store", "keep_days", 0),
@@ -352,24 +365,6 @@ def _budget(picked: Picker) -> BudgetSettings:
     return BudgetSettings(session=limits(""), notebook=limits("notebook_"))
 
 
-OURS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
-"""Fields of a request that are no options."""
-
-
-def _model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
-    given = picked("model_options", default={})
-    fine = isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values())
-    if not fine:
-        message = "model_options has a group of fields for each model: {gpt-5: {effort: low}}"
-        raise ConfigError(message)
-    for name, fields in given.items():
-        if wrong := sorted(OURS & {str(key) for key in fields}):
-            raise ConfigError(f"model_options for {name!r} cannot set {', '.join(wrong)}")
-        if fields.get("effort", "low") not in get_args(Effort):
-            raise ConfigError(f"model_options for {name!r}: effort is low, medium or high")
-    return {str(name): {str(k): v for k, v in each.items()} for name, each in given.items()}
-
-
 def _names(value: object) -> tuple[str, ...]:
     """Return a list of names or paths that may have been written as one."""
     if isinstance(value, str):
@@ -381,95 +376,3 @@ def _on_or_off(value: object) -> bool | None:
     """Return what is on or off; None for "auto" and anything else."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     return words.get(str(value).strip().lower())
-
-
-def _auxiliary(picked: Picker, env: Mapping[str, str]) -> Endpoint | None:
-    """Return the model for summaries and reviews, None when none is named."""
-    model = picked.at("auxiliary", "model", default="")
-    given = picked.at("auxiliary", "compression", default={})
-    if not model and isinstance(given, Mapping):
-        model = given.get("model") or ""
-    base_url = str(picked.at("auxiliary", "base_url", default=""))
-    if not model:
-        return None
-    if not base_url:
-        base_url, key = _provider_of_the_environment(str(model), env)
-        return Endpoint(model=str(model), base_url=base_url, api_key=key)
-    return Endpoint(model=str(model), base_url=base_url, api_key=_key_for(base_url, env))
-
-
-def _endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
-    model = picked("model", foreign=("model",))
-    if isinstance(model, Mapping):
-        model = model.get("default") or model.get("name") or ""
-    base_url = picked("base_url", foreign=("model", "base_url"))
-    api_key = picked("api_key")
-    if model == "embedded":
-        return Endpoint(model="embedded")
-    if not base_url and not api_key:
-        base_url, api_key = _provider_of_the_environment(str(model), env)
-        if api_key or base_url:
-            named = "OPENROUTER_API_KEY" if "openrouter" in base_url else "OPENAI_*"
-            picked.sources.setdefault("base_url", f"{named} in the environment")
-    return Endpoint(
-        model=str(model), base_url=str(base_url), api_key=api_key or _key_for(str(base_url), env)
-    )
-
-
-OPENROUTER_URL = "https://openrouter.ai/api/v1"
-
-
-def _provider_of_the_environment(model: str, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return (base_url, key): OpenRouter for `vendor/name` models or if it has the only key."""
-    openai_key, router_key = env.get("OPENAI_API_KEY", ""), env.get("OPENROUTER_API_KEY", "")
-    if env.get("OPENAI_BASE_URL"):
-        return env["OPENAI_BASE_URL"], openai_key
-    if router_key and ("/" in model or not openai_key):
-        return OPENROUTER_URL, router_key
-    return "", openai_key
-
-
-def _key_for(base_url: str, env: Mapping[str, str]) -> str:
-    """Return the key that belongs to an address: a key never goes to a host it was not given for.
-
-    A server on this machine gets none; any other address is what the user configured for
-    `OPENAI_API_KEY`.
-    """
-    if not base_url:
-        return env.get("OPENAI_API_KEY", "")
-    try:
-        host = urlsplit(base_url).hostname or ""
-    except ValueError:  # no address at all; the request will say so
-        return ""
-    if host == "openrouter.ai" or host.endswith(".openrouter.ai"):
-        return env.get("OPENROUTER_API_KEY", "")
-    if is_loopback(host):
-        return ""
-    return env.get("OPENAI_API_KEY", "")
-
-
-PROVIDERS = {"openai": "", "openrouter": OPENROUTER_URL}
-"""Addresses of the providers that Hermes Agent names, as far as we speak with them."""
-
-
-def _fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """Return the `fallback_providers` that say a model and where it is served, in their order.
-
-    The list is shared with Hermes Agent, which knows further providers by name: an entry that we
-    cannot place is left out, and never sent to somebody else's address.
-    """
-    entries = document.get("fallback_providers")
-    listed = entries if isinstance(entries, list) else []
-    found = (_fallback(entry, env) for entry in listed if isinstance(entry, Mapping))
-    return tuple(end for end in found if end is not None)
-
-
-def _fallback(entry: Mapping[str, Json], env: Mapping[str, str]) -> Endpoint | None:
-    model = str(entry.get("model") or "")
-    base_url = str(entry.get("base_url") or "")
-    provider = str(entry.get("provider") or "openai").lower()
-    if not model or (not base_url and provider not in PROVIDERS):
-        return None
-    base_url = base_url or PROVIDERS[provider]
-    named = env.get(str(entry.get("key_env") or ""), "")
-    return Endpoint(model=model, base_url=base_url, api_key=named or _key_for(base_url, env))

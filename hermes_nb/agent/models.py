@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.config import Endpoint, Settings
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.endpoints import Endpoint, Job
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.cassette import Deck, Shelf, shelf_for
-from hermes_nb.models.installed import EMBEDDED, installed_model
+from hermes_nb.models.installed import EMBEDDED, MIXTURE, installed_model
 from hermes_nb.models.profiles import is_address, is_loopback
 
 if TYPE_CHECKING:
+    from hermes_nb.models.chat.client import OpenAIChat
     from hermes_nb.models.servers import Served
 
 
@@ -90,38 +92,124 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     A local server answers when nothing is named and the user has accepted it. Raises `ConfigError`
     when there is no model to be had, with the ways out.
     """
-    from hermes_nb.models.chat.retries import Fallback, Retrying
+    from hermes_nb.models.chat.retries import Fallback
 
     chosen = settings.endpoint
-    first = _installed(chosen.model, settings, variables) if chosen.model else None
+    if chosen.model.startswith(MIXTURE):
+        first: ChatModel | None = build_mixture(settings, chosen.model)
+    else:
+        first = _installed(chosen.model, settings, variables) if chosen.model else None
     if first is None and chosen.named:
-        first = Retrying(_chat(chosen, settings), cap=settings.max_wait)
+        first = _trying(chosen, settings, sees=True)
     first = first or _accepted(settings) or _installed(EMBEDDED, settings, variables)
     if first is None:
         raise ConfigError(WAYS_OUT)
     if not settings.fallbacks or embedded_notice(first):
         return first
     others = replace(settings, window=None)  # what is set is the window of the model named there
-    return Fallback(
-        [
-            first,
-            *(Retrying(_chat(end, others), cap=settings.max_wait) for end in settings.fallbacks),
-        ]
-    )
+    return Fallback([first, *(_trying(end, others, sees=True) for end in settings.fallbacks)])
 
 
-def build_auxiliary(settings: Settings, *, deck: Deck | None = None) -> ChatModel | None:
-    """Return the model for work beside the conversation, None when none is named."""
-    from hermes_nb.models.chat.retries import Retrying
+def build_mixture(
+    settings: Settings, name: str, *, aggregator: ChatModel | None = None
+) -> ChatModel:
+    """Return several models as one; raise `ConfigError` where the settings have none of this name.
 
-    if settings.auxiliary is None:
+    `aggregator` weighs the answers where the settings name no model for that.
+    """
+    from hermes_nb.models.mixture import SECONDS, Mixture, Reference
+
+    name = name.removeprefix(MIXTURE)
+    if name not in settings.mixtures:
+        there = ", ".join(f"{MIXTURE}{each}" for each in settings.mixtures)
+        ways = f"there are {there}" if there else "`mixture` in config.yaml makes one"
+        raise ConfigError(f"there is no mixture {one_line(name, 40)!r}; {ways}")
+    chosen = settings.mixtures[name]
+    others = replace(settings, window=None)
+    weighs = chosen.aggregator or settings.auxiliary.get("mixture")
+    if weighs is not None or aggregator is None:
+        end = weighs or chosen.references[0].end
+        aggregator = _trying(end, settings, sees=True)
+    references = []
+    for member in chosen.references:
+        own = others
+        if member.temperature is not None:
+            options = {**options_for(member.end.model, settings.model_options)}
+            options["temperature"] = member.temperature
+            own = replace(others, model_options={member.end.model: options})
+        model = _trying(member.end, own)
+        references.append(Reference(model=model, seconds=member.seconds or SECONDS))
+    return Mixture(name, references, aggregator)
+
+
+def build_auxiliary(
+    settings: Settings, job: Job, *, deck: Deck | None = None, main: ChatModel | None = None
+) -> ChatModel | None:
+    """Return the model for a job beside the conversation, None when none is named for it.
+
+    Where it fails for good, `main` is asked, which stays open when this is closed. The embedded
+    model has no room for such work.
+    """
+    from hermes_nb.models.chat.retries import Fallback
+
+    if job not in settings.auxiliary:
         return None
-    end = settings.auxiliary
+    end = settings.auxiliary[job]
+    make = partial(_trying, end, replace(settings, window=None))
+    made = make() if deck is None else deck.wrap(make, name=end.model)
+    return made if main is None or is_embedded(main) else Fallback([made, main], own=1)
 
-    def make() -> ChatModel:
-        return Retrying(_chat(end, replace(settings, window=None)), cap=settings.max_wait)
 
-    return make() if deck is None else deck.wrap(make, name=end.model)
+class Auxiliary:
+    """The models for work beside one conversation, each made when it is first asked for.
+
+    `given` is one that condenses and compresses, whatever the settings say.
+    """
+
+    def __init__(
+        self, settings: Settings, *, deck: Deck | None = None, given: ChatModel | None = None
+    ) -> None:
+        self._settings = settings
+        self._deck = deck
+        self._given = given
+        self._made: dict[tuple[Endpoint | str, int], ChatModel] = {}
+
+    def of(self, job: Job, main: ChatModel) -> ChatModel | None:
+        """Return the model for a job, with the conversation's own behind it; None for no other."""
+        if self._given is not None and job in ("compression", "recall"):
+            return self._given
+        end = self._settings.auxiliary.get(job)
+        if end is None:
+            return None
+        key = end, id(main)
+        if key not in self._made:
+            made = build_auxiliary(self._settings, job, deck=self._deck, main=main)
+            if made is None:
+                return None
+            self._made[key] = made
+        return self._made[key]
+
+    def mixture(self, name: str, main: ChatModel) -> ChatModel:
+        """Return a mixture for `main` to ask, which weighs the answers where no other is to.
+
+        Raises `ConfigError` for one that there is not.
+        """
+        key = name, id(main)
+        if key not in self._made:
+            from hermes_nb.models.chat.retries import Fallback
+
+            lent = Fallback([main], own=0)
+            make = partial(build_mixture, self._settings, name, aggregator=lent)
+            deck = self._deck
+            self._made[key] = deck.wrap(make, name=f"{MIXTURE}{name}") if deck else make()
+        return self._made[key]
+
+    async def aclose(self) -> None:
+        """Close what was made and given."""
+        made = [*self._made.values(), *([self._given] if self._given is not None else [])]
+        self._made.clear()
+        for model in made:
+            await model.aclose()
 
 
 def is_embedded(model: ChatModel) -> bool:
@@ -153,7 +241,30 @@ def is_loading(model: ChatModel) -> bool:
     return bool(getattr(model, "loading", False))
 
 
-def _chat(end: Endpoint, settings: Settings) -> ChatModel:
+def _trying(
+    end: Endpoint,
+    settings: Settings,
+    *,
+    sees: bool = False,
+    before: Callable[[], None] | None = None,
+) -> ChatModel:
+    """Return the model of an endpoint, which is asked again where that can help.
+
+    `sees` has pictures described by the model for that, where it takes none itself.
+    """
+    from hermes_nb.models.chat.retries import Retrying
+
+    chat = _chat(end, settings)
+    made = Retrying(chat, before=before, cap=settings.max_wait)
+    if not sees or chat.profile.vision or "vision" not in settings.auxiliary:
+        return made
+    from hermes_nb.models.mixture import Sighted
+
+    eyes = _trying(settings.auxiliary["vision"], replace(settings, window=None, vision=True))
+    return Sighted(made, eyes)
+
+
+def _chat(end: Endpoint, settings: Settings) -> OpenAIChat:
     from hermes_nb.models.chat.client import OpenAIChat
     from hermes_nb.models.profiles import OPENAI, profile_for
     from hermes_nb.models.servers import models_at
@@ -252,13 +363,12 @@ def found_servers(settings: Settings, *, known: bool) -> list[Served]:
 
 
 def _accepted(settings: Settings) -> ChatModel | None:
-    from hermes_nb.models.chat.retries import Retrying
     from hermes_nb.models.servers import check_owner
 
     for served in found_servers(settings, known=True):
         end = Endpoint(model=served.models[0], base_url=served.identity.base_url)
         before = partial(check_owner, served.identity)
-        return Retrying(_chat(end, settings), before=before, cap=settings.max_wait)
+        return _trying(end, settings, sees=True, before=before)
     return None
 
 

@@ -318,9 +318,9 @@ class Reviews:
         Behind its first turn a session gets a title, where there is a model for such work and what
         is asked is `live`, neither recorded nor replayed.
         """
-        if live and session.agent.turns == 1 and self._runtime.settings.auxiliary is not None:
+        if live and session.agent.turns == 1 and "titles" in self._runtime.settings.auxiliary:
             said = [redact(spoken(m)) for m in session.messages if m.role != "tool"]
-            self._thread.submit(_entitle(session.store, session.id, self._runtime.settings, said))
+            self._thread.submit(_entitle(session, self._runtime.settings, said))
         nudges = self._nudges.get(session.id)
         subject = nudges.due() if nudges is not None else None
         if nudges is None or subject is None or not self.begin(session, subject):
@@ -412,11 +412,10 @@ class Reviews:
 ENTITLE = "Name this conversation in six words at most, in its language, and say nothing else."
 
 
-async def _entitle(
-    store: SessionStore, session_id: str, settings: Settings, said: Sequence[str]
-) -> None:
+async def _entitle(session: Session, settings: Settings, said: Sequence[str]) -> None:
     """Give a session a better title than the beginning of its prompt, which is what it has."""
-    model = await asyncio.to_thread(build_auxiliary, settings)
+    store, session_id = session.store, session.id
+    model = await asyncio.to_thread(build_auxiliary, settings, "titles")
     stored = await asyncio.to_thread(store.get, session_id)
     if model is None or stored is None or not said or stored.title != one_line(said[0], TITLE):
         return
@@ -427,7 +426,7 @@ async def _entitle(
             replies = [item async for item in items if isinstance(item, Reply)]
         for reply in replies:
             title = one_line(redact(visible(reply.message.text)).strip(" \"'.*#"), TITLE)
-            await asyncio.to_thread(store.count, session_id, reply.usage)
+            await asyncio.to_thread(session.spend, reply.usage, reply.model, "titles")
             if title:
                 await asyncio.to_thread(store.rename, session_id, title)
     except HermesError as error:

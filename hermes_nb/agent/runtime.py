@@ -21,7 +21,7 @@ from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.models import build_auxiliary, build_deck, build_model, is_embedded
+from hermes_nb.agent.models import Auxiliary, build_deck, build_model, is_embedded
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
@@ -169,12 +169,17 @@ class Runtime:
         self,
         model: ChatModel,
         *,
-        auxiliary: ChatModel | None = None,
+        auxiliary: Auxiliary | None = None,
         chosen: Callable[[Toolset], Toolset] = lambda tools: tools,
     ) -> SessionSpec:
-        """Return what a session with this model is given; `chosen` picks among the tools."""
+        """Return what a session with this model is given; `chosen` picks among the tools.
+
+        Without `auxiliary`, the model does all the work beside the conversation.
+        """
         settings, sources = self.settings, self.knowledge
-        known = known_tools(sources, model=auxiliary or model)
+        recall = auxiliary.of("recall", model) if auxiliary else None
+        condenses = auxiliary.of("compression", model) if auxiliary else None
+        known = known_tools(sources, model=recall or model)
         if is_embedded(model):  # it has a prompt of its own, and room for little else
             tools = self._tools(
                 self._guard, self._own, known, self._foreign, mark=False, tell=self.tell
@@ -187,7 +192,7 @@ class Runtime:
             return build_engine(
                 settings,
                 model=model,
-                auxiliary=auxiliary,
+                auxiliary=condenses,
                 store=store,
                 place=place,
                 sources=sources,
@@ -200,7 +205,7 @@ class Runtime:
                 settings=settings.delegation,
                 store=self._store,
                 jobs=self.jobs,
-                spec=cache(partial(self._child, model, auxiliary, known)),
+                spec=cache(partial(self._child, model, condenses, known)),
                 sources=sources,
                 tell=self.tell,
             )
@@ -351,7 +356,8 @@ class Opening:
         self._source = source
         self._root = root
         self._model = model
-        self._auxiliary = auxiliary
+        self._given = auxiliary
+        self._auxiliary: Auxiliary | None = None
         self._own = Toolset(own)
         self._chosen = chosen
         self._joined = joined
@@ -379,7 +385,7 @@ class Opening:
         if self._model is None:
             self._model = build_model(settings, deck=deck)
         if self._auxiliary is None:
-            self._auxiliary = build_auxiliary(settings, deck=deck)
+            self._auxiliary = Auxiliary(settings, deck=deck, given=self._given)
         runtime = Runtime(
             settings,
             root=self._root or Path.cwd(),

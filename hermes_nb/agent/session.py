@@ -377,9 +377,9 @@ class Session:
             self.agent.restore(accepted(self.messages))
         return where
 
-    def spend(self, usage: Usage, model: str = "") -> None:
+    def spend(self, usage: Usage, model: str = "", job: str = "recall and maps") -> None:
         """Count tokens that were used beside the conversation."""
-        self._count(usage, "recall and maps", model)
+        self._count(usage, job, model)
         for budget in self._budgets:
             budget.spend(usage)
         with suppress(StoreError):  # a counter is not worth a word

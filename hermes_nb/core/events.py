@@ -2,7 +2,8 @@
 
 ```
 turn    = TurnStarted MessageAdded(user) step* TurnEnded
-step    = [compression] (TextDelta | ReasoningDelta | RequestRetried [compression])*
+step    = [compression]
+          (TextDelta | ReasoningDelta | RequestRetried [compression] | UsageReported)*
           UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
 compression = UsageReported* [ContextCompressed], one UsageReported a request of the engine's own
 segment = the calls that run side by side; each is
@@ -13,12 +14,14 @@ segment = the calls that run side by side; each is
 child   = ChildStarted ChildProgress* ChildFinished, those of one call interleaved
 ```
 
-The optional user message at a step's end is the agent's own: a nudge after an empty reply, or the
-request for a summary when a budget is spent; where even that no longer fits, an assistant message
-of its own says so instead, without a request. A turn that is stopped or fails may break off
-inside a step; what follows then closes it: the partial assistant message if there was text, and
-for each open child its ChildFinished, for each open call its missing ToolStarted, ToolFinished and
-MessageAdded. What a child used is in its own events: no UsageReported of the turn counts it again.
+Of the UsageReported of a step, the last one is the answer's; the others, of a purpose each, are of
+what its model asked of others. The optional user message at a step's end is the agent's own: a
+nudge after an empty reply, or the request for a summary when a budget is spent; where even that no
+longer fits, an assistant message of its own says so instead, without a request. A turn that is
+stopped or fails may break off inside a step; what follows then closes it: the partial assistant
+message if there was text, and for each open child its ChildFinished, for each open call its missing
+ToolStarted, ToolFinished and MessageAdded. What a child used is in its own events: no UsageReported
+of the turn counts it again.
 
 Folding `MessageAdded` and `ContextCompressed` reproduces `agent.messages`; between two turns, a
 compression stands alone. Deltas only serve
@@ -136,7 +139,7 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """The answer; `reason` is what the model will read if it is a refusal."""
+    """The answer; `reason` is what the model will read: why not, or what the user said."""
 
     call_id: str
     answer: Answer
@@ -228,7 +231,7 @@ class ReviewFinished:
 
 BackgroundEvent = ReviewStarted | ReviewFinished
 """What happens beside the turns, from another thread."""
-Delta = TextDelta | ReasoningDelta | RequestRetried
+Delta = TextDelta | ReasoningDelta | RequestRetried | UsageReported
 ChildEvent = ChildStarted | ChildProgress | ChildFinished
 ToolEvent = ApprovalAsked | ApprovalGiven | ToolProgress | UsageReported | ChildEvent
 Event = (

@@ -97,6 +97,11 @@ def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
     return kept
 
 
+def is_guidance(text: str) -> bool:
+    """Say whether a text in the user's name is our own: a nudge, a review, a wish for a summary."""
+    return any(re.search(pattern, text) for pattern, _ in GUIDANCE)
+
+
 def _unnoted(value: Json) -> Json:
     """Return calls without the lines that compression left of their long arguments."""
     match value:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
-from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta
+from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta, UsageReported
 from hermes_nb.core.messages import Json, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 
@@ -156,17 +156,17 @@ class Cassette:
         async with aclosing(model.stream(request)) as items:
             async for item in items:
                 if isinstance(item, ReasoningDelta) and item.was_text:
-                    pieces = [each for each in pieces if isinstance(each, ReasoningDelta)]
+                    pieces = [each for each in pieces if not isinstance(each, TextDelta)]
                     pieces.append(ReasoningDelta(item.text))
-                elif isinstance(item, TextDelta | ReasoningDelta) and item.text:
-                    pieces.append(item)
-                elif isinstance(item, RequestRetried):
-                    pieces.clear()  # they are void
+                elif isinstance(item, RequestRetried):  # then they are void, but for what was used
+                    pieces = [each for each in pieces if isinstance(each, UsageReported)]
                 elif isinstance(item, Reply):
                     made = Recording.of(
                         canonical, item, pieces, model=model.name, window=model.window
                     )
                     self.tape.add(made, canonical)
+                elif isinstance(item, UsageReported) or item.text:
+                    pieces.append(item)
                 yield item
 
     def _asked(self, canonical: Canonical | None = None) -> ChatModel:

@@ -16,6 +16,8 @@ from hermes_nb.core.protocols import ChatModel, Variable
 
 GROUP = "hermes_nb.models"
 EMBEDDED = "embedded"
+MIXTURE = "mixture:"
+"""What the name of several models that answer as one begins with; the settings say which."""
 _SHIPPED = {EMBEDDED: EntryPoint(EMBEDDED, "hermes_nb.models.local.model:model", GROUP)}
 
 

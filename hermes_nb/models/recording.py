@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.events import ReasoningDelta, TextDelta, UsageReported
 from hermes_nb.core.messages import Json, Message, Reply, Text, ToolCall, Usage
 from hermes_nb.core.text import canonical_json, clean, clean_text, with_texts
 from hermes_nb.models.canonical import FORM, Canonical, Link, digest_of, redacted
 from hermes_nb.models.volatile import Named
 from hermes_nb.safety.redact import redact
 
-Piece = TextDelta | ReasoningDelta
+Piece = TextDelta | ReasoningDelta | UsageReported
 Change = Callable[[str], str]
 _T = TypeVar("_T")
-_KINDS: tuple[type[Piece], ...] = (TextDelta, ReasoningDelta)
+_KINDS: tuple[type[TextDelta | ReasoningDelta], ...] = (TextDelta, ReasoningDelta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,9 @@ class Recording:
     """A reply to the request of that `key`; `head` is its conversation, `tools` what was offered.
 
     `model`, `window` (in tokens) and `version` (of hermes_nb) are facts: they are no part of the
-    key. `pieces` are the deltas as they came. `nth` counts the same requests of one run from 1,
-    `form` is that of the key. `edited` says that the line is not as it was written.
+    key. `pieces` are the deltas as they came, and what the model has used of others. `nth` counts
+    the same requests of one run from 1, `form` is that of the key. `edited` says that the line is
+    not as it was written.
     """
 
     key: str
@@ -96,10 +97,6 @@ class Recording:
 
     def line(self) -> bytes:
         """Return the recording as a line, without its end."""
-        usage = {name: count for name, count in asdict(self.reply.usage).items() if count}
-        deltas = [
-            p.text if isinstance(p, TextDelta) else {"reasoning": p.text} for p in self.pieces
-        ]
         data = {
             "form": self.form,
             "key": self.key,
@@ -110,10 +107,10 @@ class Recording:
             "model": self.model,
             "window": self.window,
             "hermes_nb": self.version,
-            "deltas": deltas,
+            "deltas": [_delta(piece) for piece in self.pieces],
             "reply": {
                 "message": self.reply.message.to_dict(),
-                "usage": usage,
+                "usage": _counts(self.reply.usage),
                 "finish": self.reply.finish,
                 "model": self.reply.model,
             },
@@ -166,10 +163,14 @@ def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
     Each kind of delta is one text, since what is changed may lie across a cut. A text that stays
     the same keeps its cuts; one that grows has the rest in its last delta.
     """
-    left = {kind: change("".join(p.text for p in pieces if type(p) is kind)) for kind in _KINDS}
+    texts = [p for p in pieces if not isinstance(p, UsageReported)]
+    left = {kind: change("".join(p.text for p in texts if type(p) is kind)) for kind in _KINDS}
     last = {type(piece): at for at, piece in enumerate(pieces)}
     out: list[Piece] = []
     for at, piece in enumerate(pieces):
+        if isinstance(piece, UsageReported):
+            out.append(piece)
+            continue
         kind = type(piece)
         size = len(left[kind]) if last[kind] == at else len(piece.text)
         text, left[kind] = left[kind][:size], left[kind][size:]
@@ -255,10 +256,28 @@ def _as_written(call: ToolCall) -> ToolCall:
     return replace(call, arguments=written) if written == call.arguments else call
 
 
+def _delta(piece: Piece) -> str | dict[str, Json]:
+    """Return a piece as a line has it."""
+    match piece:
+        case TextDelta(text):
+            return text
+        case ReasoningDelta(text):
+            return {"reasoning": text}
+        case UsageReported(usage, model, purpose):
+            return {"used": _counts(usage), "model": model, "purpose": purpose}
+
+
+def _counts(usage: Usage) -> dict[str, Json]:
+    return {name: count for name, count in asdict(usage).items() if count}
+
+
 def _piece(data: Json) -> Piece:
     if isinstance(data, str):
         return TextDelta(data)
     if isinstance(data, Mapping):
+        if "used" in data:
+            usage = _usage(_typed(dict(data), "used", dict))
+            return UsageReported(usage, str(data.get("model", "")), str(data.get("purpose", "")))
         return ReasoningDelta(_typed(data, "reasoning", str))
     raise TypeError(f"a delta is {data!r:.40}")
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.models import build_auxiliary, build_model, is_embedded
+from hermes_nb.agent.models import Auxiliary, build_auxiliary, build_model, is_embedded
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.cassette import Deck
-from hermes_nb.models.installed import EMBEDDED
+from hermes_nb.models.installed import EMBEDDED, MIXTURE
+from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
 from hermes_nb.models.profiles import is_loopback, profile_for, seeing
 from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
 from hermes_nb.notebook.display.views import can_ask
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ModelsInUse:
-    """The conversation's model and the one beside it, as the settings or the user say."""
+    """The conversation's model and those beside it, as the settings or the user say."""
 
     def __init__(
         self,
@@ -37,8 +38,8 @@ class ModelsInUse:
         self._model: ChatModel | None = None
         self._given = False
         self._ready: ChatModel | None = None
-        self._auxiliary: ChatModel | None = None
-        self._retired: list[ChatModel] = []
+        self._auxiliary: Auxiliary | None = None
+        self._retired: list[ChatModel | Auxiliary] = []
         self._looked = False
         self._declined: set[Identity] = set()
 
@@ -55,10 +56,10 @@ class ModelsInUse:
         return self._model
 
     @property
-    def auxiliary(self) -> ChatModel | None:
-        """The model for work beside the conversation, None for the conversation's own."""
+    def auxiliary(self) -> Auxiliary:
+        """The models for work beside the conversation."""
         if self._auxiliary is None:
-            self._auxiliary = build_auxiliary(self._settings(), deck=self._deck)
+            self._auxiliary = Auxiliary(self._settings(), deck=self._deck)
         return self._auxiliary
 
     @property
@@ -113,10 +114,15 @@ class ModelsInUse:
         self._looked = True
 
     def another(self) -> tuple[ChatModel, bool]:
-        """Return a model for another thread, and whether that thread is to close it."""
-        if self._model is not None and self._given:
-            return self._model, False
-        return self._built(), True
+        """Return a model for reviews, in another thread, and whether that thread is to close it."""
+        given = self._model if self._given else None
+        main = given or self._built()
+        own = build_auxiliary(self._settings(), "reviews", deck=self._deck)
+        if own is None:
+            return main, given is None
+        from hermes_nb.models.chat.retries import Fallback
+
+        return Fallback([own, main], own=1 if given else None), True
 
     def sees_images(self) -> bool:
         """Say whether the model is known to see images."""
@@ -129,8 +135,8 @@ class ModelsInUse:
         name = "the built-in model" if is_embedded(model) else model.name
         raise ConfigError(
             f"{name} is not known to take pictures, so nothing was sent. Models that do: "
-            f"{', '.join(seeing())} and others (`--model NAME`); if this one does, say so with "
-            "`%hermes config vision on`"
+            f"{', '.join(seeing())} and others (`--model NAME`), or one as `auxiliary.vision` that "
+            "describes them; if this one does, say so with `%hermes config vision on`"
         )
 
     @property
@@ -143,21 +149,28 @@ class ModelsInUse:
             return True
         # Without an address, a name or a key it is a local server that was accepted, or built in.
         host = urlsplit(end.base_url).hostname or ""
-        return not end.named or end.model == EMBEDDED or is_loopback(host)
+        several = end.model.startswith(MIXTURE)  # each of them has an address of its own
+        return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
 
     def _built(self) -> ChatModel:
         return build_model(self._settings(), variables=self._variables, deck=self._deck)
 
 
 def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bool:
-    """Say whether a model is known to see images.
+    """Say whether a model is known to see images, itself or by another that describes them.
 
     `given` is one that was handed over; it may say so itself, in an attribute `vision`.
     """
+    if given is None and "vision" in settings.auxiliary and name != BUILT_IN:
+        return True
     if settings.vision is not None:
         return settings.vision
     said = getattr(given, "vision", None)
     if isinstance(said, bool):
         return said
     end = settings.endpoint
+    if end.model.startswith(MIXTURE):
+        mixture = settings.mixtures.get(end.model.removeprefix(MIXTURE))
+        end = (mixture and mixture.aggregator) or end
+        name = end.model
     return profile_for(name or end.model, end.base_url or None).vision

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.checkpoints import Checkpoints
-from hermes_nb.agent.config import Endpoint
+from hermes_nb.agent.endpoints import Endpoint
 from hermes_nb.agent.models import is_loading
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import Identity, Session, SessionSpec, compose

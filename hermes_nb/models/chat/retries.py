@@ -114,7 +114,7 @@ class Fallback:
     A model that failed rests for `rest` seconds of the monotonic clock, so that a turn of many
     requests does not pay for the same failure each time. A conversation that is too long for a
     model goes back to be compressed; where it is too long again, the next model may have room for
-    it. `window` is that of the model whose turn it is.
+    it. `window` is that of the model whose turn it is. The first `own` models are closed with it.
     """
 
     def __init__(
@@ -123,10 +123,12 @@ class Fallback:
         *,
         rest: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
+        own: int | None = None,
     ) -> None:
         if not models:
             raise ValueError("a fallback needs at least one model")
         self._models = tuple(models)
+        self._own = own
         self._rest = rest
         self._clock = clock
         self._resting: dict[int, float] = {}
@@ -157,7 +159,7 @@ class Fallback:
             yield RequestRetried(reason, 0.0, attempt, models[attempt].name)
 
     async def aclose(self) -> None:
-        for model in self._models:
+        for model in self._models[: self._own]:
             await model.aclose()
 
     def body(self, request: Request) -> bytes:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import hermes_nb
-from hermes_nb.agent.config import Endpoint, Settings
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.endpoints import Endpoint
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import visible
@@ -302,9 +303,7 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
     """
     if settings.cassette == "replay":
         return []
-    named = [("answer", settings.endpoint)]
-    named += [("fallback", end) for end in settings.fallbacks]
-    named += [("auxiliary", settings.auxiliary)] if settings.auxiliary is not None else []
+    named = [("answer", settings.endpoint), *settings.beside]
     asked = [(name, end) for name, end in named if end.model != EMBEDDED and end.named]
     return [Finding(*tried(end, timeout)[1:], name) for name, end in asked]
 

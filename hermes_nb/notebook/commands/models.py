@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from hermes_nb.agent.config import APPROVE_MODES, PROVIDERS, Endpoint, Settings
+from hermes_nb.agent.config import APPROVE_MODES, Settings
+from hermes_nb.agent.endpoints import PROVIDERS, Endpoint
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
 from hermes_nb.agent.sources import read_dotenv, write_dotenv
 from hermes_nb.core.budget import dollars
@@ -20,7 +21,7 @@ from hermes_nb.core.text import amount, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models import profiles
 from hermes_nb.models.cassette import MODES, Mode, mode_named
-from hermes_nb.models.installed import EMBEDDED
+from hermes_nb.models.installed import EMBEDDED, MIXTURE
 from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
 from hermes_nb.models.profiles import OPENAI, profile_for
 from hermes_nb.models.servers import accepted_in, remember
@@ -66,13 +67,12 @@ async def models(agent: KernelAgent, words: str) -> str:
     except OSError as error:
         served, waiting = [], []
         problem = f"\n\nThe server's own list cannot be had: {escape(str(error))}"
-    ends: list[tuple[str, Endpoint | None]] = [("set", settings.endpoint)]
-    ends += [("fallback", end) for end in settings.fallbacks]
-    ends += [("auxiliary", settings.auxiliary)]
+    ends = [("set", settings.endpoint), *settings.beside]
     found = [(agent.models.name, settings.endpoint.base_url, "in use")]
-    found += [(end.model, end.base_url, what) for what, end in ends if end is not None]
+    found += [(end.model, end.base_url, what) for what, end in ends]
     found = [each for each in found if each[0] not in ("", EMBEDDED)]
     found.append((BUILT_IN, "", f"`%hermes model {EMBEDDED}`"))
+    found += [(f"{MIXTURE}{name}", "", "several as one") for name in settings.mixtures]
     found += [(name, url, "offered") for url, names in served for name in names[:LISTED_MODELS]]
     at_hand: dict[str, tuple[str, str]] = {}
     for name, url, what in found:
@@ -180,7 +180,7 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
     try:
         write_dotenv(home, name, value)
         settings = agent.settings()
-        ends = [settings.endpoint, *settings.fallbacks, *filter(None, [settings.auxiliary])]
+        ends = [settings.endpoint, *(end for _, end in settings.beside)]
         end = next((end for end in ends if end.api_key == value), None)
         if end is None and name == "OPENROUTER_API_KEY":
             end = Endpoint(base_url=PROVIDERS["openrouter"], api_key=value)

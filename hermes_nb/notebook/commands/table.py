@@ -353,7 +353,7 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
             return [*dict.fromkeys(filter(None, titles)), *(each.id for each in found)]
         case "models":
             settings = agent.settings()
-            ends = [settings.endpoint, *settings.fallbacks, *filter(None, [settings.auxiliary])]
+            ends = [settings.endpoint, *(end for _, end in settings.beside)]
             used = [each.model for each in agent.store.sessions(limit=MOST_SESSIONS)]
             return list(
                 dict.fromkeys(filter(None, [*(e.model for e in ends), *model_names(), *used]))

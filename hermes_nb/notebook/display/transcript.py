@@ -162,9 +162,9 @@ class Transcript:
             case RequestRetried():
                 self._draft.clear()
                 self._retried = event
-            case UsageReported(usage, model):
+            case UsageReported(usage, model, purpose):
                 self.usage += usage
-                self.model = model or self.model
+                self.model = self.model if purpose else model or self.model
             case ContextCompressed():
                 self.notes.append(told_compression(event))
             case MessageAdded(message):
