@@ -112,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     _sessions(_command(commands, "sessions", "list past sessions", "sessions:list_command"))
     _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
     _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "run:run"))
+    _chat(_command(commands, "chat", "talk to Hermes in this terminal", "chat:chat"))
     return top
 
 
@@ -182,6 +183,12 @@ def _run(made: argparse.ArgumentParser) -> None:
     prompt = made.add_argument_group("a prompt")
     prompt.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
     prompt.add_argument("--json", action="store_true", help="print events as JSON lines")
+
+
+def _chat(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
+    made.add_argument("--model", metavar="NAME", help="the model to ask")
+    made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
 
 
 def _count(text: str) -> int:

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -66,9 +66,14 @@ class CellApprover:
         frontend: FrontEnd | None = None,
         *,
         learn: Callable[[Mapping[str, Json]], None] | None = None,
+        read: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
-        """`learn` is told the cell that an answer was about, as it was then."""
+        """`learn` is told the cell that an answer was about, as it was then.
+
+        `read` asks a question where there is no page, as `ask_user` does.
+        """
         self._shell = shell
+        self._read = read
         self._frontend = frontend or FrontEnd(shell)
         self._learn = learn
 
@@ -88,7 +93,8 @@ class CellApprover:
             # A line to type in would wait in a page that is gone.
             return Approval("deny", LEFT)
         self._show(request)
-        answer = ask_user(question_line(request))
+        line = question_line(request)
+        answer = ask_user(line) if self._read is None else await self._read(line)
         return Approval("deny", NOBODY) if answer is None else answer_of(answer, request)
 
     def _show(self, request: ApprovalRequest) -> None:

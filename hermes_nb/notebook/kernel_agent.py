@@ -119,6 +119,7 @@ class KernelAgent:
             turn=lambda: self.session.agent.turns if self.session else 0,
             moved=self.sessions.relocate,
         )
+        self.approver = CellApprover(shell, self.access.frontend, learn=self.access.learn)
         self.message_builder = UserMessageBuilder(
             shell, self.access, self.variables, guard=self.guard, note=self.note
         )
@@ -366,13 +367,12 @@ class KernelAgent:
         return self._runtime
 
     def _made(self) -> Runtime:
-        root = working_directory()
         return Runtime(
             self.settings(),
-            root=root,
+            root=working_directory(),
             store=self.store,
             guard=self.guard,
-            approver=CellApprover(self.shell, self.access.frontend, learn=self.access.learn),
+            approver=self.approver,
             own=own_tools(
                 self.shell,
                 self.access,

@@ -45,6 +45,8 @@ class HermesMagics(Magics):
     max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
 
     shell: Foreign
+    spelled = "%hermes "
+    """How a command is begun where this is shown."""
 
     def __init__(self, shell: Foreign) -> None:
         self._agent: KernelAgent | None = (
@@ -254,6 +256,7 @@ class HermesMagics(Magics):
         from hermes_nb.notebook.display.tables import plain_text, printed
         from hermes_nb.notebook.display.views import has_kernel, show
 
+        markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown)
         show({"text/markdown": markdown, "text/plain": plain})

@@ -222,7 +222,7 @@ class Completions:
             line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
             first = context.cursor_line == 0
             inside = CELL_HEAD.match(context.full_text) is not None and not first
-            offered = self._reference(line, inside=inside) or self.offered(line, first=first)
+            offered = self.reference(line, inside=inside) or self.offered(line, first=first)
             if offered is None:
                 return {"completions": [], "suppress": False}
             fragment, words = offered
@@ -261,7 +261,7 @@ class Completions:
             return fragment, _beginning([*COMMANDS, *installed()], fragment)
         return self._argument(words[0], typed.lstrip()[len(words[0]) :].lstrip())
 
-    def _reference(self, line: str, *, inside: bool) -> tuple[str, list[str]] | None:
+    def reference(self, line: str, *, inside: bool) -> tuple[str, list[str]] | None:
         """Return what an `@` at the end of a prompt's line may become, None where there is none."""
         if "@" not in line or not (inside or LINE.match(line)):
             return None
