@@ -113,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
     _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "run:run"))
     _chat(_command(commands, "chat", "talk to Hermes in this terminal", "chat:chat"))
+    _jobs(_command(commands, "jobs", "run what is due, or see to what is scheduled", "jobs:jobs"))
     return top
 
 
@@ -189,6 +190,25 @@ def _chat(made: argparse.ArgumentParser) -> None:
     made.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
     made.add_argument("--model", metavar="NAME", help="the model to ask")
     made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
+
+
+def _jobs(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "words", metavar="WORD", nargs="*",
+        help="CRON PROMPT|NOTEBOOK, list, pause, resume, run, remove or history [ID], install, "
+        "uninstall; `run` alone runs what is due",
+    )  # fmt: skip
+    made.add_argument(
+        "--approve", choices=APPROVALS, default="ask", help="what may run without asking"
+    )
+    made.add_argument("--model", default="", metavar="NAME", help="the model to ask")
+    made.add_argument(
+        "--timeout", type=_seconds, default=3_600.0, metavar="S",
+        help="seconds a run may take (default 3600)",
+    )  # fmt: skip
+    made.add_argument("--zone", default="", metavar="NAME", help="time zone (default: here)")
+    made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
+    made.add_argument("--yes", action="store_true", help="agree to what would be asked")
 
 
 def _count(text: str) -> int:

@@ -80,13 +80,14 @@ def make_private(directory: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, timeout: float = 10.0) -> Iterator[None]:
+def locked(path: Path, timeout: float = 10.0) -> Iterator[int]:
     """Hold the lock that guards `path` among processes and threads, waiting up to `timeout` s.
 
     The lock is on `NAME.lock` beside the file, never on the file itself, which `write_atomic`
     replaces. The lock file stays: removing it would let two holders lock two different files.
-    Raises TimeoutError. The system frees the lock when its holder dies. On Windows the lock is
-    `msvcrt`'s on the first byte, with the same effect.
+    Raises TimeoutError. The system frees the lock when its holder dies; a process that was given
+    the handle, which this yields, holds it too. On Windows the lock is `msvcrt`'s on the first
+    byte, with the same effect for its holder.
     """
     lock = path.with_name(path.name + ".lock")
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -97,7 +98,7 @@ def locked(path: Path, timeout: float = 10.0) -> Iterator[None]:
                 message = f"{path.name!r} is locked by another process; try again in a moment"
                 raise TimeoutError(message)
             time.sleep(_POLL)
-        yield
+        yield handle
     finally:
         os.close(handle)  # frees the lock as well
 

@@ -288,7 +288,7 @@ class CassetteFile:
             raise OSError("it is not a regular file")
         return handle
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _alone(self) -> AbstractContextManager[int]:
         """Hold the file against other processes; the lock is a hidden file."""
         return locked(self.path.with_name(f".{self.path.name}"))
 

@@ -1,0 +1,487 @@
+"""Prompts and notebooks that run by the clock: when, what is due, and what became of each run.
+
+Cron or a timer starts `jupyter hermes jobs run` every minute. One process at a time brings what is
+due to an end, each job in a process of its own, as `jupyter hermes run` does it with nobody there.
+
+```
+(none) --begin--> running --settle--> done | refused | failed | stopped
+                     |  --(nobody holds the job's lock)--> unknown
+(none) --begin, while the run before goes on--> skipped
+```
+A run's row and the job's next time are written in one transaction before anything is done, and a
+time of a job has one row, so that it never runs twice. Whoever runs a job holds its lock, together
+with the process that does the work: a row that is `running` under a free lock was left by a process
+that was killed. Nobody knows how far it came; it is told, and not repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import itertools
+import math
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from hermes_nb.agent.executors import MapTask, perform
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import locked, make_private
+from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.text import both_ends, one_line
+from hermes_nb.safety.redact import redact
+from hermes_nb.storage.database import Database, Warn
+from hermes_nb.storage.opening import Schema, run_script
+from hermes_nb.storage.repair import records
+
+State = Literal["running", "done", "refused", "failed", "stopped", "unknown", "skipped"]
+ENDED: dict[int, State] = {0: "done", 3: "refused", 130: "stopped"}
+"""What the exit codes of `jupyter hermes run` say; any other is a failure."""
+LOST = "the process that ran it was killed: it may be done in part, and is not repeated"
+OVERLAPS = "the run before it was still going on"
+SIDE_BY_SIDE = 4
+"""Jobs that run at a time."""
+LOOK = 5.0
+"""Seconds between two looks for what is due, while something runs."""
+BRIEFLY = 0.5
+"""Seconds to wait for the lock of a job: those who only look at it hold it no longer."""
+GRACE = 10.0
+"""Seconds that a job has to clean up after a stop."""
+KEPT = 50
+"""Runs of a job that are kept, with the notebooks that came of them."""
+COUNTED = 1_000
+"""Missed times that are counted."""
+TEXT = 20_000
+"""Characters kept of what a run said."""
+FIVE = 5
+PROGRAM = (sys.executable, "-P", "-m", "hermes_nb.cli")
+"""What runs a job. `-P`: a module in its working directory is not taken for an installed one."""
+WHICH = (
+    "Which cron line means this time? It has five fields: minute, hour, day of the month, month, "
+    "day of the week. Answer with the line alone."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What runs when: a prompt, or the path of a notebook.
+
+    `due` is the next time, in seconds since the epoch, infinite where there is none; `zone` the
+    time zone that `cron` is meant in. A run may take so many `seconds`; an empty `model` is that of
+    the settings then.
+    """
+
+    id: int = 0
+    cron: str
+    zone: str
+    what: str
+    directory: str
+    approve: str = "ask"
+    model: str = ""
+    seconds: float = 3_600.0
+    paused: bool = False
+    due: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a job: the time it was for, how many times before that were missed, how it went.
+
+    `text` is the answer and what there is to say besides; `output` the notebook that was made.
+    """
+
+    job: int
+    due: float
+    state: State
+    began: float
+    ended: float = 0.0
+    missed: int = 0
+    text: str = ""
+    output: str = ""
+
+    @property
+    def came_to(self) -> str:
+        """Its state, and what was missed, in a few words."""
+        return self.state + (f", {self.missed} missed before it" if self.missed else "")
+
+
+_TABLES = """
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    cron TEXT NOT NULL, zone TEXT NOT NULL, what TEXT NOT NULL, directory TEXT NOT NULL,
+    approve TEXT NOT NULL, model TEXT NOT NULL, seconds REAL NOT NULL,
+    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
+    due REAL NOT NULL CHECK (typeof(due) = 'real')
+);
+CREATE TABLE runs (
+    job INTEGER NOT NULL CHECK (typeof(job) = 'integer'),
+    due REAL NOT NULL CHECK (typeof(due) = 'real'),
+    state TEXT NOT NULL,
+    began REAL NOT NULL, ended REAL NOT NULL, missed INTEGER NOT NULL,
+    text TEXT NOT NULL, output TEXT NOT NULL,
+    PRIMARY KEY (job, due)
+);
+CREATE INDEX runs_in_work ON runs (job) WHERE state = 'running';
+"""
+
+
+def _salvage(source: Path, target: Path) -> str:
+    """Write what is left of jobs and runs to a new file; what has been run stays known."""
+    with closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        SCHEMA.migrate(connection)
+        for table, columns in (("jobs", 10), ("runs", 8)):
+            statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * columns)})"  # noqa: S608 - ours
+            for record in records(source, columns=columns):
+                values = (record.rowid, *record.values[1:]) if table == "jobs" else record.values
+                with suppress(sqlite3.Error):  # no row of this table
+                    connection.execute(statement, values)
+        saved = connection.execute("SELECT count(*) FROM jobs").fetchone()[0]
+    return f"{saved} scheduled jobs could be saved into a new one"
+
+
+SCHEMA = Schema(
+    name="schedule",
+    application=0x68736368,  # "hsch"
+    steps=(lambda connection: run_script(connection, _TABLES),),
+    tables=("jobs", "runs"),
+    first=("jobs", "runs"),
+    salvage=_salvage,
+    rebuild=lambda _: None,  # nothing is made of the tables
+)
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Return a time zone by its IANA name; raise `ConfigError`."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as error:
+        raise ConfigError(f"there is no time zone {name!r}; an example is Europe/Berlin") from error
+
+
+def local_zone() -> str:
+    """Return the name of this machine's time zone, UTC where it has none."""
+    linked = Path("/etc/localtime").resolve().as_posix().rpartition("zoneinfo/")[2]
+    for name in (os.environ.get("TZ", "").lstrip(":"), linked):
+        with suppress(ConfigError):
+            return zone_named(name).key
+    return "UTC"
+
+
+def times(cron: str, zone: str, after: float) -> Iterator[float]:
+    """Yield the times of a cron line behind `after`, ascending, in seconds since the epoch.
+
+    At the ends of summer time it does as Debian's cron: what falls into the hour that is left out
+    runs right behind it, and a fixed time in the hour that comes twice runs once. Raises
+    `ConfigError` for what is no line of five fields.
+    """
+    if len(cron.split()) != FIVE:
+        raise ConfigError(f"{cron!r} is no cron line of five fields, such as 0 7 * * 1-5")
+    try:
+        for each in CronSim(cron, datetime.datetime.fromtimestamp(after, zone_named(zone))):
+            if (found := each.timestamp()) > after:
+                yield found
+                after = found
+    except CronSimError as error:
+        raise ConfigError(f"{cron!r} is no cron line: {str(error).lower()}") from error
+    except OverflowError:  # beyond the last year that there is
+        return
+
+
+def explained(cron: str, zone: str) -> str:
+    """Return a valid cron line in words."""
+    return f"{CronSim(cron, datetime.datetime.now(datetime.UTC)).explain()}, {zone}"
+
+
+async def cron_for(words: str, model: ChatModel) -> str:
+    """Have a model say a time as a cron line; raise `ConfigError` where it does not."""
+    result = await perform(MapTask(prompt=WHICH, name="time", text=words), model)
+    for line in result.text.splitlines():
+        with suppress(ConfigError):
+            cron = line.strip(" `")
+            next(times(cron, "UTC", time.time()), None)
+            return cron
+    said = one_line(result.text or result.error, 80)
+    raise ConfigError(f"no cron line came of {words!r} but {said!r}; write one yourself")
+
+
+def is_notebook(what: str) -> bool:
+    """Say whether a job is a notebook, by its absolute path, and not a prompt."""
+    return what.endswith(".ipynb") and "\n" not in what and Path(what).is_absolute()
+
+
+class Schedule:
+    """The jobs and runs of a home. A call raises `StoreError`, for an unknown id `ConfigError`."""
+
+    def __init__(self, home: Path, *, warn: Warn | None = None) -> None:
+        self.home, self.folder = home, home / "schedule"
+        self._database = Database(self.folder / "jobs.db", SCHEMA, warn=warn)
+        self.close = self._database.close
+
+    def add(self, job: Job) -> Job:
+        """Keep a new job and return it, with its id and when it is due."""
+        job = replace(job, due=next(times(job.cron, job.zone, time.time()), math.inf))
+        made = self._database.write(lambda c: _insert(c, "jobs", job).lastrowid)
+        return replace(job, id=made or 0)
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs, by id."""
+        return self._database.read(
+            lambda c: [_job(row) for row in c.execute("SELECT * FROM jobs ORDER BY id")]
+        )
+
+    def job(self, number: int) -> Job:
+        """Return one job."""
+        found = next((job for job in self.jobs() if job.id == number), None)
+        if found is None:
+            raise ConfigError(f"there is no scheduled job {number}")
+        return found
+
+    def pause(self, number: int, *, paused: bool) -> Job:
+        """Pause a job or let it go on, from the next time on: what it paused is not missed."""
+        job = self.job(number)
+        due = next(times(job.cron, job.zone, time.time()), math.inf)
+        self._database.write(
+            lambda c: c.execute(
+                "UPDATE jobs SET paused = ?, due = ? WHERE id = ?", (paused, due, number)
+            )
+        )
+        return replace(job, paused=paused, due=due)
+
+    def remove(self, number: int) -> Job:
+        """Forget a job and its runs; notebooks that it made stay."""
+        job = self.job(number)
+
+        def remove(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM jobs WHERE id = ?", (number,))
+            connection.execute("DELETE FROM runs WHERE job = ?", (number,))
+
+        self._database.write(remove)
+        return job
+
+    def runs(self, number: int | None = None, limit: int = KEPT) -> list[Run]:
+        """Return the latest runs of a job, or of all, the last one first."""
+        return self._database.read(
+            lambda c: [
+                Run(**row)
+                for row in c.execute(
+                    "SELECT * FROM runs WHERE ? IS NULL OR job = ?"
+                    " ORDER BY began DESC, due DESC LIMIT ?",
+                    (number, number, limit),
+                )
+            ]
+        )
+
+    def lock(self, number: int | str) -> Path:
+        """Return what the lock of a job, or of the `runner` of all, guards: a path."""
+        make_private(self.folder)
+        return self.folder / str(number)
+
+    def begin(self, number: int, *, at_once: bool = False, overlaps: bool = False) -> Run | None:
+        """Note that a job begins, or is skipped, and when it comes next; None if it is not due."""
+        now = time.time()
+
+        def begin(connection: sqlite3.Connection) -> Run | None:
+            row = connection.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+            if row is None or not (at_once or (row["due"] <= now and not row["paused"])):
+                return None
+            job = _job(row)
+            run = Run(job=number, due=now, state="running", began=now)
+            if not at_once:
+                run, upcoming = _now(job, run)
+                connection.execute("UPDATE jobs SET due = ? WHERE id = ?", (upcoming, number))
+            if overlaps:
+                run = replace(run, state="skipped", ended=now, text=OVERLAPS)
+            elif is_notebook(job.what):
+                stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+                run = replace(run, output=str(self.folder / str(number) / f"{stamp}.ipynb"))
+            made = _insert(connection, "runs", run)
+            return run if made.rowcount else None  # the clock was set back: that time has been
+
+        return self._database.write(begin)
+
+    def settle(self, run: Run, state: State, text: str = "") -> Run | None:
+        """Note how a run ended, unless that is noted, and forget the oldest ones of its job."""
+        ended = replace(run, state=state, ended=time.time(), text=both_ends(redact(text), TEXT))
+
+        def settle(connection: sqlite3.Connection) -> tuple[int, list[str]]:
+            made = connection.execute(
+                "UPDATE runs SET state = ?, ended = ?, text = ?"
+                " WHERE job = ? AND due = ? AND state = 'running'",
+                (ended.state, ended.ended, ended.text, ended.job, ended.due),
+            )
+            old = connection.execute(
+                "SELECT due, output FROM runs WHERE job = ? AND state <> 'running'"
+                " ORDER BY began DESC LIMIT -1 OFFSET ?",
+                (run.job, KEPT),
+            ).fetchall()
+            for row in old:
+                connection.execute("DELETE FROM runs WHERE job = ? AND due = ?", (run.job, row[0]))
+            return made.rowcount, [row["output"] for row in old if row["output"]]
+
+        noted, outputs = self._database.write(settle)
+        for output in outputs:
+            Path(output).unlink(missing_ok=True)
+        return ended if noted else None
+
+    def find_lost(self) -> list[Run]:
+        """Settle and return the runs that nobody is at any more: how far they came is unknown."""
+        lost = []
+        for run in self._database.read(
+            lambda c: [
+                Run(**row) for row in c.execute("SELECT * FROM runs WHERE state = 'running'")
+            ]
+        ):
+            with suppress(TimeoutError), locked(self.lock(run.job), 0):
+                lost.append(self.settle(run, "unknown", LOST))
+        return [run for run in lost if run is not None]
+
+    def next_due(self) -> Job | None:
+        """Return the job that has been due for the longest, None where none is."""
+        statement = "SELECT * FROM jobs WHERE due <= ? AND NOT paused ORDER BY due LIMIT 1"
+        found = self._database.read(lambda c: c.execute(statement, (time.time(),)).fetchone())
+        return _job(found) if found is not None else None
+
+    def looked(self) -> float:
+        """Return when somebody last looked for what is due, 0 for never."""
+        with suppress(FileNotFoundError):
+            return self.lock("runner").stat().st_mtime
+        return 0.0
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: Job | Run) -> sqlite3.Cursor:
+    """Insert a row, unless there is one with its key."""
+    values = [value or None if name == "id" else value for name, value in asdict(row).items()]
+    statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - ours
+    return connection.execute(statement, values)
+
+
+def _job(row: sqlite3.Row) -> Job:
+    return Job(**{**row, "paused": bool(row["paused"])})
+
+
+def _now(job: Job, run: Run) -> tuple[Run, float]:
+    """Return the run of a job that is due, for the latest time that has been, and the next time."""
+    now = run.began
+    try:
+        ahead = itertools.islice(times(job.cron, job.zone, job.due), COUNTED)
+        past = list(itertools.takewhile(now.__ge__, ahead))
+        upcoming = next(times(job.cron, job.zone, now), math.inf)
+    except ConfigError as error:  # a time zone that this machine has not
+        return replace(run, due=job.due, state="failed", ended=now, text=str(error)), math.inf
+    return replace(run, due=[job.due, *past][-1], missed=len(past)), upcoming
+
+
+async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
+    """Bring all that is due to an end; `tell` hears of each run that is over, or was lost.
+
+    Does nothing while another process is at it. A cancellation stops what runs.
+    """
+    running: set[asyncio.Task[Run | None]] = set()
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(schedule.lock("runner"), 0))
+        except TimeoutError:
+            return
+        schedule.lock("runner").touch(mode=0o600)
+        try:
+            while True:
+                for lost in schedule.find_lost():
+                    tell(lost)
+                while len(running) < SIDE_BY_SIDE and (job := schedule.next_due()):
+                    running.add(asyncio.create_task(run_job(schedule, job)))
+                    await asyncio.sleep(0)  # from here on it is not due any more
+                if not running:
+                    return
+                over, running = await asyncio.wait(
+                    running, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED
+                )
+                for run in filter(None, [task.result() for task in over]):
+                    tell(run)
+        finally:
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
+
+
+async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run | None:
+    """Run a job if it is due, or in any case, and return how that went; None if it was not due.
+
+    Raises `ConfigError` where it is wanted at once and runs already.
+    """
+    with ExitStack() as stack:
+        try:
+            lock = stack.enter_context(locked(schedule.lock(job.id), BRIEFLY))
+        except TimeoutError:
+            if at_once:
+                raise ConfigError(f"job {job.id} runs just now") from None
+            return schedule.begin(job.id, overlaps=True)
+        run = schedule.begin(job.id, at_once=at_once)
+        if run is None or run.state != "running":
+            return run
+        try:
+            state, text = await _perform(schedule, job, run, lock)
+        except asyncio.CancelledError:
+            schedule.settle(run, "stopped", "it was stopped")
+            raise
+        return schedule.settle(run, state, text)
+
+
+async def _perform(schedule: Schedule, job: Job, run: Run, lock: int) -> tuple[State, str]:
+    """Do a job as `jupyter hermes run` and return how it ended and what it said."""
+    words = [job.what, "--output", run.output] if run.output else ["-"]
+    words += ["--approve", job.approve, *(("--model", job.model) if job.model else ())]
+    note = ""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as told:
+        given.write(b"" if run.output else job.what.encode("utf-8", "replace"))
+        given.seek(0)
+        try:
+            if run.output:
+                make_private(Path(run.output).parent)
+            process = await asyncio.create_subprocess_exec(
+                *PROGRAM, "run", *words,
+                cwd=job.directory, stdin=given, stdout=told, stderr=told,
+                env={**os.environ, "HERMES_HOME": str(schedule.home)},
+                start_new_session=True, pass_fds=(lock,) if os.name == "posix" else (),
+            )  # fmt: skip
+        except OSError as error:
+            return "failed", f"it could not be started: {error}"
+        try:
+            async with asyncio.timeout(job.seconds):
+                code = await process.wait()
+            state = "unknown" if code < 0 else ENDED.get(code, "failed")
+            note = LOST if code < 0 else ""
+        except TimeoutError:
+            state, note = "stopped", f"its time limit of {job.seconds:g} s was over"
+        finally:
+            await _end(process)
+        told.seek(0)
+        said = told.read(50 * TEXT).decode("utf-8", "replace").strip()
+    return state, "\n".join(filter(None, [note, said]))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process that still runs: politely, then with its group."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(GRACE):
+            await process.wait()
+    except TimeoutError:
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()

@@ -1,0 +1,327 @@
+"""`%hermes schedule` and `jupyter hermes jobs`: what runs by the clock, and the clock itself."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import MagicArgumentParser
+
+from hermes_nb.agent.config import APPROVE_MODES
+from hermes_nb.agent.schedule import (
+    PROGRAM,
+    Job,
+    Run,
+    Schedule,
+    cron_for,
+    explained,
+    is_notebook,
+    local_zone,
+    run_job,
+    times,
+)
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.display.tables import grid, moment
+from hermes_nb.notebook.display.views import can_ask
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+
+SILENT = 300.0
+"""Seconds without a look for what is due after which it is said that nobody looks."""
+SHOWN = 160
+"""Characters of a run's text in the table of runs."""
+WORDS = "list, pause, resume, run, history, remove, install, uninstall"
+HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
+
+
+class Commands:
+    """What a line can do with a home's schedule, in a notebook and in a shell.
+
+    `name` is what stands before its words. `ask` puts a question; its answer is None where nobody
+    is there. `translate` makes a cron line of words.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        name: str,
+        ask: Callable[[str], str | None],
+        translate: Callable[[str], Awaitable[str]],
+    ) -> None:
+        self.schedule = schedule
+        self._name, self._ask, self._translate = name, ask, translate
+
+    async def perform(self, options: argparse.Namespace) -> str:
+        """Return what to show, as Markdown; raise `ConfigError` for what cannot be."""
+        schedule = self.schedule
+        schedule.find_lost()
+        match options.words:
+            case [] | ["list"]:
+                return self._listed()
+            case ["history", *some] if len(some) <= 1:
+                return _history(schedule.runs(_id(*some) if some else None), whole=bool(some))
+            case ["remove", number]:
+                return f"Job {schedule.remove(_id(number)).id} and its history are gone."
+            case ["pause" | "resume" as word, number]:
+                job = schedule.pause(_id(number), paused=word == "pause")
+                return f"Job {job.id}: {_next(job)}."
+            case ["run", number]:
+                run = await run_job(schedule, schedule.job(_id(number)), at_once=True)
+                return _told(run) if run else f"Job {number} is gone."
+            case ["install" | "uninstall" as word, *kind] if kind in ([], ["cron"], ["systemd"]):
+                done = self._install if word == "install" else self._uninstall
+                return done(*kind, yes=options.yes)
+            case [when, *what] if what and when not in WORDS.split(", "):
+                return await self._add(when, " ".join(what), options)
+        raise ConfigError(f"`{self._name}` cannot do that; {HOW.format(name=self._name)}")
+
+    async def _add(self, when: str, what: str, options: argparse.Namespace) -> str:
+        what, directory = _placed(what, options.cwd)
+        if not 0 < options.timeout < float("inf") or not what.strip():
+            raise ConfigError("a job needs a prompt or a notebook, and a --timeout above 0 seconds")
+        zone, cron = options.zone or local_zone(), when
+        try:
+            first = list(islice(times(cron, zone, time.time()), 3))
+        except ConfigError:
+            if not any(len(word) > len("MON#1") and word.isalpha() for word in when.split()):
+                raise  # a slip in a cron line: there is nothing to translate
+            cron = await self._translate(when)
+            first = list(islice(times(cron, zone, time.time()), 3))
+            said = f"{cron} ({explained(cron, zone)}; next {', '.join(map(moment, first))})"
+            self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
+        if not first:
+            raise ConfigError(f"{cron!r} names a time that never comes")
+        job = Job(
+            cron=cron,
+            zone=zone,
+            what=what,
+            directory=directory,
+            approve=options.approve,
+            model=options.model,
+            seconds=options.timeout,
+        )
+        job = self.schedule.add(job)
+        told = f"Job {job.id}: {explained(cron, zone)} ({code_span(cron)}); {_next(job)}."
+        return f"{told}{self._silence()}"
+
+    def _agreed(self, question: str, *, yes: bool) -> None:
+        """Raise `ConfigError` unless the user says yes."""
+        answer = "y" if yes else self._ask(f"{question} [y/N] ")
+        if answer is None:
+            raise ConfigError(f"nobody can be asked here, and `--yes` was not said: {question}")
+        if answer.strip().lower() not in ("y", "yes"):
+            raise ConfigError("nothing was changed")
+
+    def _listed(self) -> str:
+        last = {run.job: run for run in reversed(self.schedule.runs(limit=10_000))}
+        rows = [
+            (
+                job.id,
+                f"{code_span(job.cron)} {escape(explained(job.cron, job.zone))}",
+                escape(visible(one_line(redact(job.what), 60))),
+                job.approve,
+                _next(job),
+                f"{last[job.id].state}, {moment(last[job.id].began)}" if job.id in last else "",
+            )
+            for job in self.schedule.jobs()
+        ]
+        if not rows:
+            return f"Nothing is scheduled; {HOW.format(name=self._name)}."
+        return grid(("id", "when", "what", "approve", "next", "last"), rows) + self._silence()
+
+    def _silence(self) -> str:
+        """Return that nobody looks for what is due, "" if somebody does."""
+        looked = self.schedule.looked()
+        if time.time() - looked < SILENT:
+            return ""
+        since = f"since {moment(looked)}" if looked else "yet"
+        return f"\n\nNobody has looked for what is due {since}; `{self._name} install` has it done."
+
+    def _install(self, kind: str = "", *, yes: bool) -> str:
+        home = self.schedule.home
+        line, files = cron_line(home), units(home)
+        if kind == "cron" or (not kind and shutil.which("crontab")):
+            if line in _crontab().splitlines():
+                return f"It is in your crontab already: {code_span(line)}"
+            self._agreed(f"Add to your crontab?\n{line}\n", yes=yes)
+            kept = without(_crontab(), home)
+            ended = kept if kept.endswith("\n") or not kept else f"{kept}\n"
+            _call("crontab", "-", given=f"{ended}{line}\n")
+            return f"Added to your crontab: {code_span(line)}"
+        if not shutil.which("systemctl"):
+            raise ConfigError(
+                f"there is no cron and no systemd; this has to run by the minute: {line}"
+            )
+        if all(file.is_file() and file.read_text("utf-8") == text for file, text in files.items()):
+            return f"The timer is there already: {code_span(', '.join(map(str, files)))}"
+        shown = "\n".join(f"{file}\n{text}" for file, text in files.items())
+        self._agreed(f"Write and start this timer?\n{shown}\n", yes=yes)
+        for file, text in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, text.encode("utf-8"))
+        _call("systemctl", "--user", "daemon-reload")
+        _call("systemctl", "--user", "enable", "--now", file.name)
+        return f"The timer {code_span(file.name)} is started."
+
+    def _uninstall(self, kind: str = "", *, yes: bool) -> str:
+        home, gone = self.schedule.home, []
+        before = _crontab() if kind != "systemd" and shutil.which("crontab") else ""
+        if ours := [line for line in before.splitlines() if line.rstrip().endswith(_mark(home))]:
+            self._agreed("\n".join(["Take out of your crontab?", *ours, ""]), yes=yes)
+            _call("crontab", "-", given=without(_crontab(), home))
+            gone.append("the line in your crontab")
+        if kind != "cron" and (files := [file for file in units(home) if file.is_file()]):
+            self._agreed(f"Stop the timer and remove {', '.join(map(str, files))}?", yes=yes)
+            _call("systemctl", "--user", "disable", "--now", files[-1].name)
+            for file in files:
+                file.unlink()
+            _call("systemctl", "--user", "daemon-reload")
+            gone.append("the timer")
+        return f"Gone: {' and '.join(gone)}." if gone else "There was nothing to take back."
+
+
+def _placed(what: str, cwd: str) -> tuple[str, str]:
+    """Return a prompt, or a notebook's path, and the directory that it runs in."""
+    directory = Path(cwd).expanduser().absolute()
+    if is_notebook(str(file := directory / Path(what).expanduser())):
+        if file.is_file():
+            what, directory = str(file), directory if cwd else file.parent
+        elif len(what.split()) == 1:
+            raise ConfigError(f"there is no notebook {file}")
+    if not directory.is_dir():
+        raise ConfigError(f"there is no directory {directory}")
+    return what, str(directory)
+
+
+def _id(word: str) -> int:
+    if not (word.isascii() and word.isdigit()):
+        raise ConfigError(f"{one_line(word, 40)!r} is no job's number")
+    return int(word)
+
+
+def _next(job: Job) -> str:
+    return "paused" if job.paused else f"next {moment(job.due)}" if job.due < 2**40 else "never"
+
+
+def _told(run: Run) -> str:
+    """Return how a run went, with all that it said."""
+    made = f"\n\n{code_span(run.output)}" if run.output else ""
+    return f"Job {run.job}, {moment(run.due)}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
+
+
+def _history(runs: list[Run], *, whole: bool) -> str:
+    rows = [
+        (
+            run.job,
+            moment(run.due),
+            run.came_to,
+            f"{run.ended - run.began:.0f} s" if run.ended else "",
+            escape(visible(one_line(run.text, SHOWN))),
+        )
+        for run in runs
+    ]
+    table = grid(("job", "for", "state", "took", "said"), rows) if rows else "No runs yet."
+    return "\n\n".join([table, *(_told(run) for run in runs[: int(whole)])])
+
+
+def cron_line(home: Path) -> str:
+    """Return the line of a crontab that has what is due run; raise `ConfigError`."""
+    if "\n" in str(home):
+        raise ConfigError("a home with a line break in its name cannot stand in a crontab")
+    words = shlex.join([*PROGRAM, "jobs", "run"])
+    line = f"* * * * * HERMES_HOME={shlex.quote(str(home))} {words} {_mark(home)}"
+    return line.replace("%", "\\%")
+
+
+def _mark(home: Path) -> str:
+    return f"# hermes_nb schedule {hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}"
+
+
+def without(crontab: str, home: Path) -> str:
+    """Return a crontab without the line of a home; all others are as they were."""
+    lines = crontab.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.rstrip().endswith(_mark(home)))
+
+
+def units(home: Path) -> dict[Path, str]:
+    """Return systemd's files for the user, the service and its timer, with what is in them."""
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
+    name = f"hermes-nb-{_mark(home).split()[-1]}"
+    quoted = [f'"{each}"'.replace("%", "%%") for each in (f"HERMES_HOME={home}", *PROGRAM)]
+    service = f"Environment={quoted[0]}\nExecStart={' '.join(quoted[1:])} jobs run\nType=oneshot\n"
+    timer = "OnCalendar=minutely\n\n[Install]\nWantedBy=timers.target\n"
+    about = "[Unit]\nDescription=Scheduled runs of hermes_nb\n\n"
+    return {
+        folder / f"{name}.service": f"{about}[Service]\n{service}",
+        folder / f"{name}.timer": f"{about}[Timer]\n{timer}",
+    }
+
+
+def _crontab() -> str:
+    try:
+        return _call("crontab", "-l")
+    except ConfigError as error:
+        if "no crontab for" in str(error):
+            return ""
+        raise
+
+
+def _call(*command: str, given: str = "") -> str:
+    """Return what a program prints; raise `ConfigError` where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run: {error.strerror or error}") from error
+    if done.returncode:
+        raise ConfigError(f"`{shlex.join(command)}` failed: {one_line(done.stderr, 300)}")
+    return done.stdout
+
+
+async def schedule(agent: KernelAgent, words: str) -> str:
+    """Schedule a prompt or a notebook, or see to what is scheduled."""
+    agent.permission.check("see to what is scheduled")
+
+    def ask(question: str) -> str | None:
+        return ask_user(question) if can_ask(agent.shell) else None
+
+    async def translate(when: str) -> str:
+        await agent.models.make_ready(agent.shell, agent.note)
+        return await cron_for(when, agent.models.main)
+
+    parser = MagicArgumentParser("%hermes schedule", add_help=False)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--approve", choices=APPROVE_MODES, default="ask")
+    parser.add_argument("--timeout", type=float, default=3_600.0)
+    for name in ("--model", "--zone", "--cwd"):
+        parser.add_argument(name, default="")
+    parser.add_argument("--yes", action="store_true")
+    try:
+        options = parser.parse_intermixed_args(shlex.split(words))
+    except (UsageError, ValueError) as error:
+        raise ConfigError(f"{error}; the prompt is best put in quotes") from None
+    options.approve = agent.permission.granted(options.approve)
+    found = Schedule(agent.settings().home, warn=agent.note)
+    try:
+        return await Commands(found, "%hermes schedule", ask, translate).perform(options)
+    finally:
+        found.close()

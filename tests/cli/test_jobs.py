@@ -1,0 +1,438 @@
+"""`jupyter hermes jobs`: real processes, a loopback model, a crontab that is a file."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import re
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import nbformat
+import psutil
+import pytest
+from hermes_nb.agent.schedule import Schedule, times
+from hermes_nb.cli.main import main
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.notebook.commands.schedule import cron_line, without
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.conftest import start
+from tests.loopback import Reply, calls, pause, says, stall
+from tests.patience import until
+
+YEARLY, MINUTELY = "0 0 1 1 *", "* * * * *"
+
+
+@pytest.fixture
+def schedule(home):
+    """Yield the home's schedule."""
+    found = Schedule(home)
+    yield found
+    found.close()
+
+
+def scheduled(schedule, what, *options, cron=YEARLY):
+    """Schedule something; return the job's number."""
+    assert main(["jobs", cron, what, *options]) == 0
+    return schedule.jobs()[-1].id
+
+
+def due(schedule, number, seconds=0.5):
+    """Have a job been due for so many seconds."""
+    with sqlite3.connect(schedule.folder / "jobs.db") as connection:
+        when = time.time() - seconds
+        connection.execute("UPDATE jobs SET due = ? WHERE id = ?", (when, number))
+    connection.close()
+
+
+def running(schedule):
+    return [run for run in schedule.runs() if run.state == "running"]
+
+
+# -- what runs
+
+
+def test_a_prompt_runs_when_it_is_due_and_its_answer_is_kept(serve, schedule, tmp_path, capsys):
+    server = serve(says("Two new files."))
+    number = scheduled(schedule, "-what is new?")
+    assert main(["jobs", "run"]) == 0
+    assert server.bodies == []
+    due(schedule, number)
+    capsys.readouterr()
+    assert main(["jobs", "run"]) == 0
+    assert capsys.readouterr().out == "", "cron sends what is printed by mail"
+    (run,) = schedule.runs()
+    assert (run.state, run.text, run.missed) == ("done", "Two new files.", 0)
+    assert "-what is new?" in str(server.bodies[0]["messages"])
+    assert main(["jobs", "run"]) == 0
+    assert len(server.bodies) == 1
+    assert schedule.job(number).due > time.time()
+    assert main(["jobs", "history", str(number)]) == 0
+    assert "Two new files." in capsys.readouterr().out
+
+
+def test_nobody_can_be_asked_and_the_job_says_what_may_run(serve, schedule, tmp_path, capsys):
+    wants = calls(("write_file", {"path": "made.txt", "content": "x"}))
+    serve(wants, says("I could not."), wants, says("Made."))
+    work = tmp_path / "work"
+    work.mkdir()
+    first = scheduled(schedule, "make it", "--cwd", "work")
+    due(schedule, first)
+    capsys.readouterr()
+    assert main(["jobs", "run"]) == 1
+    assert "refused: write_file made.txt" in capsys.readouterr().out
+    assert schedule.runs()[0].state == "refused"
+    assert not (work / "made.txt").exists()
+    assert main(["jobs", "pause", str(first)]) == 0
+    due(schedule, scheduled(schedule, "make it", "--cwd", "work", "--approve", "edits"))
+    assert main(["jobs", "run"]) == 0
+    assert (work / "made.txt").exists()
+
+
+def test_a_module_in_the_working_directory_is_not_imported(serve, schedule, tmp_path):
+    serve(says("Fine."))
+    (tmp_path / "asyncio.py").write_text("raise SystemExit(7)")
+    due(schedule, scheduled(schedule, "hello"))
+    assert main(["jobs", "run"]) == 0
+    assert schedule.runs()[0].text == "Fine."
+
+
+@pytest.mark.kernel
+def test_a_notebook_is_kept_as_it_ran(serve, schedule, tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print(6 * 7)")])
+    nbformat.write(notebook, tmp_path / "sums.ipynb")
+    due(schedule, scheduled(schedule, "sums.ipynb"))
+    (tmp_path / "other").mkdir()
+    os.chdir(tmp_path / "other")
+    assert main(["jobs", "run"]) == 0
+    (run,) = schedule.runs()
+    assert run.state == "done"
+    (cell,) = nbformat.read(run.output, as_version=4).cells
+    assert cell.outputs[0].text == "42\n"
+    assert nbformat.read(tmp_path / "sums.ipynb", as_version=4).cells[0].outputs == []
+
+
+def test_a_job_that_takes_too_long_is_stopped_with_all_that_it_started(serve, schedule, capsys):
+    serve(Reply([stall]))
+    due(schedule, scheduled(schedule, "think", "--timeout", "4"))
+    assert main(["jobs", "run"]) == 1
+    (run,) = schedule.runs()
+    assert run.state == "stopped" and run.text.startswith("its time limit of 4 s was over")
+    assert not [
+        p for p in psutil.Process().children(recursive=True) if "hermes_nb.cli" in p.cmdline()
+    ]
+
+
+# -- missed, overlapping, killed
+
+
+def test_missed_times_run_once_and_are_counted(serve, schedule, capsys):
+    server = serve(says("Caught up."))
+    number = scheduled(schedule, "catch up", cron=MINUTELY)
+    due(schedule, number, seconds=5 * 60 + 1)
+    capsys.readouterr()
+    assert main(["jobs", "run"]) == 0
+    assert "done, 5 missed before it" in capsys.readouterr().out
+    assert main(["jobs", "run"]) == 0
+    assert len(server.bodies) == 1
+    (run,) = schedule.runs()
+    assert run.missed == 5 and time.time() - run.due < 65
+
+
+def test_a_paused_job_misses_nothing(serve, schedule):
+    server = serve(says("Hello."))
+    number = scheduled(schedule, "hello")
+    assert main(["jobs", "pause", str(number)]) == 0
+    due(schedule, number, seconds=3_600)
+    assert main(["jobs", "run"]) == 0
+    assert main(["jobs", "resume", str(number)]) == 0
+    assert main(["jobs", "run"]) == 0
+    assert server.bodies == [] and schedule.runs() == []
+
+
+def test_a_run_that_overlaps_is_skipped_and_told(serve, schedule, tmp_path, capsys):
+    slow = says("Slow.")
+    slow.steps = [pause(6), *slow.steps]
+    server = serve(slow)
+    number = scheduled(schedule, "go slowly")
+    due(schedule, number)
+    first = start(["jobs", "run"], tmp_path)
+    assert until(lambda: server.bodies)
+    due(schedule, number)
+    assert main(["jobs", "run"]) == 0, "another one is at it"
+    assert main(["jobs", "run", str(number)]) == 1
+    assert "runs just now" in capsys.readouterr().err
+    out, _ = first.communicate(timeout=60)
+    assert "skipped: the run before it was still going on" in out
+    assert sorted(run.state for run in schedule.runs()) == ["done", "skipped"]
+    assert len(server.bodies) == 1
+
+
+def test_a_run_that_was_killed_midway_is_unknown_and_not_repeated(
+    serve, schedule, tmp_path, capsys
+):
+    server = serve(Reply([stall]))
+    number = scheduled(schedule, "go slowly")
+    due(schedule, number)
+    runner = start(["jobs", "run"], tmp_path)
+    assert until(lambda: server.bodies)
+    (worker,) = psutil.Process(runner.pid).children()
+    runner.kill()
+    runner.communicate()
+    capsys.readouterr()
+    assert main(["jobs", "list"]) == 0
+    assert "running" in capsys.readouterr().out, "its worker goes on, and holds the lock"
+    due(schedule, number)
+    assert main(["jobs", "run"]) == 1
+    assert "skipped" in capsys.readouterr().out
+    worker.kill()
+    assert until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+    assert main(["jobs", "run"]) == 1
+    assert "unknown: the process that ran it was killed" in capsys.readouterr().out
+    assert sorted(run.state for run in schedule.runs()) == ["skipped", "unknown"]
+    assert main(["jobs", "run"]) == 0
+    assert len(server.bodies) == 1
+
+
+def test_a_worker_that_is_killed_leaves_an_unknown_run(serve, schedule, tmp_path):
+    server = serve(Reply([stall]))
+    due(schedule, scheduled(schedule, "go slowly"))
+    runner = start(["jobs", "run"], tmp_path)
+    assert until(lambda: server.bodies)
+    (worker,) = psutil.Process(runner.pid).children()
+    worker.kill()
+    out, _ = runner.communicate(timeout=60)
+    assert runner.returncode == 1 and ": unknown: " in out
+    assert [run.state for run in schedule.runs()] == ["unknown"]
+
+
+def test_a_stop_ends_what_runs_and_is_told(serve, schedule, tmp_path):
+    server = serve(Reply([stall]))
+    due(schedule, scheduled(schedule, "go slowly"))
+    runner = start(["jobs", "run"], tmp_path)
+    assert until(lambda: server.bodies)
+    (worker,) = psutil.Process(runner.pid).children()
+    runner.send_signal(signal.SIGTERM)
+    runner.communicate(timeout=60)
+    assert runner.returncode == 130
+    assert not worker.is_running()
+    assert [run.state for run in schedule.runs()] == ["stopped"]
+
+
+def test_ten_jobs_and_a_kill(tmp_path):
+    """`make bench-schedule` does it with a thousand jobs and twenty kills."""
+    from bench.schedule import trial
+
+    assert trial(tmp_path, jobs=10, kills=1, seed=7).faults == []
+
+
+def test_a_damaged_file_costs_no_job_and_repeats_none(serve, schedule, capsys):
+    server = serve(says("Once."))
+    number = scheduled(schedule, "once")
+    due(schedule, number)
+    assert main(["jobs", "run"]) == 0
+    schedule.close()
+    path = schedule.folder / "jobs.db"
+    data = bytearray(path.read_bytes())
+    data[:100] = bytes(100)
+    path.write_bytes(data)
+    capsys.readouterr()
+    assert main(["jobs", "list"]) == 0
+    said = capsys.readouterr()
+    assert "1 scheduled jobs could be saved" in said.err and "done" in said.out
+    assert main(["jobs", "run"]) == 0
+    assert len(server.bodies) == 1
+
+
+# -- when
+
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]
+FIELD = st.sampled_from(
+    ["*", "*/7", "0", "2", "1-5", "30", "2,3", "5/2", "MON", "L", "x", "", "60"]
+)
+
+
+@given(st.lists(FIELD, max_size=7).map(" ".join) | st.text(max_size=20), st.sampled_from(ZONES),
+       st.integers(0, 4_000_000_000))  # fmt: skip
+def test_times_go_up_or_the_line_is_refused(line, zone, after):
+    try:
+        found = list(itertools.islice(times(line, zone, after), 5))
+    except ConfigError:
+        return
+    assert found == sorted(set(found)) and all(each > after for each in found)
+    assert all(each % 60 == 0 for each in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "began", "expected"),
+    [
+        ("30 2 * * *", "2026-03-28T12:00", ["29T03:00:00+02:00", "30T02:30:00+02:00"]),
+        ("0 2,3 * * *", "2026-03-28T12:00", ["29T03:00:00+02:00", "30T02:00:00+02:00"]),
+        ("30 2 * * *", "2026-10-24T12:00", ["25T02:30:00+02:00", "26T02:30:00+01:00"]),
+        ("*/30 * * * *", "2026-10-25T02:20", ["25T02:30:00+02:00", "25T02:00:00+01:00"]),
+    ],
+)
+def test_summer_time_begins_and_ends(line, began, expected):
+    berlin = ZoneInfo("Europe/Berlin")
+    after = datetime.datetime.fromisoformat(began).replace(tzinfo=berlin).timestamp()
+    found = itertools.islice(times(line, "Europe/Berlin", after), 2)
+    told = [datetime.datetime.fromtimestamp(each, berlin).isoformat() for each in found]
+    assert [each[8:] for each in told] == expected
+
+
+def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_path, capsys):
+    server = serve(says("`0 7 * * 1-5`"))
+    assert main(["jobs", "every weekday at 7", "hello", "--zone", "Europe/Berlin"]) == 1
+    said = capsys.readouterr().err
+    assert "nobody can be asked here" in said
+    assert "0 7 * * 1-5 (At 07:00 on Monday through Friday, Europe/Berlin; next " in said
+    assert schedule.jobs() == []
+    assert main(["jobs", "every weekday at 7", "hello", "--yes"]) == 0
+    assert [job.cron for job in schedule.jobs()] == ["0 7 * * 1-5"]
+    assert "every weekday at 7" in str(server.bodies[-1]["messages"])
+
+
+@pytest.mark.parametrize(
+    ("words", "gist"),
+    [
+        (["0 7 * *", "hello"], "no cron line of five fields"),
+        (["61 7 * * *", "hello"], "bad minute"),
+        (["0 0 30 2 *", "hello"], "bad day-of-month"),
+        ([YEARLY, "none.ipynb"], "there is no notebook"),
+        ([YEARLY, " "], "needs a prompt"),
+        ([YEARLY, "hello", "--zone", "Mars/Olympus"], "no time zone 'Mars/Olympus'"),
+        ([YEARLY, "hello", "--cwd", "nowhere"], "there is no directory"),
+        (["sometimes", "hello"], "no cron line came of 'sometimes' but 'Well.'"),
+        (["pause", "7"], "there is no scheduled job 7"),
+        (["remove", "all"], "no job's number"),
+        (["pause"], "cannot do that"),
+    ],
+)
+def test_what_cannot_be_scheduled(serve, schedule, capsys, words, gist):
+    serve(says("Well."))
+    assert main(["jobs", *words]) == 1
+    assert gist in capsys.readouterr().err
+    assert schedule.jobs() == []
+
+
+# -- the clock
+
+
+CRONTAB = """#!{python}
+import pathlib, sys
+file = pathlib.Path({file!r})
+if sys.argv[1:] == ["-l"]:
+    if not file.exists():
+        sys.exit("no crontab for somebody")
+    sys.stdout.write(file.read_text())
+elif sys.argv[1:] == ["-"]:
+    file.write_text(sys.stdin.read())
+else:
+    sys.exit("usage")
+"""
+SYSTEMCTL = """#!{python}
+import pathlib, sys
+with pathlib.Path({file!r}).open("a") as log:
+    log.write(" ".join(sys.argv[1:]) + "\\n")
+"""
+
+
+def program(folder, name, text, file):
+    """Put a program on the path that keeps what it is given in a file; return that."""
+    folder.mkdir(exist_ok=True)
+    made = folder / name
+    made.write_text(text.format(python=sys.executable, file=str(file)))
+    made.chmod(made.stat().st_mode | stat.S_IXUSR)
+    return file
+
+
+@pytest.fixture
+def crontab(tmp_path, monkeypatch):
+    """A crontab that is a file; only it and a systemctl that is a log are on the path."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    program(tmp_path / "bin", "systemctl", SYSTEMCTL, tmp_path / "systemctl.log")
+    return program(tmp_path / "bin", "crontab", CRONTAB, tmp_path / "crontab.txt")
+
+
+OTHERS = "MAILTO=me\n# mine\n0 3 * * * /usr/bin/backup 100\\%  \n"
+
+
+def test_the_line_is_shown_written_once_and_taken_back(serve, schedule, crontab, capsys):
+    crontab.write_text(OTHERS)
+    assert main(["jobs", "install"]) == 1
+    said = capsys.readouterr().err
+    assert crontab.read_text() == OTHERS
+    for _ in range(2):
+        assert main(["jobs", "install", "--yes"]) == 0
+    text = crontab.read_text()
+    line = text.removeprefix(OTHERS)
+    assert line.strip() in said and line.count("\n") == 1
+    assert main(["jobs", "uninstall", "--yes"]) == 0
+    assert crontab.read_text() == OTHERS
+    assert main(["jobs", "uninstall"]) == 0
+    assert "nothing to take back" in capsys.readouterr().out
+
+
+def test_what_cron_runs_runs_what_is_due(serve, schedule, crontab, tmp_path, monkeypatch):
+    serve(says("By the clock."))
+    due(schedule, scheduled(schedule, "hello"))
+    assert main(["jobs", "install", "--yes"]) == 0
+    fields, command = re.fullmatch(r"((?:\S+ ){5})(.*)\n", crontab.read_text()).groups()
+    assert fields == "* * * * * "
+    # As cron does it: in the home directory, with hardly any environment.
+    kept = ("HERMES_NB_BASE_URL", "HERMES_NB_MODEL")
+    environment = {name: os.environ[name] for name in kept} | {"HOME": str(tmp_path)}
+    done = subprocess.run(["/bin/sh", "-c", command.replace("\\%", "%")], env=environment,
+                          cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout == "" and done.stderr == ""
+    assert [run.text for run in schedule.runs()] == ["By the clock."]
+
+
+def test_a_crontab_that_cannot_be_read_is_not_written(schedule, crontab, tmp_path, capsys):
+    crontab.write_text(OTHERS)
+    program(
+        tmp_path / "bin", "crontab", "#!/bin/sh\necho you are not allowed >&2; exit 1\n", crontab
+    )
+    assert main(["jobs", "install", "--yes"]) == 1
+    assert "you are not allowed" in capsys.readouterr().err
+    assert crontab.read_text() == OTHERS
+
+
+def test_a_timer_of_systemd_is_written_started_and_removed(
+    schedule, crontab, tmp_path, home, capsys
+):
+    for _ in range(2):
+        assert main(["jobs", "install", "systemd", "--yes"]) == 0
+    service, timer = sorted((tmp_path / "config" / "systemd" / "user").iterdir())
+    assert f'Environment="HERMES_HOME={home}"' in service.read_text()
+    assert "OnCalendar=minutely" in timer.read_text()
+    log = (tmp_path / "systemctl.log").read_text().splitlines()
+    assert log == ["--user daemon-reload", f"--user enable --now {timer.name}"]
+    assert main(["jobs", "uninstall", "--yes"]) == 0
+    assert not timer.exists() and not service.exists()
+    assert f"--user disable --now {timer.name}" in (tmp_path / "systemctl.log").read_text()
+    assert not crontab.exists()
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")))
+)
+def test_other_lines_of_a_crontab_stay_as_they_are(others):
+    """Also where the last one does not end."""
+    home = Path("/home/me/100% mine")
+    text = "\n".join(others)
+    assert without(text, home) == text
+    with_ours = f"{text}\n{cron_line(home)}\n"
+    assert without(with_ours, home) == f"{text}\n"
+    assert without(with_ours, Path("/home/you")) == with_ours
