@@ -239,13 +239,14 @@ def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
     """Return the conversation cut at two indexes, with what is lifted out of the middle."""
     middle = tuple(groups[head:tail])
     later = groups[tail:]
-    tests = (_asks, _answers, _speaks)
+    tests = (asks, _answers, _speaks)
     wanted = [next((g for g in reversed(groups) if test(g)), None) for test in tests]
     kept = [group for group in middle if any(group is found for found in wanted)]
     return Cut(head=tuple(groups[:head]), middle=middle, kept=tuple(kept), tail=tuple(later))
 
 
-def _asks(group: Group) -> bool:
+def asks(group: Group) -> bool:
+    """Say whether a group is a prompt, which begins a turn."""
     return group.role == "user" and not is_ours(group.messages[0])
 
 

@@ -107,7 +107,7 @@ class Compressor(Gauged):
         """Return a shorter conversation, or the same where nothing is gained; mutates nothing."""
         plan = make_plan(messages, self.gauge, self._archive, way_back)
         whole, pruned = plan.cut()
-        if whole.vanishing and (focus or not plan.enough()):
+        if whole.vanishing and (focus or not (plan.enough() or plan.fills_itself())):
             made = await self._summarised(plan, whole, pruned, focus)
         else:
             plan = with_facts(plan)

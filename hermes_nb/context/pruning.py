@@ -22,6 +22,7 @@ from hermes_nb.context.boundaries import (
     UNDERSTOOD,
     Cut,
     Group,
+    asks,
     cut,
     divide,
     flat,
@@ -280,6 +281,23 @@ class Plan:
     def enough(self) -> bool:
         """Say whether pruning alone makes the conversation small enough."""
         return self.shortened() > 0 and size(self.pruned) <= self.aim.whole
+
+    def fills_itself(self) -> bool:
+        """Say whether it is the last turn's own results that fill the window.
+
+        Then all that is too much is still to be cut out of them, and nothing before has to go.
+        """
+        turn = next((n for n in reversed(range(len(self.groups))) if asks(self.groups[n])), 0)
+        before, after = (
+            estimate_tokens(
+                message
+                for group in groups[turn:]
+                for message in group.messages
+                if message.role == "tool" and not is_shortened(message.text)
+            )
+            for groups in (self.groups, self.pruned)
+        )
+        return before > size(self.groups) / 2 and size(self.pruned) - after <= self.aim.whole
 
     def shortened(self) -> int:
         """Return how many messages pruning made shorter."""

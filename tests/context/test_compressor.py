@@ -54,6 +54,24 @@ def test_pruning_alone_asks_no_model():
     assert sum("the same as a later result" in line for line in lines) == len(lines) - 1
 
 
+@pytest.mark.parametrize(
+    "turn", [work(65), work(3, lines=5_000), work(1, lines=10_000)], ids=["many", "few", "one"]
+)
+def test_while_a_turns_own_results_fill_the_window_nothing_is_summarised(turn):
+    before = talk(30)
+    model = ScriptedModel([], window=128_000)
+    engine = Compressor(model)
+    made = compress(engine, [*before, *turn])
+    assert made.phase == "pruned"
+    assert model.requests == []
+    assert list(made[: len(before)]) == before
+    assert len(made) == len(before) + len(turn)
+    assert estimate_tokens(made.messages) <= 0.55 * engine.gauge.threshold
+    check_valid(made.messages)
+    model = ScriptedModel([SUMMARY], window=128_000)
+    assert compress(Compressor(model), [*talk(90), *turn[:9]]).phase == "summarised"
+
+
 def test_long_arguments_shrink_inside_valid_json():
     content = "x = 1\n" * 3_000
     call = ToolCall(id="w", name="write_file", arguments={"path": "a.py", "content": content})
