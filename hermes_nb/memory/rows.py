@@ -127,23 +127,32 @@ def unpacked(text: str) -> tuple[int, ...]:
 
 
 def append(
-    connection: sqlite3.Connection, session_id: str, role: Role, body: str, at: float
+    connection: sqlite3.Connection,
+    session_id: str,
+    role: Role,
+    body: str,
+    at: float,
+    position: int | None = None,
 ) -> tuple[int, int]:
     """Add an encoded message behind all others of its session; return its row and its position.
 
-    `at` is in seconds since the epoch. Raises sqlite3.IntegrityError if there is no such session.
-    The index hears of it later, with others.
+    `at` is in seconds since the epoch. `position` is its own where that is known, as nothing was
+    written since this session's last message. Raises sqlite3.IntegrityError if there is no such
+    session. The index hears of it later, with others.
     """
-    position = next_position(connection, session_id)
+    follows = position is not None
+    if position is None:
+        position = next_position(connection, session_id)
     row = connection.execute(
         "INSERT INTO messages (session, position, role, body, at) VALUES (?, ?, ?, ?, ?)",
         (session_id, position, role, body, at),
     ).lastrowid
-    connection.execute(
-        "UPDATE sessions SET last = ?1 WHERE id = ?2 AND EXISTS (SELECT 1 FROM sessions AS other"
-        " WHERE other.last >= sessions.last AND other.rowid <> sessions.rowid)",
-        (row, session_id),
-    )
+    if not follows:
+        connection.execute(
+            "UPDATE sessions SET last = ?1 WHERE id = ?2 AND EXISTS (SELECT 1 FROM sessions AS"
+            " other WHERE other.last >= sessions.last AND other.rowid <> sessions.rowid)",
+            (row, session_id),
+        )
     return row or 0, position
 
 

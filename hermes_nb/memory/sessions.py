@@ -157,6 +157,7 @@ class SqliteStore(Ledger):
         self.warnings = self.database.warnings
         self._begun: dict[str, SessionRow] = {}
         self._ends: dict[str, int] = {}
+        self._last = "", 0, 0  # the session appended to last, the edition that made, its next place
         self._unreadable = False
         self._indexing: threading.Thread | None = None
 
@@ -192,21 +193,24 @@ class SqliteStore(Ledger):
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
         body = encode(message)  # not while others wait
 
-        def add(connection: sqlite3.Connection) -> tuple[int, int]:
+        def add(connection: sqlite3.Connection) -> tuple[int, int, int]:
             values = session_id, message.role, body, time.time()
             if session_id not in self._begun:
                 self._begin(connection, session_id)
+            edition = self.database.edition
+            known = self._last[2] if self._last[:2] == (session_id, edition) else None
             try:
-                row, position = table.append(connection, *values)
+                row, position = table.append(connection, *values, known)
             except sqlite3.IntegrityError:  # it was there once
                 self._begin(connection, session_id)
                 row, position = table.append(connection, *values)
             self._check_end(session_id, position)
             if usage is not None:
                 table.count(connection, session_id, usage)
-            return row, position + 1
+            return row, edition + 1, position + 1
 
-        row, end = self.database.write(add)
+        row, edition, end = self.database.write(add)
+        self._last = session_id, edition, end
         if session_id in self._ends:
             self._ends[session_id] = end
         # Rows are numbered without gaps, so that this needs no look at the index.

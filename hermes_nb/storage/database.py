@@ -28,6 +28,7 @@ from hermes_nb.storage.opening import (
     BrokenIndex,
     Opened,
     Schema,
+    data_version,
     forbidden,
     identity,
     logs,
@@ -37,6 +38,7 @@ from hermes_nb.storage.opening import (
     open_memory,
     open_read_only,
     stamp,
+    surroundings,
     unfinished,
     version_of,
 )
@@ -73,11 +75,14 @@ class Database:
     The file is made, for its owner alone, by the first call that needs it. One whose schema is
     newer than this code is read, never written. `warn` is told once of each thing the user has to
     know, such as a damaged file put aside; without it the sentences collect in `warnings`.
+    `edition` is, within a transaction, a number that what it finds has for itself: each commit, of
+    whomever, makes another one.
     """
 
     def __init__(self, path: str | Path, schema: Schema, *, warn: Warn | None = None) -> None:
         self.path = str(path)
         self.warnings: list[str] = []
+        self.edition = 0
         self._schema = schema
         self._warn = warn
         self._file = None if self.path == ":memory:" else Path(path)
@@ -88,6 +93,11 @@ class Database:
         self._paused = False
         self._orphan = False
         self._stamp: tuple[int, int] | None = None
+        # Looked at in place of the log, for whose times Linux would note that of each write to it:
+        # half of what an append costs.
+        self._folder = str(Path(path).parent)
+        self._seen: tuple[int, ...] | None = None
+        self._version: int | None = None
         self._incidents = 0
         self._doubtful = False  # just opened, or written by others: it should be looked through
         self._looking: threading.Thread | None = None
@@ -163,6 +173,7 @@ class Database:
                 # Our own tables have been checked by now; the index writes what it has collected.
                 with only_index():
                     patiently(connection.execute, "COMMIT", patience=BUSY_SECONDS)
+                self.edition += 1
                 if self._stamp is not None:
                     self._stamp = stamp(self.path)
             finally:
@@ -232,12 +243,26 @@ class Database:
                 if time.monotonic() > deadline:
                     raise
             else:
-                whole = not self._exchanged() and not unfinished(self._file)
-                current = whole and not self._touched()
-                if current and version_of(connection) == self._schema.version:
+                if self._current(self._file, connection):
                     return connection
             self._end()
             self._leave()
+
+    def _current(self, file: Path, connection: sqlite3.Connection) -> bool:
+        """Say whether a connection leads to what is at `path` now, whole and of our version."""
+        now = surroundings(self._folder, self.path)
+        if now is None or now != self._seen:
+            intact = not (self._exchanged() or unfinished(file) or self._touched())
+            self._seen = now if intact else None
+            if not intact:
+                return False
+        version = data_version(connection)
+        if version != self._version:
+            if version_of(connection) != self._schema.version:
+                return False
+            self._version = version
+            self.edition += 1
+        return True
 
     def _end(self) -> None:
         """Roll back what has not been committed, and free the locks."""
@@ -272,8 +297,10 @@ class Database:
             self._forget()
             why = "not available in a process forked from its user"
             raise StoreError(f"{self._schema.name} {self.path}: {why}")
-        if self._opened is not None and self._file is not None and self._exchanged():
-            self._leave()
+        if self._opened is not None and self._file is not None:
+            known = self._seen is not None and self._seen == surroundings(self._folder, self.path)
+            if not known and self._exchanged():
+                self._leave()
         if self._opened is None:
             file = self._file
             self._opened = open_memory(self._schema) if file is None else self._open_file(file)
@@ -397,7 +424,7 @@ class Database:
 
     def _forget(self) -> None:
         """Close the connection; one inherited over a fork is left alone."""
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._version = self._opened, None, None
         if opened is None:
             return
         if self._pid == os.getpid():

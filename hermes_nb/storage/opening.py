@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ NETWORK = frozenset(
     "ocfs2 orangefs pvfs2 smb3 smbfs vboxsf vmhgfs wekafs".split()
 )
 LOCAL_FUSE = frozenset("fuse.ntfs fuse.ntfs-3g fuse.exfat fuse.fuse-overlayfs".split())
+
+FINE, COARSE = 0.05, 2.0
+"""Seconds between two changes of a folder that its time surely tells apart: Linux stamps with the
+last tick, at most 10 ms ago, FAT counts in twos, and whole seconds hint at such a file system."""
 
 READY = ".salvaged"
 """How the name of a file ends that is to take the place of a damaged one."""
@@ -117,6 +122,11 @@ def version_of(connection: sqlite3.Connection) -> int:
     return _pragma(connection, "user_version")
 
 
+def data_version(connection: sqlite3.Connection) -> int:
+    """Return a number that stays the same for as long as no other connection changes the file."""
+    return _pragma(connection, "data_version")
+
+
 def forbidden(error: sqlite3.Error | OSError) -> bool:
     """Say whether an error means that the file may not be written."""
     if isinstance(error, OSError):
@@ -139,6 +149,20 @@ def stamp(path: str) -> tuple[int, int]:
     """Return the size of the file and when it was written: beside a log, only checkpoints do."""
     status = _status(path)
     return (status.st_size, status.st_mtime_ns) if status else (0, 0)
+
+
+def surroundings(folder: str, path: str) -> tuple[int, ...] | None:
+    """Return what tells a file and the names in its folder from what they are after any change.
+
+    None while a name was added or taken away so lately that another change may not show.
+    """
+    status = _status(folder)
+    if status is None:
+        return None
+    young = COARSE if status.st_mtime_ns % 1_000_000_000 == 0 else FINE
+    if time.time() - status.st_mtime < young:
+        return None
+    return status.st_ino, status.st_mtime_ns, *stamp(path)
 
 
 def lost_its_head(path: str) -> bool:

@@ -14,6 +14,7 @@ from hermes_nb import Hermes
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.storage import opening
 
 from tests.faults.stores import WRITER, filled, finished, is_intact, names, run_python, set_aside
 
@@ -345,6 +346,11 @@ def damaged_page(path):
         file.write(b"\0" * size)
 
 
+def settle():
+    """Let so much time pass that the folder is believed to show every change from now on."""
+    time.sleep(2 * opening.FINE)
+
+
 LOSSES = (truncated, overwritten, deleted, emptied, swapped, folder_gone, log_gone, damaged_page)
 DAMAGED = (truncated, overwritten, emptied, damaged_page)
 
@@ -371,6 +377,7 @@ def test_76_open(path, loss):
     with Hermes(ScriptedModel([f"answer {n}" for n in range(9)]), home=path.parent) as hermes:
         for n in range(3):
             hermes.ask(f"question {n}")
+            settle()
         loss(path)
         assert hermes.ask("and now?").reason == "answered"
         texts = [message.text for message in hermes.messages]
@@ -406,6 +413,7 @@ def test_76_two_kernels(path, loss):
         for n in range(3):
             one.ask(f"question {n}")
             ask_other(f"other question {n}")
+            settle()
         loss(path)
         one.ask("and now?")
         session, told = ask_other("and you?")

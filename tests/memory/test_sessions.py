@@ -97,23 +97,34 @@ def test_any_rows_are_mended_into_a_valid_conversation(messages):
     assert not {a.role for a, b in pairwise(mended) if a.role == b.role} - {"tool"}
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["write", "delete"])), max_size=20)
-)
-def test_sessions_are_in_the_order_they_were_written_to(steps):
-    store = SqliteStore(":memory:")
-    expected = []
-    for name, step in steps:
-        if name in expected:
-            expected.remove(name)
+ACTS = st.sampled_from(["write", "write", "start", "delete"])
+STEPS = st.tuples(st.integers(0, 1), st.sampled_from("abc"), ACTS)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEPS, max_size=20))
+def test_sessions_are_in_the_order_they_were_written_to(tmp_path_factory, steps):
+    """By two kernels in turn, whatever each knows of what the other one has written."""
+    path = tmp_path_factory.mktemp("home") / "notebook.db"
+    stores = [SqliteStore(path) for _ in range(2)]
+    expected: dict[str, int] = {}
+    for number, (who, name, step) in enumerate(steps):
+        store, known = stores[who], expected.get(name)
+        if step != "start":
+            expected.pop(name, None)
         if step == "write":
-            store.append(name, Message.user("hello"))
-            expected.insert(0, name)
-        else:
+            store.append(name, Message.user(str(number)))
+            expected[name] = (known or 0) + 1
+        elif step == "delete":
             store.delete(name)
-        assert [session.id for session in store.sessions()] == expected
-    store.close()
+        elif known is None:
+            store.start(session_id=name)
+            expected[name] = 0
+        listed = {session.id: session.messages for session in store.sessions()}
+        assert listed == expected
+        assert list(listed) == [*reversed(expected)]
+    for store in stores:
+        store.close()
 
 
 def test_a_session_that_another_process_deleted_begins_anew(tmp_path):
