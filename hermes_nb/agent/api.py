@@ -35,7 +35,9 @@ from hermes_nb.agent.executors import HERE
 from hermes_nb.agent.inputs import inputs_of
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.maps import Mapped, Plan, run_map
+from hermes_nb.agent.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.session import Session
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError
@@ -130,8 +132,9 @@ class Hermes:
     and functions of yours, or both; names choose among the built-in ones. `approve` is a mode
     (`ask`, `edits`, `all`, `never`) or an `Approver`; without one, what would ask is refused.
     `window` is the context window in tokens, `auxiliary` the model for work beside the
-    conversation: summaries of long or old ones. Raises `ConfigError` for what cannot be used;
-    nothing is built before the first turn.
+    conversation: summaries of long or old ones. With `learn` it looks back as in a notebook, and
+    `learned` says what was saved; closing waits for that. Raises `ConfigError` for what cannot be
+    used; nothing is built before the first turn.
 
     While `ask` waits, a line on stderr says what is going on, if that is a terminal; set
     `HERMES_NB_PROGRESS=0` or the attribute `progress` to switch it off.
@@ -149,6 +152,7 @@ class Hermes:
         approve: str | Approver | None = None,
         window: int | None = None,
         auxiliary: ChatModel | None = None,
+        learn: bool = False,
     ) -> None:
         given = None
         if tools is not None:
@@ -166,6 +170,9 @@ class Hermes:
             "window": window,
         }
         self.warnings: list[str] = []
+        self.learned: list[str] = []
+        self._learn = learn
+        self._reviews: Reviews | None = None
         self.progress = wanted()
         self._given_model = not (model is None or isinstance(model, str))
         self._settings = load_settings(home=home, overrides=overrides)
@@ -196,6 +203,7 @@ class Hermes:
         if self._loop is not None:  # what `ask` opened belongs to its own loop
             await in_thread(self.close)
         else:
+            await in_thread(self._looked_back)
             await self._opening.aclose()
 
     @property
@@ -271,10 +279,26 @@ class Hermes:
         if not prompt.strip():
             raise ConfigError("the prompt is empty")
         session = self._opening.session(one_line(prompt, 60))
+        if self._learn and self._reviews is None:
+            self._reviews = looking_back(self._opening, session)
         turn = session.turn(prompt, sinks=sinks, max_requests=max_requests)
         async with aclosing(turn) as events:
             async for event in events:
+                if isinstance(event, TurnEnded) and event.reason in ("answered", "budget"):
+                    self._look_back(session)
                 yield event
+
+    def _look_back(self, session: Session) -> None:
+        if self._reviews is not None:
+            self.learned += self._reviews.learned()
+            self._reviews.after_turn(session, live=False)
+
+    def _looked_back(self) -> None:
+        """Wait for the review that runs."""
+        if self._reviews is not None:
+            self._reviews.finish()
+            self.learned += self._reviews.learned()
+        self._reviews = None
 
     async def _map(
         self,
@@ -314,9 +338,12 @@ class Hermes:
             return
         loop = loop or LoopThread("hermes-loop")  # the caller's own may be running just now
         try:
-            loop.run(self._opening.aclose())
+            self._looked_back()
         finally:
-            loop.close()
+            try:
+                loop.run(self._opening.aclose())
+            finally:
+                loop.close()
 
     async def _collect(self, prompt: str, max_requests: int | None) -> Turn:
         events: list[Event] = []

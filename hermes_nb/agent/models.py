@@ -160,6 +160,21 @@ def build_auxiliary(
     return made if main is None or is_embedded(main) else Fallback([made, main], own=1)
 
 
+def for_reviews(
+    settings: Settings, main: ChatModel, *, given: bool, deck: Deck
+) -> tuple[ChatModel, bool]:
+    """Return a model for reviews, in another thread, and whether that thread is to close it.
+
+    `given` says that `main` is not ours to close.
+    """
+    from hermes_nb.models.chat.retries import Fallback
+
+    own = build_auxiliary(settings, "reviews", deck=deck)
+    if own is None:
+        return main, not given
+    return Fallback([own, main], own=1 if given else None), True
+
+
 class Auxiliary:
     """The models for work beside one conversation, each made when it is first asked for.
 

@@ -14,17 +14,17 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.models import build_auxiliary
+from hermes_nb.agent.models import build_auxiliary, is_embedded
 from hermes_nb.agent.proposals import Proposal
 from hermes_nb.agent.recorder import Recorder, together
-from hermes_nb.agent.runtime import Runtime
+from hermes_nb.agent.runtime import Opening, Runtime
 from hermes_nb.agent.session import REVIEW, Session
 from hermes_nb.agent.turn import said
 from hermes_nb.context.boundaries import is_ours
@@ -61,6 +61,8 @@ MEMORY_TURNS = 10
 """User turns between two looks at what to remember; Hermes Agent's default."""
 SKILL_ITERATIONS = 10
 """Tool iterations between two looks at what to learn; Hermes Agent's default."""
+PATIENCE = 120.0
+"""Seconds that a process which would end waits for a review."""
 MEMORY_TOOLS = frozenset({"memory"})
 SKILL_TOOLS = frozenset({"skill_manage"})
 
@@ -271,6 +273,15 @@ def _in_review(tool: Tool, own: Toolset) -> Tool:
     return replace(tool, run=refuse, exclusive=False, risk=Risk.READ)
 
 
+def looking_back(opening: Opening, session: Session) -> Reviews | None:
+    """Return what looks back on a session outside of a kernel; None with a model too small."""
+    if opening.runtime is None or is_embedded(session.agent.model):
+        return None
+    reviews = Reviews(opening.runtime, model=opening.another)
+    reviews.watch(session)
+    return reviews
+
+
 class Reviews:
     """Counts what happens in sessions, and looks back when it is time: in a thread, one at a time.
 
@@ -380,6 +391,14 @@ class Reviews:
         """Stop a running review; what it saved until now stays."""
         if self._running is not None:
             self._running.cancel()
+
+    def finish(self, seconds: float = PATIENCE) -> None:
+        """Let a running review end, for so many seconds at most, and close."""
+        try:
+            with suppress(TimeoutError, CancelledError):
+                self.wait(seconds)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Stop, and end the thread."""

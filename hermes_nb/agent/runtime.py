@@ -21,7 +21,7 @@ from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.models import Auxiliary, build_deck, build_model, is_embedded
+from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews, is_embedded
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
@@ -350,18 +350,23 @@ class Opening:
         joined: Callable[[SessionStore], StoredSession | None] = lambda _: None,
     ) -> None:
         self.current: Session | None = None
+        self.runtime: Runtime | None = None
         self._settings = settings
         self._approver = approver
         self._tell = tell
         self._source = source
         self._root = root
         self._model = model
+        self._handed = model is not None
         self._given = auxiliary
         self._auxiliary: Auxiliary | None = None
         self._own = Toolset(own)
         self._chosen = chosen
         self._joined = joined
         self._store: SessionStore | None = None
+        self._deck = build_deck(
+            lambda: settings, personal=lambda: self.current.personal if self.current else ()
+        )
         self.for_tasks: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
 
     @property
@@ -379,14 +384,11 @@ class Opening:
         settings = self._settings
         if self._store is None:
             self._store = open_store(settings, self._tell)
-        deck = build_deck(
-            lambda: settings, personal=lambda: self.current.personal if self.current else ()
-        )
         if self._model is None:
-            self._model = build_model(settings, deck=deck)
+            self._model = build_model(settings, deck=self._deck)
         if self._auxiliary is None:
-            self._auxiliary = Auxiliary(settings, deck=deck, given=self._given)
-        runtime = Runtime(
+            self._auxiliary = Auxiliary(settings, deck=self._deck, given=self._given)
+        self.runtime = runtime = Runtime(
             settings,
             root=self._root or Path.cwd(),
             store=self._store,
@@ -413,6 +415,13 @@ class Opening:
             identity=Identity(source=self._source, title=title),
             warn=self._tell,
         )
+
+    def another(self) -> tuple[ChatModel, bool]:
+        """Return a model for another thread, and whether that thread is to close it."""
+        settings, deck = self._settings, self._deck
+        given = self._model if self._handed else None
+        main = given or build_model(settings, deck=deck)
+        return for_reviews(settings, main, given=given is not None, deck=deck)
 
     async def aclose(self) -> None:
         """Leave the session and close models and store; the session can be resumed later."""

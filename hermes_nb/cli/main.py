@@ -184,6 +184,7 @@ def _run(made: argparse.ArgumentParser) -> None:
     prompt = made.add_argument_group("a prompt")
     prompt.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
     prompt.add_argument("--json", action="store_true", help="print events as JSON lines")
+    prompt.add_argument("--learn", action="store_true", help="look back when it is time to learn")
 
 
 def _chat(made: argparse.ArgumentParser) -> None:

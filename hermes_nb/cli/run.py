@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
+from hermes_nb.agent.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.session import Session
 from hermes_nb.agent.session_manager import the_one
 from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
 from hermes_nb.core.errors import ConfigError
@@ -35,6 +37,7 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable, user_code
@@ -50,7 +53,7 @@ FOR_NOTEBOOKS = {
     "parameters": "-p",
     "accept": "--accept",
 }
-FOR_PROMPTS = {"session": "--session", "json": "--json"}
+FOR_PROMPTS = {"session": "--session", "json": "--json", "learn": "--learn"}
 _FILE = "HERMES_NB_CASSETTE_FILE"
 TAG, INJECTED = "parameters", "injected-parameters"
 _WORDS = {"true": True, "false": False, "none": None}
@@ -89,7 +92,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         asyncio.run(offer_servers(settings, ask_on_terminal, set()))
     seen = Transcript()
-    turn = _turn(prompt, opening, wanted or prompt, seen, as_json=arguments.json)
+    turn = _turn(prompt, opening, wanted or prompt, seen, arguments)
     ending = asyncio.run(turn)
     for call in seen.refused:
         _warn(f"refused: {call}")
@@ -103,7 +106,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
 
 
 async def _turn(
-    prompt: str, opening: Opening, title: str, seen: Transcript, *, as_json: bool
+    prompt: str, opening: Opening, title: str, seen: Transcript, wanted: argparse.Namespace
 ) -> TurnEnded | None:
     """Return how the turn ended, None when it was stopped before it began; `seen` follows it."""
     ending = None
@@ -113,7 +116,8 @@ async def _turn(
             if told := embedded_notice(session.agent.model):
                 _warn(told)
             seen.model, seen.describe = session.agent.model.name, session.agent.tools.describe
-            show, finish = _shower(seen, as_json=as_json)
+            reviews = looking_back(opening, session) if wanted.learn else None
+            show, finish = _shower(seen, as_json=wanted.json)
             try:
                 async with aclosing(session.turn(prompt)) as events:
                     async for event in events:
@@ -121,9 +125,22 @@ async def _turn(
                         ending = event if isinstance(event, TurnEnded) else None
             finally:
                 finish()
+            if reviews is not None and ending and ending.reason in ("answered", "budget"):
+                await _looked_back(reviews, session)
     finally:
         await opening.aclose()
     return ending
+
+
+async def _looked_back(reviews: Reviews, session: Session) -> None:
+    """Look back if it is time, to the end, and say what was learned."""
+    reviews.after_turn(session, live=False)
+    try:
+        await in_thread(reviews.finish)
+    finally:
+        reviews.stop()
+    if told := reviews.news():
+        _warn(told)
 
 
 def _shower(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.models import Auxiliary, build_auxiliary, build_model, is_embedded
+from hermes_nb.agent.models import Auxiliary, build_model, for_reviews, is_embedded
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.threads import in_thread
@@ -117,12 +117,7 @@ class ModelsInUse:
         """Return a model for reviews, in another thread, and whether that thread is to close it."""
         given = self._model if self._given else None
         main = given or self._built()
-        own = build_auxiliary(self._settings(), "reviews", deck=self._deck)
-        if own is None:
-            return main, given is None
-        from hermes_nb.models.chat.retries import Fallback
-
-        return Fallback([own, main], own=1 if given else None), True
+        return for_reviews(self._settings(), main, given=given is not None, deck=self._deck)
 
     def sees_images(self) -> bool:
         """Say whether the model is known to see images."""

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from hermes_nb import Hermes
 from hermes_nb.agent.reviews import (
     MAX_REQUESTS,
     Nudges,
@@ -327,3 +328,48 @@ def test_what_a_review_is_reminded_of():
     assert "Loaded above: `plots`, `a-b`." in review_prompt("both", loaded_skills(seen))
     assert "Loaded above" not in review_prompt("skills")
     assert "Loaded above" not in review_prompt("memory", ["plots"])
+
+
+# Outside of a kernel
+
+SAVING = call("memory", action="add", target="user", content="Answers in German, please.")
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_script_learns_where_it_is_told_to(tmp_path, monkeypatch, home, learn):
+    monkeypatch.setenv("HERMES_NB_MEMORY_NUDGE_INTERVAL", "2")
+    steps = ["One.", "Two.", *([SAVING, "Saved."] if learn else [])]
+    model = ScriptedModel(steps)
+    with Hermes(model, cwd=tmp_path, learn=learn) as hermes:
+        hermes.ask("one")
+        assert hermes.ask("two, in German").text == "Two."
+    kept = home / "memories" / "USER.md"
+    assert kept.exists() is learn
+    assert bool(hermes.learned) is learn
+    assert len(model.requests) == len(steps)
+
+
+def test_a_script_that_streams_learns_too(tmp_path, monkeypatch, home):
+    monkeypatch.setenv("HERMES_NB_MEMORY_NUDGE_INTERVAL", "1")
+    model = ScriptedModel(["One.", SAVING, "Saved."])
+
+    async def script():
+        async with Hermes(model, cwd=tmp_path, learn=True) as hermes:
+            async for _ in hermes.stream("one"):
+                pass
+
+    asyncio.run(script())
+    assert (home / "memories" / "USER.md").read_text() == "Answers in German, please."
+
+
+def test_what_it_may_not_save_by_itself_waits(tmp_path, monkeypatch, home):
+    """Nobody is there to ask: a new skill waits, as it does in a notebook."""
+    monkeypatch.setenv("HERMES_NB_SKILLS_CREATION_NUDGE_INTERVAL", "1")
+    text = "---\nname: greenhouse\ndescription: Water the plants.\n---\n\n1. Water them.\n"
+    made = call("skill_manage", action="create", name="greenhouse", content=text)
+    with Hermes(
+        ScriptedModel([call("list_files"), "Done.", made, "It waits."]), cwd=tmp_path, learn=True
+    ) as hermes:
+        hermes.ask("water them")
+    assert not (home / "skills" / "greenhouse").exists()
+    assert "greenhouse" in (home / "notebook-pending.json").read_text()

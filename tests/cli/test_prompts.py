@@ -189,3 +189,18 @@ def test_a_terminal_streams_and_asks(serve, tmp_path):
     finally:
         ended(child)
     assert child.exitstatus == 130
+
+
+@pytest.mark.parametrize("learn", [["--learn"], []])
+def test_a_prompt_may_be_learned_from(serve, monkeypatch, capsys, home, learn):
+    monkeypatch.setenv("HERMES_NB_MEMORY_NUDGE_INTERVAL", "2")
+    saved = {"action": "add", "target": "user", "content": "Answers in German, please."}
+    serve(says("One."))
+    assert main(["run", "--session", "talk", *learn, "one"]) == 0
+    server = serve(says("Two."), calls(("memory", saved)), says("Saved."))
+    assert main(["run", "--session", "talk", *learn, "two"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "One.\nTwo.\n"
+    assert ("Learned since: memory: add user" in told.err) is bool(learn)
+    assert (home / "memories" / "USER.md").exists() is bool(learn)
+    assert len(server.bodies) == (3 if learn else 1)
