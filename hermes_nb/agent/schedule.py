@@ -35,11 +35,9 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from hermes_nb.agent.executors import MapTask, perform
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, make_private
-from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import both_ends, one_line
+from hermes_nb.core.text import both_ends
 from hermes_nb.safety.redact import redact
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
@@ -67,10 +65,6 @@ TEXT = 20_000
 FIVE = 5
 PROGRAM = (sys.executable, "-P", "-m", "hermes_nb.cli")
 """What runs a job. `-P`: a module in its working directory is not taken for an installed one."""
-WHICH = (
-    "Which cron line means this time? It has five fields: minute, hour, day of the month, month, "
-    "day of the week. Answer with the line alone."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,18 +195,6 @@ def times(cron: str, zone: str, after: float) -> Iterator[float]:
 def explained(cron: str, zone: str) -> str:
     """Return a valid cron line in words."""
     return f"{CronSim(cron, datetime.datetime.now(datetime.UTC)).explain()}, {zone}"
-
-
-async def cron_for(words: str, model: ChatModel) -> str:
-    """Have a model say a time as a cron line; raise `ConfigError` where it does not."""
-    result = await perform(MapTask(prompt=WHICH, name="time", text=words), model)
-    for line in result.text.splitlines():
-        with suppress(ConfigError):
-            cron = line.strip(" `")
-            next(times(cron, "UTC", time.time()), None)
-            return cron
-    said = one_line(result.text or result.error, 80)
-    raise ConfigError(f"no cron line came of {words!r} but {said!r}; write one yourself")
 
 
 def is_notebook(what: str) -> bool:

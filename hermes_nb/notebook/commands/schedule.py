@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from hermes_nb.agent.config import APPROVE_MODES
+from hermes_nb.agent.executors import MapTask, perform
 from hermes_nb.agent.schedule import (
     PROGRAM,
     Job,
     Run,
     Schedule,
-    cron_for,
     explained,
     is_notebook,
     local_zone,
@@ -31,6 +32,7 @@ from hermes_nb.agent.schedule import (
 )
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
+from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.tables import grid, moment
@@ -45,6 +47,10 @@ SHOWN = 160
 """Characters of a run's text in the table of runs."""
 WORDS = "list, pause, resume, run, history, remove, install, uninstall"
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
+WHICH = (
+    "Which cron line means this time? It has five fields: minute, hour, day of the month, month, "
+    "day of the week. Answer with the line alone."
+)
 
 
 class Commands:
@@ -191,6 +197,18 @@ class Commands:
             _call("systemctl", "--user", "daemon-reload")
             gone.append("the timer")
         return f"Gone: {' and '.join(gone)}." if gone else "There was nothing to take back."
+
+
+async def cron_for(words: str, model: ChatModel) -> str:
+    """Have a model say a time as a cron line; raise `ConfigError` where it does not."""
+    result = await perform(MapTask(prompt=WHICH, name="time", text=words), model)
+    for line in result.text.splitlines():
+        with suppress(ConfigError):
+            cron = line.strip(" `")
+            next(times(cron, "UTC", time.time()), None)
+            return cron
+    said = one_line(result.text or result.error, 80)
+    raise ConfigError(f"no cron line came of {words!r} but {said!r}; write one yourself")
 
 
 def _placed(what: str, cwd: str) -> tuple[str, str]:
