@@ -6,6 +6,7 @@ import datetime
 import itertools
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import stat
@@ -21,7 +22,7 @@ import pytest
 from hermes_nb.agent.schedule import Schedule, times
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.commands.schedule import cron_line, without
+from hermes_nb.notebook.commands.schedule import cron_line, units, without
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from tests.cli.conftest import start
 from tests.loopback import Reply, calls, pause, says, stall
 from tests.patience import until
 
+ANALYZE = shutil.which("systemd-analyze")
 YEARLY, MINUTELY = "0 0 1 1 *", "* * * * *"
 
 
@@ -423,6 +425,18 @@ def test_a_timer_of_systemd_is_written_started_and_removed(
     assert not timer.exists() and not service.exists()
     assert f"--user disable --now {timer.name}" in (tmp_path / "systemctl.log").read_text()
     assert not crontab.exists()
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze")
+def test_systemd_takes_the_files(tmp_path, monkeypatch):
+    for name in ("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for file, text in units(tmp_path / "my 100% home").items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    command = [ANALYZE, "verify", "--user", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @given(

@@ -180,7 +180,8 @@ class Commands:
             write_atomic(file, text.encode("utf-8"))
         _call("systemctl", "--user", "daemon-reload")
         _call("systemctl", "--user", "enable", "--now", file.name)
-        return f"The timer {code_span(file.name)} is started."
+        lasts = "`loginctl enable-linger` has it run while you are not logged in, too"
+        return f"The timer {code_span(file.name)} is started; {lasts}."
 
     def _uninstall(self, kind: str = "", *, yes: bool) -> str:
         home, gone = self.schedule.home, []
@@ -280,7 +281,7 @@ def units(home: Path) -> dict[Path, str]:
     name = f"hermes-nb-{_mark(home).split()[-1]}"
     quoted = [f'"{each}"'.replace("%", "%%") for each in (f"HERMES_HOME={home}", *PROGRAM)]
     service = f"Environment={quoted[0]}\nExecStart={' '.join(quoted[1:])} jobs run\nType=oneshot\n"
-    timer = "OnCalendar=minutely\n\n[Install]\nWantedBy=timers.target\n"
+    timer = "OnCalendar=minutely\nAccuracySec=1s\n\n[Install]\nWantedBy=timers.target\n"
     about = "[Unit]\nDescription=Scheduled runs of hermes_nb\n\n"
     return {
         folder / f"{name}.service": f"{about}[Service]\n{service}",
