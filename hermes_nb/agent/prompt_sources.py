@@ -34,6 +34,7 @@ from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
+from hermes_nb.skills.sources import Sources
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 """Where an administrator puts skills, below a prefix that Jupyter looks for data in."""
@@ -57,12 +58,13 @@ class PromptSources:
         self.settings = settings
         self.workdir = workdir
         self.trust = Trust(settings.home)
+        self.sources = Sources(settings.home)
         self.memory = CuratedMemory(settings.home, limits=settings.memory.limits)
         self.library = Library(
             standard_roots(
                 settings.home,
                 workdir=workdir,
-                external=settings.skills.external_dirs,
+                external=[*settings.skills.external_dirs, self.sources.directory],
                 admin=_admin_skills(),
                 shipped=shipped_skills(),
             ),

@@ -187,6 +187,7 @@ class Skill:
     digest: str
     tags: tuple[str, ...] = ()
     gates: Gates = field(default_factory=Gates)
+    environment: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -315,6 +316,7 @@ class Catalogue:
             digest=found.digest,
             tags=document.tags,
             gates=document.gates,
+            environment=document.environment,
             notes=document.notes,
             marks=reasons,
             usage=own,

@@ -35,6 +35,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _FIELD = re.compile(r"([A-Za-z_][\w.-]*):(?:[ \t]+(.*))?")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"|\'(?:[^\']|\'\')*+\'')
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_VARIABLE = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+_NEEDS = ("required_environment_variables", "prerequisites")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _UNCLOSED = "the frontmatter is not closed by a line `---`"
 
@@ -59,6 +61,7 @@ class Document:
     """A SKILL.md that was understood; `notes` say what was odd about it.
 
     `category` is what the document itself claims, which counts only where its folder has none.
+    `environment` are the variables that it cannot do without.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Document:
     tags: tuple[str, ...] = ()
     category: str = ""
     gates: Gates = field(default_factory=Gates)
+    environment: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -106,7 +110,7 @@ def read_frontmatter(text: str) -> Frontmatter:
     parts = split(text)
     read = read_fields(parts.head)
     known = ("name", "description", "category", "tags", "platforms", "metadata")
-    fields = {key: read.fields[key] for key in known if key in read.fields}
+    fields = {key: read.fields[key] for key in (*known, *_NEEDS) if key in read.fields}
     return Frontmatter(fields, read.notes if parts.closed else (_UNCLOSED, *read.notes))
 
 
@@ -129,6 +133,7 @@ def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
         tags=tuple(tag[:NAME_LIMIT] for tag in next(filter(None, tags), ())[:TAGS_LIMIT]),
         category=valid_category(plain_text(hermes.get("category") or fields.get("category"))),
         gates=_gates(fields.get("platforms"), hermes),
+        environment=_environment(fields),
         notes=tuple(notes),
     )
 
@@ -273,6 +278,18 @@ def _gates(platforms: object, hermes: Mapping[str, Json]) -> Gates:
         fallback_for_tools=words(hermes.get("fallback_for_tools")),
         fallback_for_toolsets=words(hermes.get("fallback_for_toolsets")),
     )
+
+
+def _environment(fields: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the variables that a skill requires, as Hermes Agent's skills name them, old or new.
+
+    An entry is a name, or a mapping with one.
+    """
+    listed = fields.get("required_environment_variables")
+    older = words(_mapping(fields.get("prerequisites")).get("env_vars"))
+    entries = listed if isinstance(listed, list) else words(listed)
+    names = [plain_text(_mapping(each).get("name") or each) for each in (*entries, *older)]
+    return tuple(dict.fromkeys(filter(_VARIABLE.fullmatch, names)))[:TAGS_LIMIT]
 
 
 def _candidates(head: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ written; a skill that comes after the home is copied there when it is first chan
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,9 @@ class Library(Changer):
         text, about = self._text(skill, path, relative, data)
         if relative == DOCUMENT:
             marks = (*skill.marks, *marks)
+            if unset := [name for name in skill.environment if not os.environ.get(name)]:
+                told = f"it needs {', '.join(unset)} in the environment, where that is not set"
+                marks = (f"{told}: say so before you follow it", *marks)
         if not skill.root.vouched:
             marks = (f"it comes from {skill.source} skills, which nobody here wrote", *marks)
         if counted:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 
 from hermes_nb.agent.approvals import Approvals, Decided
@@ -9,16 +15,36 @@ from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, Proposal
 from hermes_nb.agent.reviews import told_of
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import capitalised, head_tail, one_line, visible
+from hermes_nb.core.text import capitalised, head_tail, number_of, one_line, visible
+from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import BY_HAND, Record
+from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.tables import ago, grid
+from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
+from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.programs import GIT_ENVIRONMENT
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.sources import Source, difference, source_of, taken
+from hermes_nb.tools.process import Program, run_pipeline
 
+_MARKS = {"clean": "", "suspicious": "⚠", "dangerous": "left out"}
+_NO_SOURCE = "There is no source of skills; `%hermes skills add PATH` or an address adds one."
+_GIT = {
+    "GIT_ALLOW_PROTOCOL": "https:file",
+    "GIT_ASKPASS": "true",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+}
+"""No settings but ours, and no protocol that runs a program of its own."""
+FETCH_SECONDS = 120.0
+MOST_SAID = 10_000
+"""Bytes of what git says that are kept."""
 LISTED = 1_500
 """Characters of each thing in the list; on its own it is shown whole."""
 WHOLE = 100_000
@@ -151,8 +177,8 @@ def memory(agent: KernelAgent, words: str) -> str:
     return f"{told}. The next session knows it; `%hermes reload` tells this one."
 
 
-def skills(agent: KernelAgent, words: str) -> str:
-    """List the skills, or look at or change one."""
+def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
+    """List the skills, look at or change one, or take over those of somebody else."""
     action, name = _split(words, default="list")
     library = agent.knowledge.library
     if action in DECIDING:
@@ -173,15 +199,116 @@ def skills(agent: KernelAgent, words: str) -> str:
                 return escape(outcome.message)
             case "trust":
                 return trust(agent, name)
+            case "add" | "update" | "drop":
+                return _sourced(agent, action, name)
             case _:
                 pass
     except SkillError as error:
         told = str(error).replace("skills_list shows", "`%hermes skills` shows")  # the agent's word
         raise ConfigError(told) from error
     raise ConfigError(
-        "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, or "
-        "`[pending, approve or reject] [N]`"
+        "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, "
+        "`[pending, approve or reject] [N]`, or `add PATH or URL`, `[update or drop] [SOURCE]`"
     )
+
+
+async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
+    """Take over the skills of a source, look at what changed there, or drop them."""
+    agent.permission.check("choose whose skills are used")
+    sources = agent.knowledge.sources
+    known = sources.all()
+    try:
+        if action == "add":
+            place, *folder = shlex.split(words) or [""]
+            source = source_of(place, " ".join(folder))
+            same = known.get(source.name, source)
+            if (same.place, same.folder) != (source.place, source.folder):
+                told = f"`%hermes skills drop {source.name}` makes room"
+                raise ConfigError(f"{source.name} is from {same.place} already; {told}")
+            return await _looked_at(agent, source)
+        if missing := [name for name in words.split() if name not in known]:
+            there = ", ".join(known) or "none"
+            raise ConfigError(f"there is no source {missing[0]!r}; there is {there}")
+        if action == "update":
+            chosen = [known[name] for name in words.split() or known]
+            return "\n\n".join([await _looked_at(agent, each) for each in chosen]) or _NO_SOURCE
+        if not words:
+            raise ConfigError(f"say which one: {', '.join(known) or 'there is none'}")
+        for name in words.split():
+            await in_thread(sources.drop, name)
+    except (SkillError, OSError, ValueError) as error:
+        raise ConfigError(f"nothing was changed: {error}") from error
+    return f"Dropped {escape(', '.join(words.split()))}, with its skills."
+
+
+async def _looked_at(agent: KernelAgent, source: Source) -> str:
+    """Show what a source has now and what is new of it; keep that if the user says so."""
+    sources, name = agent.knowledge.sources, code_span(source.name)
+    with tempfile.TemporaryDirectory(prefix="hermes-skills-") as folder:
+        place = Path(source.place)
+        if source.is_remote:
+            place = Path(folder, source.name)
+            source = replace(source, commit=await _cloned(source.place, place))
+        files, seen = await in_thread(taken, place, source.folder)
+    before = await in_thread(sources.files, source.name)
+    if files == before and source.name in sources.all():
+        return f"{name} is as it was."
+    rows = [
+        (code_span(each.name), _MARKS[each.level], escape(one_line(visible(told), 140)))
+        for each in seen
+        for told in (each.why or each.description,)
+    ]
+    shown = code_block(
+        head_tail(redact(visible(difference(before, files), lines=True)), WHOLE), "diff"
+    )
+    came = escape(visible(f"{source.place} {source.folder} {source.commit[:12]}".strip()))
+    agent.note(
+        f"**{escape(source.name)}** from {came}\n\n{grid(('skill', '', ''), rows)}\n\n{shown}"
+    )
+    if not files:
+        raise SkillError("none of these skills can be used")
+    if not can_ask(agent.shell):
+        raise ConfigError("nobody can be asked here; somebody has to look at skills of others")
+    many = number_of(sum(each.level != "dangerous" for each in seen), "skill")
+    if (ask_user(f"Use {many} of {source.name} as shown? [y/N] ") or "").lower() not in (
+        "y",
+        "yes",
+    ):
+        return f"{name} stays as it was; nothing was kept."
+    await in_thread(sources.keep, source, files)
+    told = "The next session knows them; `%hermes reload` tells this one."
+    return f"{name}: {many}. {told} `%hermes skills update` looks for changes."
+
+
+async def _cloned(address: str, place: Path) -> str:
+    """Fetch the latest commit of a repository, without what could run, and return its name."""
+    said = bytearray()
+
+    def heard(piece: bytes) -> bool:
+        said.extend(piece[: MOST_SAID - len(said)])
+        return True
+
+    async def git(*words: str) -> bool:
+        program = shutil.which("git")
+        if program is None:
+            raise SkillError("git is not installed; a folder can be added without it")
+        said.clear()
+        ended = await run_pipeline(
+            [Program(command=[program, *words], env=child_environment() | GIT_ENVIRONMENT | _GIT)],
+            cwd=place.parent,
+            timeout=FETCH_SECONDS,
+            sink=heard,
+        )
+        return ended.code == 0 and not ended.timed_out
+
+    options = "--quiet --depth=1 --single-branch --no-tags --no-recurse-submodules --template="
+    if not await git(
+        "-c", "core.symlinks=false", "clone", *options.split(), "--", address, place.name
+    ):
+        told = one_line(redact(visible(said.decode("utf-8", "replace"))), 300)
+        raise SkillError(f"git cannot fetch {address}: {told or 'it took too long'}")
+    await git("-C", place.name, "rev-parse", "HEAD")
+    return said.decode("ascii", "replace").strip()
 
 
 def _waits(agent: KernelAgent) -> str:
