@@ -19,7 +19,6 @@ async with Hermes() as hermes:
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
@@ -54,7 +53,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import LoopThread, in_thread
-from hermes_nb.core.tools import Place, Tool, Toolset
+from hermes_nb.core.tools import Place, Tool
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
@@ -186,7 +185,7 @@ class Hermes:
             model=None if isinstance(model, str) else model,
             auxiliary=auxiliary,
             own=[tool for tool in given or () if isinstance(tool, Tool)],
-            chosen=lambda tools: tools if given is None else _chosen(tools, given),
+            chosen=None if given is None else [_name(each) for each in given],
         )
         self._loop: LoopThread | None = None
 
@@ -354,13 +353,5 @@ class Hermes:
         return turn_of(events)
 
 
-def _chosen(tools: Toolset, given: Iterable[str | Tool]) -> Toolset:
-    """Return the tools that were asked for; names choose among the built-in ones."""
-    names = [each if isinstance(each, str) else each.name for each in given]
-    known = sorted({name for tool in tools for name in (tool.name, tool.toolset)})
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise ConfigError(f"there is no tool or toolset {name!r}; {hint}")
-    return tools.only(*names)
+def _name(given: str | Tool) -> str:
+    return given if isinstance(given, str) else given.name

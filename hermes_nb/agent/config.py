@@ -37,6 +37,7 @@ from hermes_nb.core.protocols import MOST_WAITED
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import MIXTURE
+from hermes_nb.models.profiles import is_address
 from hermes_nb.safety.guard import Mode
 
 
@@ -112,6 +113,19 @@ class SandboxSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """The toolset `web`: an address with `{query}` in it that is searched by, "" for no search.
+
+    Of hosts in `private`, pages are read although they are at no public address; `max_bytes` bounds
+    a page.
+    """
+
+    search_url: str = ""
+    private: tuple[str, ...] = ()
+    max_bytes: int = 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings:
     """What may be spent: by one session with its reviews, and by all the sessions of a notebook.
 
@@ -165,19 +179,19 @@ class Settings:
 
     An empty endpoint means: a local server that was accepted, else the embedded model. `notebook`
     is the path that the user named, where finding it out would fail. `cassette` is what is done
-    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
-    `auxiliary` has the models for work beside the conversation; a job that is not there is done by
-    the conversation's own, or, as titles and vision are, not at all. `mixtures` are several models
-    that answer as one.
-    `system_message` joins every prompt.
-    `enforce` tells models to call tools instead of announcing it, None decides by their family.
-    `cache_ttl` is how long a provider that asks for it keeps a prompt cached. `vision` says whether
-    the model takes pictures, None is what is known of its family. `max_wait` is how many seconds of
-    a turn may be spent on waiting for providers, `keep_days` how long sessions are kept after their
-    last message, 0 for ever. `model_options` has further fields of requests, by a pattern of the
-    model's name; `redact_requests` keeps secrets out of what is sent. `unknown` has a line for each
-    key that nothing reads. `sources` says for every setting that is not a default where it came
-    from, and `values` has them all by the user's names.
+    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual
+    place. `auxiliary` has the models for work beside the conversation; a job that is not there
+    is done by the conversation's own, or, as titles and vision are, not at all. `mixtures` are
+    several models that answer as one. `system_message` joins every prompt. `enforce` tells
+    models to call tools instead of announcing it, None decides by their family. `cache_ttl` is
+    how long a provider that asks for it keeps a prompt cached. `vision` says whether the model
+    takes pictures, None is what is known of its family. `max_wait` is how many seconds of a
+    turn may be spent on waiting for providers, `keep_days` how long sessions are kept after
+    their last message, 0 for ever. `model_options` has further fields of requests, by a pattern
+    of the model's name; `redact_requests` keeps secrets out of what is sent. `toolsets` are
+    names of tools and toolsets by a name of the user's; `default` is what a turn has that names
+    none. `unknown` has a line for each key that nothing reads. `sources` says for every setting
+    that is not a default where it came from, and `values` has them all by the user's names.
     """
 
     home: Path
@@ -207,6 +221,8 @@ class Settings:
     keep_days: int = 0
     model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     redact_requests: bool = False
+    toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    web: WebSettings = field(default_factory=WebSettings)
     unknown: tuple[str, ...] = ()
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -272,6 +288,8 @@ def load_settings(
         vision=_on_or_off(picked("vision", default="auto")),
         model_options=model_options(picked),
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
+        toolsets=_toolsets(picked),
+        web=_web(picked),
         max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
         keep_days=picked.whole("store", "keep_days", 0),
     )
@@ -363,6 +381,27 @@ def _budget(picked: Picker) -> BudgetSettings:
         )
 
     return BudgetSettings(session=limits(""), notebook=limits("notebook_"))
+
+
+def _toolsets(picked: Picker) -> Mapping[str, tuple[str, ...]]:
+    given = picked("toolsets", default={})
+    if not isinstance(given, Mapping):
+        raise ConfigError("toolsets has a list of tools for each name: {default: [default, web]}")
+    return {str(name): _names(members) for name, members in given.items()}
+
+
+def _web(picked: Picker) -> WebSettings:
+    search = str(picked.at("web", "search_url", default=""))
+    if search and ("{query}" not in search or not is_address(search)):
+        message = (
+            "web.search_url is an address with {query} in it, as https://HOST/search?q={query}"
+        )
+        raise ConfigError(message)
+    return WebSettings(
+        search_url=search,
+        private=_names(picked.at("web", "private", default=())),
+        max_bytes=picked.whole("web", "max_bytes", 5_000_000, least=1_000),
+    )
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -4,14 +4,13 @@
 closed again: scripts (`Hermes`) and the command line open theirs here. Nothing is built, looked up
 or created before `session` is called.
 
-With `models` this is the one place that names concrete classes. `flush` is the last look before
-messages go: one request in which only the memory tool can run.
+With `models` this is the one place that names concrete classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,27 +24,23 @@ from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_revie
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
-from hermes_nb.agent.turn import said
-from hermes_nb.context.summary import entries
-from hermes_nb.core.calls import execute
+from hermes_nb.agent.turn import Memory, flush
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.events import UsageReported
-from hermes_nb.core.messages import Message, Reply
+from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import (
     Approver,
     ChatModel,
     ContextEngine,
-    Request,
     SessionStore,
     StoredSession,
 )
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Place, Risk, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
-from hermes_nb.tools.installed import installed_tools
+from hermes_nb.tools.installed import Choice, installed_tools
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
@@ -70,10 +65,6 @@ def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agen
     if settings.skills.enabled:
         tools += skills(sources.library)
     return tools + plan_tools()
-
-
-Memory = Callable[[Sequence[Message]], Toolset]
-"""Makes the memory tool for the look before these messages are dropped; it asks nobody."""
 
 
 def build_engine(
@@ -170,9 +161,9 @@ class Runtime:
         model: ChatModel,
         *,
         auxiliary: Auxiliary | None = None,
-        chosen: Callable[[Toolset], Toolset] = lambda tools: tools,
+        chosen: Sequence[str] | None = None,
     ) -> SessionSpec:
-        """Return what a session with this model is given; `chosen` picks among the tools.
+        """Return what a session with this model is given; `chosen` names its tools.
 
         Without `auxiliary`, the model does all the work beside the conversation.
         """
@@ -184,7 +175,13 @@ class Runtime:
             tools = self._tools(
                 self._guard, self._own, known, self._foreign, mark=False, tell=self.tell
             )
-            return SessionSpec(model=model, tools=chosen(tools), max_requests=settings.max_requests)
+            choice = Choice(usual=tools, groups={})
+            return SessionSpec(
+                model=model,
+                tools=_chosen(choice, chosen),
+                choose=choice.of,
+                max_requests=settings.max_requests,
+            )
 
         def engine(
             store: SessionStore, place: Place, in_view: Callable[[], Sequence[Message]]
@@ -211,9 +208,12 @@ class Runtime:
             )
             ready = delegation_tools(children)
         tools = self._tools(self._guard, self._own, known, self._foreign, ready, tell=self.tell)
+        more = cache(partial(self._named_alone, model, auxiliary))
+        choice = Choice(usual=tools, more=more, groups=settings.toolsets)
         return SessionSpec(
             model=model,
-            tools=chosen(tools),
+            tools=_chosen(choice, chosen),
+            choose=choice.of,
             max_requests=settings.max_requests,
             sources=sources,
             enforce=settings.enforce,
@@ -267,6 +267,19 @@ class Runtime:
             if tool.name in wanted or (tool.toolset in wanted and tool.risk is Risk.READ)
         )
 
+    def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
+        """Return the tools that a session has where the user names them."""
+        from hermes_nb.tools.consult import clarify_tools, mixture_tools, vision_tools
+        from hermes_nb.tools.web import Web, web_tools
+
+        settings = self.settings
+        names = tuple(settings.mixtures) if auxiliary is not None else ()
+        several = partial(auxiliary.mixture, main=model) if auxiliary is not None else None
+        found = clarify_tools(self._approver) + vision_tools(self._root)
+        found += mixture_tools(names, several) if several is not None else Toolset()
+        web = Web(private=settings.web.private, most=settings.web.max_bytes)
+        return self._held(found + web_tools(web, search_url=settings.web.search_url), self._guard)
+
     def _tools(
         self,
         guard: Guard,
@@ -286,7 +299,6 @@ class Runtime:
         from hermes_nb.tools.files import files
         from hermes_nb.tools.installed import without_taken
         from hermes_nb.tools.terminal import terminal
-        from hermes_nb.tools.wrappers import asking, limited, marked
 
         ready = ready or Toolset()
         spill = self.settings.home / "outputs"
@@ -295,8 +307,14 @@ class Runtime:
         tools = (tools + free).usable()
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
-        tools = limited(asking(tools, guard, self._approver), spill=spill)
-        return marked(tools, mark=mark) + ready
+        return self._held(tools, guard, mark=mark) + ready
+
+    def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
+        """Return tools that are guarded, limited, and say whose text they return."""
+        from hermes_nb.tools.wrappers import asking, limited, marked
+
+        spill = self.settings.home / "outputs"
+        return marked(limited(asking(tools, guard, self._approver), spill=spill), mark=mark)
 
     def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:
         """Return the memory and skill tools in a form that asks nobody, for work beside a turn.
@@ -327,6 +345,11 @@ class Runtime:
         )
 
 
+def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
+    """Return the tools of some names, none for no names, the usual ones where nothing is said."""
+    return Toolset() if names is not None and not names else choice.of(names or ())
+
+
 class Opening:
     """A session that is begun, or gone on with, when it is first asked for.
 
@@ -346,7 +369,7 @@ class Opening:
         model: ChatModel | None = None,
         auxiliary: ChatModel | None = None,
         own: Iterable[Tool] = (),
-        chosen: Callable[[Toolset], Toolset] = lambda tools: tools,
+        chosen: Sequence[str] | None = None,
         joined: Callable[[SessionStore], StoredSession | None] = lambda _: None,
     ) -> None:
         self.current: Session | None = None
@@ -433,39 +456,3 @@ class Opening:
                     ending.push_async_callback(model.aclose)
             if self.current is not None:
                 await in_thread(self.current.leave)
-
-
-FLUSH = (
-    "The conversation below is about to be shortened to a summary. Save with the memory tool what "
-    "must outlive it and is not in memory yet: the user's wishes and corrections, lasting facts "
-    "that had to be found out. No progress reports, no secrets. If there is nothing, answer "
-    "`Nothing to save.`"
-)
-MOST_TOKENS = 24_000
-"""Of the messages that are looked at; longer ones are cut at their quieter places."""
-SHARE = 0.5
-"""Of the model's window, where that is known."""
-
-
-async def flush(
-    messages: Sequence[Message], *, model: ChatModel, memory: Memory, place: Place
-) -> list[UsageReported]:
-    """Let the model save what it wants of what was said in `messages`, which are about to go.
-
-    The writes are judged by these messages. Nothing of this joins the conversation. Raises what
-    the model raises.
-    """
-    tools = memory(messages).only("memory") if messages else Toolset()
-    if not len(tools):
-        return []
-    room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
-    told = "\n\n".join(entries(said(messages), (), tokens=room))
-    request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
-    used: list[UsageReported] = []
-    async with aclosing(model.stream(request)) as stream:
-        async for item in stream:
-            if isinstance(item, Reply):
-                used.append(UsageReported(item.usage, item.model or model.name, "memory"))
-                for call in item.message.calls:
-                    await execute(call, tools, ToolContext(call=call, place=place))
-    return used

@@ -71,7 +71,8 @@ class SessionSpec:
     """What a session is given.
 
     Its prompt is made of the `sources`, or of fixed `texts` where there are none. `enforce` is as
-    in `PromptContext`, `marked` says whether the tools mark untrusted results. `budget` is what the
+    in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns the
+    tools of other names than those that it has by itself. `budget` is what the
     session, and its notebook, may spend. `jobs` lists what runs beside the conversation. As an
     engine is made for one session, `engine` makes it: of its store, its place, and what returns
     the conversation that is in view.
@@ -82,6 +83,7 @@ class SessionSpec:
     max_requests: int = MAX_REQUESTS
     sources: PromptSources | None = None
     texts: PromptTexts = field(default_factory=PromptTexts)
+    choose: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
     enforce: bool | None = None
     marked: bool = False
     engine: Callable[[SessionStore, Place, InView], ContextEngine | None] = lambda *_: None

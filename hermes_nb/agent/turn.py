@@ -5,7 +5,8 @@ model or a tool said is cleaned as it is in a cell, so that an exported page can
 
 `said` leaves out all text that neither user nor agent wrote. What writes memory and skills beside a
 turn sees that and no more, so that an order planted in a file, an output or a page never reaches
-it. It is also a fraction of the tokens.
+it. It is also a fraction of the tokens. `flush` is the last look before messages go: one request in
+which only the memory tool can run.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
 from hermes_nb.context.boundaries import is_ours
+from hermes_nb.context.summary import entries
+from hermes_nb.core.calls import execute
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -26,9 +30,17 @@ from hermes_nb.core.events import (
     TurnEnded,
     UsageReported,
 )
-from hermes_nb.core.messages import Image, Json, Message, Part, Text, ToolCall, Usage
-from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage, StoredSession
+from hermes_nb.core.messages import Image, Json, Message, Part, Reply, Text, ToolCall, Usage
+from hermes_nb.core.protocols import (
+    ChatModel,
+    Hit,
+    Request,
+    SessionStore,
+    StoredMessage,
+    StoredSession,
+)
 from hermes_nb.core.text import head_tail, one_line, used, visible
+from hermes_nb.core.tools import Place, ToolContext, Toolset
 from hermes_nb.memory.recall import spoken
 from hermes_nb.memory.search import finding
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
@@ -324,3 +336,41 @@ def _short(value: object) -> object:
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= ARGUMENT else f"[{len(text):,} characters]"
+
+
+Memory = Callable[[Sequence[Message]], Toolset]
+"""Makes the memory tool for the look before these messages are dropped; it asks nobody."""
+FLUSH = (
+    "The conversation below is about to be shortened to a summary. Save with the memory tool what "
+    "must outlive it and is not in memory yet: the user's wishes and corrections, lasting facts "
+    "that had to be found out. No progress reports, no secrets. If there is nothing, answer "
+    "`Nothing to save.`"
+)
+MOST_TOKENS = 24_000
+"""Of the messages that are looked at; longer ones are cut at their quieter places."""
+SHARE = 0.5
+"""Of the model's window, where that is known."""
+
+
+async def flush(
+    messages: Sequence[Message], *, model: ChatModel, memory: Memory, place: Place
+) -> list[UsageReported]:
+    """Let the model save what it wants of what was said in `messages`, which are about to go.
+
+    The writes are judged by these messages. Nothing of this joins the conversation. Raises what
+    the model raises.
+    """
+    tools = memory(messages).only("memory") if messages else Toolset()
+    if not len(tools):
+        return []
+    room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
+    told = "\n\n".join(entries(said(messages), (), tokens=room))
+    request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
+    used: list[UsageReported] = []
+    async with aclosing(model.stream(request)) as stream:
+        async for item in stream:
+            if isinstance(item, Reply):
+                used.append(UsageReported(item.usage, item.model or model.name, "memory"))
+                for call in item.message.calls:
+                    await execute(call, tools, ToolContext(call=call, place=place))
+    return used

@@ -409,11 +409,15 @@ class ApprovalRequest:
     lasting: str = ""
     outside: bool = False
     yes: str = ""
+    choices: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The answer to an approval request; `reason` is what the model reads after a refusal."""
+    """The answer to an approval request; `reason` is what the model reads after a refusal.
+
+    To a question with choices it is the answer itself.
+    """
 
     answer: Answer
     reason: str = ""

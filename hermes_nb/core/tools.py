@@ -97,7 +97,8 @@ class Question:
 
     `shape` is the key under which "always" is remembered, "" where that is not offered, and
     `lasting` says in words what it would cover. `outside` offers to run it without the sandbox.
-    `yes` is the word for a yes, where the tool's own does not fit.
+    `yes` is the word for a yes, where the tool's own does not fit. With `choices` it is no question
+    of yes or no: the answer "once" has one of them, or the user's own words, as its reason.
     """
 
     why: str
@@ -106,6 +107,7 @@ class Question:
     lasting: str = ""
     outside: bool = False
     yes: str = ""
+    choices: tuple[str, ...] | None = None
 
 
 Ask = Callable[[Question], Awaitable[Answer]]

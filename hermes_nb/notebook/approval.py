@@ -98,6 +98,10 @@ class CellApprover:
         return Approval("deny", NOBODY) if answer is None else answer_of(answer, request)
 
     def _show(self, request: ApprovalRequest) -> None:
+        if request.choices is not None:
+            told = visible(request.shown, lines=True)
+            show({"text/markdown": escape(told), "text/plain": told})
+            return
         title = f"Hermes wants to use {request.tool.name}"
         language = {"terminal": "bash", "run_python": "python"}.get(request.tool.name, "text")
         if request.tool.risk is Risk.WRITE:
@@ -133,6 +137,10 @@ def _scope(request: ApprovalRequest) -> str:
 
 def question_line(request: ApprovalRequest) -> str:
     """Return the line behind which an answer is typed."""
+    if request.choices is not None:
+        listed = [f"{n}. {visible(each)}" for n, each in enumerate(request.choices, start=1)]
+        numbers = "a number, or " if listed else ""
+        return "\n".join([*listed, f"Your answer ({numbers}your own words; empty for none): "])
     always = "[a]lways, " if request.shape else ""
     outside = "[o]utside the sandbox, " if request.outside else ""
     return f"Run it? [y]es, {always}{outside}[n]o, or say why not: "
@@ -141,6 +149,9 @@ def question_line(request: ApprovalRequest) -> str:
 def answer_of(typed: str, request: ApprovalRequest) -> Approval:
     """Return what was typed as an answer; whatever is no yes that was offered is a no."""
     answer = typed.strip()
+    if request.choices is not None:
+        chosen = dict(zip(map(str, range(1, 100)), request.choices, strict=False))
+        return Approval("once", chosen.get(answer, answer)) if answer else Approval("deny")
     word = answer.lower()
     if word in ("y", "yes"):
         return Approval("once")
@@ -155,6 +166,9 @@ def answer_of(typed: str, request: ApprovalRequest) -> Approval:
 def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
     """Return the answer that a page sent; whatever is not plainly a yes is a no."""
     match given.get("answer"):
+        case "once" if request.choices is not None:
+            said = str(given.get("reason") or "").strip()
+            return Approval("once", said) if said else Approval("deny")
         case "once":
             return Approval("once")
         case "always" if request.shape:
@@ -178,15 +192,17 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""
     classes = {"+": "hermes-add", "-": "hermes-del"} if tool.risk is Risk.WRITE else {}
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
+    asks = request.choices is not None
     return {
         "id": uuid.uuid4().hex,
-        "title": f"Hermes wants to {visible(one_line(wish))}",
+        "title": "Hermes asks" if asks else f"Hermes wants to {visible(one_line(wish))}",
         "tool": visible(tool.name),
         "lines": [
             ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line, marks]
             for line, marks in zip(shown.split("\n"), coloured(shown, language), strict=True)
         ],
-        "why": f"Asks because {visible(request.why, lines=True)}.",
+        "why": "" if asks else f"Asks because {visible(request.why, lines=True)}.",
+        "choices": None if request.choices is None else [*map(visible, request.choices)],
         "once": request.yes or once,
         "always": "Always here" if request.shape else "",
         "tip": visible(request.lasting),

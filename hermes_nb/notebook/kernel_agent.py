@@ -102,7 +102,7 @@ class KernelAgent:
         self._runtime: Runtime | None = None
         self._spec: SessionSpec | None = None
         self._reviews: Reviews | None = None
-        self.tools_in_use = ToolsInUse(self.tools)
+        self.tools_in_use = ToolsInUse(lambda names: self.spec(self.settings()).choose(names))
         self._store: SessionStore | None = None
         self.sessions = SessionManager(
             store=lambda: self.store,

@@ -10,7 +10,6 @@ stored, no session begins or ends, no counter moves. Expressions are evaluated.
 
 from __future__ import annotations
 
-import difflib
 import json
 import keyword
 import os
@@ -94,35 +93,23 @@ class TurnOptions:
 
 
 class ToolsInUse:
-    """Chooses tools; `everything()` are all there are, built on first use."""
+    """Chooses tools; `of` returns those of some names, or the usual ones."""
 
-    def __init__(self, everything: Callable[[], Toolset]) -> None:
-        self._everything = everything
+    def __init__(self, of: Callable[[Sequence[str]], Toolset]) -> None:
+        self._of = of
         self._names: tuple[str, ...] = ()
 
     def choose(self, names: str) -> Toolset:
-        """Use only these tools or toolsets (comma-separated; "" or "all" for all)."""
+        """Use only these tools or toolsets (comma-separated; "" or "all" for the usual ones)."""
         wanted = _listed(names)
-        chosen = self._only(() if wanted == ("all",) else wanted)
+        chosen = self._of(() if wanted == ("all",) else wanted)
         self._names = () if wanted == ("all",) else wanted
         return chosen
 
     def chosen(self, names: str = "") -> Toolset:
         """Return the tools for a turn that names these; "" are those chosen before."""
         wanted = _listed(names) or self._names
-        return self._only(() if wanted == ("all",) else wanted)
-
-    def _only(self, names: tuple[str, ...]) -> Toolset:
-        everything = self._everything()
-        if not names:
-            return everything
-        known = sorted({tool.name for tool in everything} | {tool.toolset for tool in everything})
-        for name in names:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else "%hermes tools lists them"
-                raise ConfigError(f"there is no tool or toolset {name!r}; {hint}")
-        return everything.only(*names)
+        return self._of(() if wanted == ("all",) else wanted)
 
 
 def _listed(names: str) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
             async def further(question: Question) -> Answer:
                 if not guard.asks:
                     return "deny"
-                return (await _approval(tool, context, question, approver)).answer
+                return (await put_question(tool, context, question, approver)).answer
 
             permitted = replace(
                 context,
@@ -240,7 +240,7 @@ async def _decided(
     question = Question(
         why=why, shown=shown, shape=decision.shape, lasting=decision.lasting, outside=confined
     )
-    approval = await _approval(tool, context, question, approver)
+    approval = await put_question(tool, context, question, approver)
     if approval.answer == "deny":
         raise ToolDenied(_refusal(tool, f"the user declined: {approval.reason}".rstrip(": ")))
     if approval.answer == "outside" and way is not None:
@@ -250,7 +250,7 @@ async def _decided(
     return way
 
 
-async def _approval(
+async def put_question(
     tool: Tool, context: ToolContext, question: Question, approver: Approver
 ) -> Approval:
     """Announce the question, ask, and announce the answer."""
@@ -267,6 +267,7 @@ async def _approval(
             lasting=question.lasting,
             outside=question.outside,
             yes=question.yes,
+            choices=question.choices,
         )
     )
     context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))

@@ -172,7 +172,8 @@ class CallView:
         self._settle()
         reason = visible(one_line(redact(given.reason), REASON))
         refused = f"denied: {reason}" if reason else ""
-        told = {"once": "allowed once", "always": "allowed from now on", "deny": refused}
+        once = f"answered: {reason}" if reason else "allowed once"
+        told = {"once": once, "always": "allowed from now on", "deny": refused}
         self.answer = told[given.answer]
 
     def _tail(self) -> str:

@@ -53,27 +53,31 @@ var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
     return line;
   };
 
-  // The box of a question; `done(answer, reason)` hears what the user chose.
-  const question = ({ title, tool, lines, why, once, always, tip, outside }, done) => {
+  // The box of a question; `done(answer, reason)` hears what the user chose. With `choices` it is
+  // none of yes or no: the reason is the answer, one of them or the user's own words.
+  const question = ({ title, tool, lines, why, once, always, tip, outside, choices }, done) => {
     let since = Date.now();
     const keys = new Map(); // what each key does now; kept here, where no other script gets at it
     let hidden = lines.length > MOST_LINES ? lines.length - HEAD_LINES - TAIL_LINES : 0;
     const row = element('div', 'hermes-row');
     const reason = element('input', '', '', {
       ...OWN_KEYS,
-      'aria-label': 'Why not?',
-      placeholder: 'Why not? Hermes reads it. Enter sends, empty is fine.'
+      'aria-label': choices ? 'Your answer' : 'Why not?',
+      placeholder: choices
+        ? 'Your answer. Enter sends.'
+        : 'Why not? Hermes reads it. Enter sends, empty is fine.'
     });
-    const deny = () => done('deny', reason.value.trim());
+    const say = () => done(choices ? 'once' : 'deny', reason.value.trim());
     reason.addEventListener('keydown', event => {
-      if (event.key === 'Enter' && !event.isComposing) deny();
+      if (event.key === 'Enter' && !event.isComposing) say();
     });
     const head = element('div', 'hermes-head', '', { role: 'alert' });
     const count = element('span', 'hermes-dim');
     const all = hidden ? [button('show all', () => showAll(), 'hermes-link')] : [];
     head.append(element('b', '', title), count, ...all, element('span', 'hermes-dim', tool));
-    const about = { role: 'region', 'aria-label': 'What would run', tabindex: '0', ...OWN_KEYS };
-    const code = element('div', 'hermes-code', '', about);
+    const what = choices ? 'The question' : 'What would run';
+    const about = { role: 'region', 'aria-label': what, tabindex: '0', ...OWN_KEYS };
+    const code = element('div', choices ? '' : 'hermes-code', '', about);
     const root = element('div', 'hermes-ui hermes-ask');
 
     const offer = (label, key, action, className) => {
@@ -86,21 +90,31 @@ var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
     // A yes to lines that nobody has seen is not offered: the first button shows them.
     const choose = () => {
       keys.clear();
+      if (choices) {
+        const made = choices.map((label, at) =>
+          offer(label, `${at + 1}`, () => done('once', label), at ? '' : 'hermes-first')
+        );
+        made.forEach((each, at) => (each.title = choices[at]));
+        const other = offer(made.length ? 'Something else…' : 'Answer…', 'o', write);
+        row.replaceChildren(...made, other, button('No answer', () => done('deny')));
+        return;
+      }
       const verb = once.split(' ')[0].toLowerCase();
-      const choices = hidden
+      const made = hidden
         ? [offer(`Show and ${verb}…`, 'y', showAll, 'hermes-first')]
         : [offer(once, 'y', () => done('once'), 'hermes-first')];
       if (always && !hidden) {
         const forever = offer(always, 'a', () => done('always'), 'hermes-always');
         forever.title = `Allows ${tip}.`;
-        choices.push(forever);
+        made.push(forever);
       }
-      if (outside && !hidden) choices.push(button(outside, () => done('outside')));
-      row.replaceChildren(...choices, offer('Deny…', 'n', askWhy));
+      if (outside && !hidden) made.push(button(outside, () => done('outside')));
+      row.replaceChildren(...made, offer('Deny…', 'n', write));
     };
-    const askWhy = () => {
+    const write = () => {
       keys.clear();
-      row.replaceChildren(reason, button('Deny', deny), button('Back', back));
+      const send = button(choices ? 'Answer' : 'Deny', say);
+      row.replaceChildren(reason, send, button('Back', back));
       reason.focus();
     };
     const back = () => {

@@ -1,0 +1,122 @@
+"""Toolsets that ask somebody else: `clarify` the user, `mixture` several models, `vision` eyes.
+
+None of them is offered unless the configuration or a turn says so.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.events import ReasoningDelta, UsageReported
+from hermes_nb.core.messages import Image, Message, Reply
+from hermes_nb.core.protocols import Approver, ChatModel, Request, Waited
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Question, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.models.mixture import heading
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, open_regular, size_text
+from hermes_nb.tools.wrappers import put_question
+
+MOST_CHOICES = 6
+NOBODY = "Nobody is there to answer. Decide by what you know, and say in the end what you assumed."
+UNANSWERED = "The user did not want to answer. Go on without it, or leave it open."
+MOST_BYTES = 5_000_000
+"""Of a picture; providers refuse larger ones."""
+KINDS = {"PNG image": "image/png", "JPEG image": "image/jpeg", "GIF image": "image/gif"}
+
+
+def clarify_tools(approver: Approver) -> Toolset:
+    """Return the tool that puts a question to whoever can answer."""
+
+    async def clarify(
+        context: ToolContext,
+        question: str,
+        choices: list[str] | None = None,
+    ) -> ToolOutput:
+        """Ask the user what only they can decide, and wait; not what can be found out.
+
+        Args:
+            choices: likely answers, short; the user may also write another one
+        """
+        offered = tuple(dict.fromkeys(one_line(each, 80) for each in choices or () if each.strip()))
+        if not question.strip() or len(offered) > MOST_CHOICES:
+            raise ToolError(f"give a question and at most {MOST_CHOICES} choices")
+        asked = Question(why="it wants to know", shown=question, choices=offered)
+        given = await put_question(made, context, asked, approver)
+        if given.answer == "deny":
+            return ToolOutput(NOBODY if given.reason else UNANSWERED, origin="ours")
+        picked = given.reason in offered
+        return ToolOutput(f"The user: {given.reason}", origin="ours" if picked else "user")
+
+    made: Tool = tool(toolset="clarify", exclusive=True, describe=_question)(clarify)
+    return Toolset([made])
+
+
+def _question(arguments: object) -> str:
+    return str(arguments["question"]) if isinstance(arguments, dict) else ""
+
+
+def mixture_tools(names: Sequence[str], model: Callable[[str], ChatModel]) -> Toolset:
+    """Return the tool that asks several models; `model` makes a mixture of these names."""
+    if not names:
+        return Toolset()
+
+    async def ask_models(context: ToolContext, question: str, mixture: str = "") -> str:
+        """Have several models answer a hard question side by side, and one weigh what they say.
+
+        Args:
+            question: with all they need to know; they see nothing else and have no tools
+            mixture: which group of them, the usual one if not said
+        """
+        asked = Message.user(question)
+        request = Request(messages=(asked,), waited=Waited())
+        told: list[str] = []
+        answer = ""
+        try:
+            async with aclosing(model(mixture or names[0]).stream(request)) as items:
+                async for item in items:
+                    if isinstance(item, UsageReported):
+                        context.emit(item)
+                    elif isinstance(item, ReasoningDelta) and (line := heading(item.text)):
+                        told.append(line)
+                        context.progress("\n".join(told))
+                    elif isinstance(item, Reply):
+                        context.emit(UsageReported(item.usage, item.model, "mixture"))
+                        answer = item.message.text
+        except HermesError as error:
+            raise ToolError(f"the models cannot be asked: {error}") from error
+        return "\n\n".join([answer or "(no answer)", "\n".join(told)]).strip()
+
+    return Toolset([tool(toolset="mixture")(ask_models)])
+
+
+def vision_tools(root: Path) -> Toolset:
+    """Return the tool that looks at a picture of the working directory."""
+    space = Workspace(root=root)
+
+    @tool(toolset="vision", paths=("path",), root=root)
+    def view_image(path: str, question: str = "") -> ToolOutput:
+        """Look at a picture: a PNG, JPEG or GIF file.
+
+        Args:
+            question: what to look for
+        """
+        target = space.resolve(path)
+        with space.explained(target), open_regular(target) as file:
+            data = file.read(MOST_BYTES + 1)
+        kind = kind_of(target, data[:SAMPLE])
+        if kind not in KINDS or len(data) > MOST_BYTES:
+            raise ToolError(
+                f"{space.shown(target)!r} is {kind}, {size_text(len(data))} or more; a picture is "
+                f"a PNG, JPEG or GIF of at most {size_text(MOST_BYTES)}. Convert it with Python"
+            )
+        picture = Image(base64.b64encode(data).decode("ascii"), KINDS[kind])
+        wanted = f". Asked about it: {one_line(question, 400)}" if question else ""
+        shown = f"{space.shown(target)}, {kind}, {size_text(len(data))}{wanted}"
+        return ToolOutput(shown, images=(picture,))
+
+    return Toolset([view_image])

@@ -1,0 +1,335 @@
+"""The toolset `web`: read a page, search by an endpoint that the user has set. Off by default.
+
+What comes back is text from outside. A page is asked for only where its `robots.txt` lets agents
+in, and only at addresses of the public internet: a name is looked up once, every address it stands
+for is checked, and the connection goes to the very address that was. Redirects are followed by hand
+and checked again; proxies are not used. Time and size are bounded whatever a server sends.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import ipaddress
+import json
+import socket
+import ssl
+import threading
+import time
+import urllib.robotparser
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.tools.schema import tool
+
+AGENT = "hermes_nb"
+"""What servers and their `robots.txt` know us by."""
+MOST_BYTES = 5_000_000
+SECONDS = 20.0
+"""Of a page with all of its redirects."""
+REDIRECTS = 5
+ROBOTS_BYTES = 512_000
+"""RFC 9309 asks for 500 KiB at least."""
+ROBOTS_KEPT = 3_600.0
+RESULTS = 10
+SNIPPET = 400
+NEEDS = 'reading pages needs trafilatura: `pip install "hermes_nb[web]"`, then restart the kernel'
+_REDIRECTED = frozenset({301, 302, 303, 307, 308})
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What came of a request: the address that answered, its status, type and bytes.
+
+    `charset` is "" where the server names none.
+    """
+
+    url: str
+    status: int
+    kind: str
+    charset: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The bytes as text."""
+        try:
+            return self.data.decode(self.charset or "utf-8", "replace")
+        except LookupError:  # a charset that nobody knows
+            return self.data.decode("utf-8", "replace")
+
+
+class Web:
+    """Reads pages. `private` are hosts (`name` or `name:port`) that may be private addresses."""
+
+    def __init__(self, *, private: Iterable[str] = (), most: int = MOST_BYTES) -> None:
+        self._private = frozenset(host.lower() for host in private)
+        self._most = most
+        self._rules: dict[str, tuple[float, Callable[[str], bool]]] = {}
+
+    def page(self, url: str, stop: threading.Event | None = None) -> Fetched:
+        """Return a page, redirects followed; raise `ToolError` where it may not or cannot be had.
+
+        Raises `TurnInterrupted` once `stop` is set.
+        """
+        deadline, stop = time.monotonic() + SECONDS, stop or threading.Event()
+        for _ in range(REDIRECTS + 1):
+            if not self._welcome(url, deadline, stop):
+                raise ToolError(f"robots.txt of {_host(url)} does not want agents at {_shown(url)}")
+            found, leads = self._get(url, self._most, deadline, stop)
+            if not leads:
+                return found
+            target = urljoin(url, leads)
+            if url.startswith("https:") and not target.startswith("https:"):
+                raise ToolError(f"{_shown(url)} leads to {_shown(target)}, which is not encrypted")
+            url = target
+        raise ToolError(f"{_shown(url)}: more than {REDIRECTS} redirects")
+
+    def asked(self, url: str, stop: threading.Event) -> Fetched:
+        """Return what an endpoint answers that the user has set: wherever it is, as it is."""
+        found, leads = self._get(url, self._most, time.monotonic() + SECONDS, stop, trusted=True)
+        if leads or found.status != http.client.OK:
+            raise ToolError(f"{_host(url)} answered with status {found.status}; tell the user")
+        return found
+
+    def _welcome(self, url: str, deadline: float, stop: threading.Event) -> bool:
+        """Say whether robots.txt lets us in; one that cannot be had for now does not (RFC 9309)."""
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}".lower()
+        made, allows = self._rules.get(origin, (0.0, bool))
+        if not made or time.monotonic() - made > ROBOTS_KEPT:
+            found, leads = self._get(f"{origin}/robots.txt", ROBOTS_BYTES, deadline, stop)
+            if leads:  # one that lies elsewhere is that site's, mostly a page for all that is amiss
+                found = Fetched(found.url, http.client.NOT_FOUND, "", "", b"")
+            allows = allowance(found.status, found.text if found.data else "")
+            self._rules[origin] = time.monotonic(), allows
+        return allows(url)
+
+    def _get(
+        self,
+        url: str,
+        most: int,
+        deadline: float,
+        stop: threading.Event,
+        *,
+        trusted: bool = False,
+    ) -> tuple[Fetched, str]:
+        """Return what one request gave, and where it leads to, "" for nowhere."""
+        connection = self._connection(url, deadline, trusted=trusted)
+        parts = urlsplit(url)
+        path = urlunsplit(("", "", quote(parts.path or "/", safe="/%:@!$&'()*+,;=~"), "", ""))
+        query = f"?{quote(parts.query, safe=_QUERY)}" if parts.query else ""
+        headers = {"User-Agent": AGENT, "Accept-Encoding": "identity", "Accept": "*/*"}
+        try:
+            connection.request("GET", path + query, headers=headers)
+            reply = connection.getresponse()
+            leads = reply.headers.get("Location", "") if reply.status in _REDIRECTED else ""
+            if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
+                raise ToolError(f"{_shown(url)} comes packed, though that was not asked for")
+            data = b"" if leads else _read(reply, most, deadline, stop)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ToolError(f"{_shown(url)} cannot be read: {one_line(str(error), 120)}") from error
+        finally:
+            connection.close()
+        kind, charset = reply.headers.get_content_type(), reply.headers.get_content_charset()
+        return Fetched(url, reply.status, kind, charset or "", data), leads
+
+    def _connection(
+        self, url: str, deadline: float, *, trusted: bool
+    ) -> http.client.HTTPConnection:
+        """Return a connection to an address that was checked; raise `ToolError` for any other."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        except ValueError as error:
+            raise ToolError(f"{_shown(url)} is no address") from error
+        if not (host and port and host.isascii()) or parts.username is not None:
+            raise ToolError(f"{_shown(url)} is no address; give one that begins with https://")
+        addresses = _looked_up(host, port)
+        known = trusted or not self._private.isdisjoint((host, f"{host}:{port}"))
+        if not known and (bad := [each for each in addresses if not is_public(each)]):
+            raise ToolError(
+                f"{_shown(url)} is at {bad[0]}, which is no address of the public internet; "
+                "web_fetch reads none of these. Tell the user, who may allow it by `web.private`"
+            )
+        secure = ssl.create_default_context() if parts.scheme == "https" else None
+        return _To(host, port, addresses, timeout=_left(deadline), secure=secure)
+
+
+_QUERY = "/?%:@!$&'()*+,;=~-._"
+
+
+class _To(http.client.HTTPConnection):
+    """A connection to the first of some addresses that takes it; encrypted with `secure`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        addresses: Sequence[str],
+        *,
+        timeout: float,
+        secure: ssl.SSLContext | None,
+    ) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self.default_port = _PORTS["https" if secure else "http"]
+        self._addresses = addresses
+        self._secure = secure
+
+    def connect(self) -> None:
+        *others, last = self._addresses
+        for address in others:
+            try:
+                self.sock = socket.create_connection((address, self.port), self.timeout)
+                break
+            except OSError:  # an IPv6 address where there is no IPv6: the next one may do
+                continue
+        else:
+            self.sock = socket.create_connection((last, self.port), self.timeout)
+        if self._secure is not None:
+            self.sock = self._secure.wrap_socket(self.sock, server_hostname=self.host)
+
+
+def is_public(address: str) -> bool:
+    """Say whether an IP address is one of the public internet, whatever it is wrapped in."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
+        if inner:
+            found = inner
+        elif found in _NAT64:
+            found = ipaddress.IPv4Address(found.packed[-4:])
+    return found.is_global and not found.is_multicast
+
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def allowance(status: int, text: str) -> Callable[[str], bool]:
+    """Return what says whether an address may be read, by the answer to `robots.txt` (RFC 9309)."""
+    if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
+        return lambda _: False
+    rules = urllib.robotparser.RobotFileParser()
+    rules.parse(text.splitlines() if status == http.client.OK else [])
+    return partial(rules.can_fetch, AGENT)
+
+
+def _looked_up(host: str, port: int) -> Sequence[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ToolError(f"there is no host {visible(one_line(host, 80))!r}") from error
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+def _read(
+    reply: http.client.HTTPResponse, most: int, deadline: float, stop: threading.Event
+) -> bytes:
+    """Return a body within its limits; a server that trickles does not get round them."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := reply.read1(65_536):
+        if stop.is_set():
+            raise TurnInterrupted("stopped while a page was read")
+        size += len(piece)
+        if size > most:
+            raise ToolError(f"it is larger than {most:,} bytes")
+        _left(deadline)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds until a deadline; raise `ToolError` where there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise ToolError(f"it took more than {SECONDS:g} s")
+    return left
+
+
+def _host(url: str) -> str:
+    return visible(one_line(urlsplit(url).netloc, 80))
+
+
+def _shown(url: str) -> str:
+    return visible(one_line(url, 120))
+
+
+def as_text(found: Fetched) -> str:
+    """Return a page as Markdown, any other text as it is; raise `ToolError` for what is none."""
+    if found.status != http.client.OK:
+        raise ToolError(f"{_shown(found.url)} answered with status {found.status}")
+    if found.kind in ("text/html", "application/xhtml+xml"):
+        import trafilatura
+
+        # Without a charset of the server's, the page itself may name one.
+        page = found.text if found.charset else found.data
+        text = trafilatura.extract(
+            page, url=found.url, output_format="markdown", include_links=True
+        )
+        return text or str(trafilatura.html2txt(page))
+    if not found.kind.startswith("text/") and not found.kind.endswith(("json", "xml")):
+        raise ToolError(f"{_shown(found.url)} is {found.kind}, no text")
+    return found.text
+
+
+def listed(answer: str, count: int) -> str:
+    """Return search results, as SearXNG gives them in JSON, as text; raise `ToolError`."""
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError) as error:
+        raise ToolError("the search endpoint's answer is no JSON; tell the user") from error
+    results = found.get("results") if isinstance(found, dict) else None
+    if not isinstance(results, list):
+        raise ToolError("the search endpoint's answer has no `results`; tell the user")
+    lines = []
+    for number, each in enumerate((r for r in results if isinstance(r, dict)), start=1):
+        title, url, text = (one_line(str(each.get(k) or ""), SNIPPET) for k in _FIELDS)
+        lines.append("\n   ".join(filter(None, [f"{number}. {title or url}", url, text])))
+    return "\n".join(lines[:count]) or "nothing was found"
+
+
+_FIELDS = ("title", "url", "content")
+
+
+def web_tools(web: Web, *, search_url: str = "") -> Toolset:
+    """Return the tools; `search_url` is an address with `{query}` in it, "" for no search."""
+
+    def without() -> str:
+        return "" if importlib.util.find_spec("trafilatura") else NEEDS
+
+    @tool(
+        toolset="web", risk=Risk.NETWORK, available=without, origin=_from_page, describe=_from_page
+    )
+    def web_fetch(context: ToolContext, url: str) -> ToolOutput:
+        """Read a web page, or any text at an address, as Markdown."""
+        text = as_text(web.page(url, context.stop))
+        return ToolOutput(text or "(the page has no text)", origin="outside")
+
+    @tool(toolset="web", risk=Risk.NETWORK, origin=_from_search)
+    def web_search(context: ToolContext, query: str, count: int = 5) -> ToolOutput:
+        """Search the web; gives titles, addresses and a few words of each."""
+        asked = search_url.replace("{query}", quote(query, safe=""))
+        found = web.asked(asked, context.stop)
+        return ToolOutput(listed(found.text, max(1, min(count, RESULTS))), origin="outside")
+
+    tools: list[Tool] = [web_fetch, *([web_search] if search_url else [])]
+    return Toolset(tools)
+
+
+def _from_page(arguments: Mapping[str, Json]) -> str:
+    return one_line(str(arguments.get("url", "")), 120)
+
+
+def _from_search(_: Mapping[str, Json]) -> str:
+    return "a web search"

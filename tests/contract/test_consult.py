@@ -1,0 +1,154 @@
+"""Toolsets that have to be named: questions with choices, several models, pictures; own ones."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hermes_nb import Hermes
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import ApprovalAsked, UsageReported
+from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.notebook.approval import answer_of, question_line
+
+from tests.loopback import Loopback, calls, says
+from tests.notebook.conftest import desk, shell
+
+__all__ = ["desk", "shell"]
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+ASKING = call("clarify", question="Which year?", choices=["2008", "2009"])
+
+
+class Typing:
+    """Somebody who answers questions by typing."""
+
+    def __init__(self, *typed):
+        self.typed = list(typed)
+        self.seen = []
+
+    async def ask(self, request):
+        self.seen.append((request.shown, request.choices, question_line(request)))
+        return answer_of(self.typed.pop(0), request)
+
+
+def results(model):
+    return [m.text for m in model.requests[-1].messages if m.role == "tool"]
+
+
+def write(home, text):
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("typed", "read", "origin"),
+    [
+        ("2", "The user: 2009", "ours"),
+        ("neither, 2010\n", "The user: neither, 2010", "user"),
+        ("\n", "The user did not want to answer.", "ours"),
+    ],
+)
+def test_a_question_is_answered_by_number_or_in_own_words(tmp_path, typed, read, origin):
+    somebody = Typing(typed)
+    model = ScriptedModel([ASKING, "Good."])
+    with Hermes(model, cwd=tmp_path, tools=["clarify"], approve=somebody) as hermes:
+        turn = hermes.ask("Count them.")
+    assert results(model)[0].startswith(read)
+    assert somebody.seen[0][:2] == ("Which year?", ("2008", "2009"))
+    assert "1. 2008\n2. 2009\n" in somebody.seen[0][2]
+    assert model.requests[-1].messages[-1].origin == origin
+    assert any(isinstance(event, ApprovalAsked) for event in turn.events)
+
+
+def test_where_nobody_is_there_the_model_is_told_to_decide(tmp_path):
+    model = ScriptedModel([ASKING, "I took 2009."])
+    with Hermes(model, cwd=tmp_path, tools=["clarify"]) as hermes:
+        assert hermes.ask("Count them.").text == "I took 2009."
+    assert results(model)[0].startswith("Nobody is there to answer. Decide by what you know")
+
+
+def test_a_cell_shows_what_was_answered(desk, monkeypatch):
+    monkeypatch.setattr("hermes_nb.notebook.approval.can_ask", lambda _: True)
+    monkeypatch.setattr("builtins.input", lambda _: "1")
+    desk.plays(ASKING, "Fine.")
+    assert desk.ask("Count them.", tools="default,clarify") == "Fine."
+    assert "answered: 2008" in desk.agent.last.finished()
+
+
+@pytest.mark.new_prefix
+def test_named_toolsets_are_off_until_they_are_named(desk, home):
+    write(home, "hermes_nb:\n  toolsets: {look: [vision, files]}\n")
+    desk.plays("a", "b", "c", "d")
+    desk.ask()
+    assert not {"clarify", "web_fetch", "view_image", "ask_models"} & set(tools(desk))
+    desk.ask(tools="clarify,files")
+    assert set(tools(desk)) >= {"clarify", "read_file"} and "terminal" not in tools(desk)
+    desk.ask(tools="look")
+    assert set(tools(desk)) >= {"view_image", "read_file"} and "clarify" not in tools(desk)
+    desk.ask(tools="default,look")
+    assert set(tools(desk)) >= {"view_image", "terminal"}
+
+
+def tools(desk):
+    return [tool.name for tool in desk.model.requests[-1].tools]
+
+
+def test_the_usual_toolset_may_have_more_and_a_wrong_name_is_said(home, tmp_path):
+    write(home, "hermes_nb:\n  toolsets: {default: [default, clarify], files: [files, clarify]}\n")
+    model = ScriptedModel(["a"])
+    with Hermes(model, cwd=tmp_path) as hermes:
+        hermes.ask("go")
+    names = [tool.name for tool in model.requests[0].tools]
+    assert "clarify" in names and "terminal" in names
+    with pytest.raises(ConfigError, match="did you mean 'clarify'"):
+        Hermes(ScriptedModel(["a"]), cwd=tmp_path, tools=["clarfy"]).ask("go")
+    with Hermes(model := ScriptedModel(["a"]), cwd=tmp_path, tools=["files"]) as hermes:
+        hermes.ask("go")
+    assert {"read_file", "clarify"} <= {tool.name for tool in model.requests[0].tools}
+
+
+def test_several_models_are_asked_about_a_hard_question(home, tmp_path):
+    with Loopback(says("Seven.")) as one, Loopback(says("Eight.")) as two, Loopback() as main:
+        write(
+            home,
+            "hermes_nb:\n  mixture:\n    careful:\n      references:\n"
+            f"        - {{model: one, base_url: '{one.url}'}}\n"
+            f"        - {{model: two, base_url: '{two.url}'}}\n",
+        )
+        main.replies = [
+            calls(("ask_models", {"question": "How many?"})),
+            says("It is eight."),
+            says("Eight, they say."),
+        ]
+        with Hermes("main", base_url=main.url, cwd=tmp_path, tools=["mixture"]) as hermes:
+            turn = hermes.ask("Ask around.")
+    assert turn.text == "Eight, they say."
+    result = next(m.text for m in turn.messages if m.role == "tool")
+    assert result.startswith("It is eight.") and "**one** · 1 request" in result
+    assert "Seven." in str(main.bodies[1]), "the conversation's model weighs them"
+    told = [(e.purpose, e.model) for e in turn.events if isinstance(e, UsageReported)]
+    mine, theirs = ("", "loopback"), ("reference", "loopback")
+    assert told == [mine, theirs, theirs, ("mixture", "mixture:careful"), mine]
+
+
+def test_a_picture_is_looked_at_and_described_where_the_model_is_blind(home, tmp_path):
+    (tmp_path / "chart.png").write_bytes(PIXEL)
+    (tmp_path / "notes.txt").write_text("no picture")
+    looking = calls(
+        ("view_image", {"path": "chart.png", "question": "Which bar is highest?"}),
+        ("view_image", {"path": "notes.txt"}),
+    )
+    with Loopback(says("May is highest.")) as eyes, Loopback(looking, says("May.")) as main:
+        write(home, f"auxiliary: {{vision: {{model: eyes, base_url: '{eyes.url}'}}}}\n")
+        with Hermes("qwen3-coder", base_url=main.url, cwd=tmp_path, tools=["vision"]) as hermes:
+            turn = hermes.ask("Look.")
+    assert turn.text == "May."
+    asked = str(eyes.bodies[0])
+    assert "image_url" in asked and "Which bar is highest?" in asked
+    sent = str(main.bodies[1]["messages"])
+    assert "as eyes describes it]\\nMay is highest." in sent and "image_url" not in sent
+    refused = [m.text for m in turn.messages if m.role == "tool"][1]
+    assert "'notes.txt' is text/plain" in refused
