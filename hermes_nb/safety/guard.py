@@ -69,6 +69,7 @@ _PROFILES = {
     Need.NETWORK: Profile.WORKSPACE | Profile.NETWORK,
     Need.HOME: Profile.WORKSPACE | Profile.HOME,
     Need.CREDENTIALS: Profile.OUTSIDE,
+    Need.LATER: Profile.OUTSIDE,
 }
 
 
@@ -202,8 +203,8 @@ class Guard:
         )
         if refused := self._refusal(judged):
             return replace(decision, verdict="deny", why=visible(refused))
-        where = outside(messages)
-        if self.mode == "all" and not where:
+        where, lasts = outside(messages), Need.LATER in judged.needs
+        if self.mode == "all" and not (where or lasts):
             return replace(decision, way=Way(Profile.OUTSIDE, needs=judged.needs))
         known = self.remembered.get(decision.shape)
         if known is not None and not (where and _reaches_out(known.profile)):
@@ -215,7 +216,7 @@ class Guard:
         if where and _reaches_out(profile):
             why = visible(f"{judged.reason}, and {where} holds text from outside")
             return replace(decision, verdict="ask", why=why, shape="", lasting="", way=way)
-        if self.mode == "all":
+        if self.mode == "all" and not lasts:
             return replace(decision, way=way)
         return replace(decision, verdict="ask", why=visible(judged.reason), way=way)
 

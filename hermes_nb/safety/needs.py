@@ -28,7 +28,10 @@ from hermes_nb.safety.shell import NeedsShellError, Rough, bare, expand, rough_c
 
 
 class Need(enum.Enum):
-    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all."""
+    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all.
+
+    `LATER` has something run when nobody watches, and so asks in every mode.
+    """
 
     WRITE = "write"
     GIT = "git"
@@ -36,6 +39,7 @@ class Need(enum.Enum):
     NETWORK = "network"
     HOME = "home"
     CREDENTIALS = "credentials"
+    LATER = "later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ _NETWORK = re.compile(
     r"\b(?:urllib|requests|urlopen|socket|httpx|curl|wget|nc|ssh|http\.server)\b|/dev/(?:tcp|udp)/"
 )
 _ELSE = re.compile(r"LD_PRELOAD|\bPATH=|\b(?:pkexec|nsenter|unshare|chroot|sysctl|systemd-run)\b")
+_SCHEDULES = re.compile(r"\bhermes(?:_nb\.cli)?\s{1,9}jobs\s{1,9}(?!list\b|history\b)\S")
 _HARMLESS_TARGET = re.compile(r"/dev/(null|stderr|stdout)|/tmp/.*|&?[0-9-]*")
 _MOST_COMMANDS = 100
 _MOST_WORDS = 300
@@ -107,6 +112,9 @@ def _seen(command: str, workspace: Path, home: Path) -> Iterator[tuple[str, froz
         for word in new[:_MOST_WORDS]:
             yield from _by_place(word, str(workspace), str(home))
     text = unicodedata.normalize("NFKC", command)
+    if _SCHEDULES.search(text):
+        deed = "it changes what Hermes runs by the clock"
+        yield deed, frozenset({Need.CREDENTIALS, Need.LATER})
     for pattern, need in ((_WRITES, Need.WRITE), (_NETWORK, Need.NETWORK), (_ELSE, Need.WRITE)):
         if pattern.search(text):
             yield "", frozenset({need})

@@ -19,9 +19,11 @@ from zoneinfo import ZoneInfo
 import nbformat
 import psutil
 import pytest
+from hermes_nb import Hermes
 from hermes_nb.agent.schedule import Schedule, times
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.schedule import cron_line, units, without
 from hypothesis import given
 from hypothesis import strategies as st
@@ -325,6 +327,23 @@ def test_what_cannot_be_scheduled(serve, schedule, capsys, words, gist):
     assert main(["jobs", *words]) == 1
     assert gist in capsys.readouterr().err
     assert schedule.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{sys.executable} -m hermes_nb.cli jobs '* * * * *' evil --approve all",
+        f"{sys.executable} -m hermes_nb.cli jobs install --yes",
+        "jupyter hermes jobs install --yes",
+        "echo '* * * * * evil' | crontab -",
+    ],
+)
+def test_an_agent_with_nobody_there_schedules_nothing(schedule, crontab, tmp_path, command):
+    model = ScriptedModel([call("terminal", command=command, timeout=30), "No."])
+    with Hermes(model, cwd=tmp_path, approve="all") as hermes:
+        hermes.ask("go on by yourself")
+    assert "was not run: the user declined" in model.requests[-1].messages[-1].text
+    assert schedule.jobs() == [] and not crontab.exists()
 
 
 # -- the clock
