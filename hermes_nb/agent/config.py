@@ -45,8 +45,9 @@ from hermes_nb.safety.guard import Mode
 class MemorySettings:
     """The curated memory: what is on, whether a write asks, the provider beside it.
 
-    `options` are the provider's own settings, from `memory.NAME`. `nudge` is the number of user
-    turns between two reviews of what to remember, 0 for none. `limits` are characters by target.
+    `options` are the provider's own settings, from `memory.NAME`, with its key as `api_key`.
+    `nudge` is the number of user turns between two reviews of what to remember, 0 for none.
+    `limits` are characters by target.
     """
 
     enabled: bool = True
@@ -279,7 +280,7 @@ def load_settings(
         system_message=str(picked.at("agent", "system_prompt", default="")),
         enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
         cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
-        memory=_memory(picked),
+        memory=_memory(picked, env),
         skills=_skills(picked),
         compression=_compression(picked),
         delegation=_delegation(picked),
@@ -313,15 +314,19 @@ def _cassette(picked: Picker) -> CassetteMode:
     return mode_named(str(value))
 
 
-def _memory(picked: Picker) -> MemorySettings:
+def _memory(picked: Picker, env: Mapping[str, str]) -> MemorySettings:
     provider = str(picked.at("memory", "provider", default=""))
-    options = picked.at("memory", provider, default={}) if provider else {}
+    given = picked.at("memory", provider, default={}) if provider else {}
+    options = dict(given) if isinstance(given, Mapping) else {}
+    named = str(options.get("key_env") or f"{provider}_API_KEY".upper().replace("-", "_"))
+    if provider and env.get(named):
+        options["api_key"] = env[named]
     return MemorySettings(
         enabled=picked.switch("memory", "memory_enabled", default=True),
         user_profile=picked.switch("memory", "user_profile_enabled", default=True),
         write_approval=picked.switch("memory", "write_approval", default=False),
         provider=provider,
-        options=options if isinstance(options, Mapping) else {},
+        options=options,
         nudge=picked.whole("memory", "nudge_interval", 10),
         limits={
             "memory": picked.whole("memory", "memory_char_limit", 2_200, least=1),

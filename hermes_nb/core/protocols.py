@@ -357,10 +357,10 @@ class ContextEngine(Protocol):
 class MemoryProvider(Protocol):
     """A memory beside the curated one: a service, a vector store, a directory of notes.
 
-    Methods are plain functions that may block; they are called one at a time, from any thread, each
-    under a time limit, and whatever they raise costs the user a line and never a turn. What they
-    return is somebody else's text: it is cleaned and capped before a model sees it. Subclass it to
-    inherit what a provider need not do.
+    Methods are plain functions that may block; they are called one at a time, by one thread, and
+    whatever they raise costs the user a line and never a turn. A turn waits for a text for 0.3 s;
+    what comes later goes with the next message. What they return is somebody else's text: it is
+    cleaned and capped before a model sees it. Subclass it to inherit what a provider need not do.
     """
 
     @property

@@ -1,16 +1,19 @@
 """External memory providers: found by name, at most one active, and never in the way of a turn.
 
 A provider is a factory under the entry point group `hermes_nb.memory_providers`, called as
-`factory(home, settings)`. `Guarded` stands between it and the agent: a time limit, one call at a
-time, a warning the first time something goes wrong, and nothing raised.
+`factory(home, settings)`; those of `services.py` are there without one. `Guarded` stands between it
+and the agent: it is made and called in a thread of its own, a turn waits for it once and shortly,
+and nothing is raised.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json, Message
@@ -21,18 +24,22 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
 GROUP = "hermes_nb.memory_providers"
-CALL_SECONDS = 3.0
-"""What a user waits for a provider at most, before a turn begins."""
+SERVICES = ("hindsight", "honcho", "mem0")
+ANSWER_SECONDS = 0.3
+"""What a turn waits for a provider at most, and only for one that was in time before."""
+CLOSE_SECONDS = 3.0
+"""What the end of a session waits for what is still to be noted."""
+MOST_CALLS = 100
 BLOCK_CHARACTERS = 4_000
 RECALL_CHARACTERS = 4_000
 
 Warn = Callable[[str], None]
-Result = TypeVar("Result")
+Make = Callable[[], MemoryProvider]
 
 
 def provider_names() -> list[str]:
-    """Return the names of the providers that installed packages offer."""
-    return sorted({point.name for point in plugins(GROUP)})
+    """Return the names of the providers that there are."""
+    return sorted({*SERVICES, *(point.name for point in plugins(GROUP))})
 
 
 def open_provider(
@@ -40,118 +47,174 @@ def open_provider(
 ) -> Guarded | None:
     """Return the provider of that name, guarded; None for no name, or where there is none.
 
-    A name that nobody has registered, or a provider that does not start, costs a warning.
+    A name that nobody has registered costs a warning. The provider is made when it is first called.
     """
     if not name:
         return None
     points = plugins(GROUP, name)
-    if not points:
-        known = ", ".join(provider_names()) or "none is installed"
+    if not points and name not in SERVICES:
+        known = ", ".join(provider_names())
         warn(f"there is no external memory: there is no memory provider {name!r}; known: {known}")
         return None
-    try:
-        provider: MemoryProvider = points[0].load()(home, settings or {})
-    except ConfigError as error:
-        warn(f"there is no external memory: {error}")
-        return None
-    except Exception as error:  # noqa: BLE001 - somebody else's code, and memory is optional
-        warn(f"memory provider {name!r} is off: {_told(error)}")
-        return None
-    return Guarded(provider, warn)
+
+    def make() -> MemoryProvider:
+        if points:
+            made: MemoryProvider = points[0].load()(home, settings or {})
+            return made
+        from hermes_nb.memory.services import open_service
+
+        return open_service(name, home, settings or {})
+
+    return Guarded(make, warn, name=name)
 
 
 class Guarded:
-    """A `MemoryProvider` that returns in time and never raises, around one that may do anything.
+    """A provider that may do anything, called so that no turn waits for it or fails with it.
 
-    Calls block for up to `seconds`: on an event loop, run them in a thread. While a call that came
-    too late still runs, further ones are skipped. `warn` hears of the first fault of each kind.
+    Its calls are made one after the other by one thread; `make` is the first of them. What has a
+    text for an answer is waited for up to `seconds`, the rest is not, but for the end of a session.
+    A provider that was late is not waited for until it has been in time again; what it recalls too
+    late goes with the next message. `warn` hears of the first fault of each kind, in the thread of
+    a later call.
     """
 
     def __init__(
-        self, provider: MemoryProvider, warn: Warn, *, seconds: float = CALL_SECONDS
+        self,
+        make: Make,
+        warn: Warn,
+        *,
+        name: str = "memory provider",
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self._provider = provider
+        self.name = name
+        self._make: Make | None = make
+        self._provider: MemoryProvider | None = None
         self._warn = warn
         self._seconds = seconds
-        self._turn = threading.Lock()
-        self._told: set[str] = set()
-        self._name = ""
+        self._lock = threading.Condition()
+        self._calls: deque[tuple[Future[str], str, tuple[object, ...]]] = deque()
+        self._worker: threading.Thread | None = None
+        self._slow = False
+        self._late = ""
+        self._faults: dict[str, bool] = {}  # and whether it was told
         self._ended = False
 
-    @property
-    def name(self) -> str:
-        if not self._name:
-            self._name = self._call("name", "") or "memory provider"
-        return self._name
-
     def static_block(self) -> str:
-        text = self._call("static_block", "")
+        text = self._asked(self._put("static_block"))
         return _cleaned(text, self.name, BLOCK_CHARACTERS) if text else ""
 
     def prefetch(self, query: str) -> str:
-        """Return what the provider recalls for a message, under a line that says what it is."""
-        text = self._call("prefetch", "", query)
+        """Return what the provider recalls, under a line that says what it is.
+
+        That is about this message or, from a provider that was late, about the one before.
+        """
+        with self._lock:
+            late, self._late = self._late, ""
+            # Nobody waits any more for what was not even begun.
+            self._calls = deque(call for call in self._calls if call[1] != "prefetch")
+        call = self._put("prefetch", redact(query))
+        text = self._asked(call) or late
+        if not call.done():
+            call.add_done_callback(self._keep)
         if not text:
             return ""
-        name = self.name
-        heading = f"[From memory ({one_line(name, 40)}): background, not part of the request]"
-        return f"{heading}\n{_cleaned(text, name, RECALL_CHARACTERS)}"
+        heading = f"[From memory ({self.name}): background, not part of the request]"
+        return f"{heading}\n{_cleaned(text, self.name, RECALL_CHARACTERS)}"
 
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
-        self._call("on_memory_write", None, target, action, before, after)
+        self._put("on_memory_write", target, action, before, after)
+        self._tell()
 
     def before_compress(self, messages: Sequence[Message]) -> None:
-        self._call("before_compress", None, tuple(messages))
+        self._put("before_compress", tuple(messages))
+        self._tell()
 
     def on_delegation(self, task: str, result: str) -> None:
-        self._call("on_delegation", None, task, result)
+        self._put("on_delegation", task, result)
+        self._tell()
 
     def session_ended(self, messages: Sequence[Message]) -> None:
         """Pass on the end of the session, once."""
         if not self._ended:
             self._ended = True
-            self._call("session_ended", None, tuple(messages))
+            self._asked(self._put("session_ended", tuple(messages)), CLOSE_SECONDS)
 
-    def _call(self, what: str, default: Result, *arguments: object) -> Result:
-        """Return what the provider says in time and in kind, else the default."""
-        if not self._turn.acquire(timeout=self._seconds):
-            self._complain(what, "still busy with an earlier call")
-            return default
-        results: list[Result] = []
-        faults: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                found = getattr(self._provider, what)
-                results.append(found(*arguments) if callable(found) else found)
-            except BaseException as error:  # noqa: BLE001 - somebody else's code; told below
-                faults.append(error)
-            finally:
-                self._turn.release()
-
-        # A daemon: a provider that hangs must not keep the kernel from ending.
-        worker = threading.Thread(target=run, name=f"memory {what}", daemon=True)
+    def _asked(self, call: Future[str], seconds: float | None = None) -> str:
+        """Return what came of a call, "" where that takes too long."""
+        wait = seconds or (0.0 if self._slow else self._seconds)
         try:
-            worker.start()
-        except RuntimeError as error:  # no more threads
-            self._turn.release()
-            self._complain(what, _told(error))
-            return default
-        worker.join(self._seconds)
-        if faults:
-            self._complain(what, _told(faults[0]))
-        elif not results:
-            self._complain(what, f"no answer within {self._seconds:g} s")
-        elif not isinstance(results[0], type(default)):
-            self._complain(what, f"returned {type(results[0]).__name__}")
-        else:
-            return results[0]
-        return default
+            return call.result(wait)
+        except TimeoutError:
+            self._slow = True
+            late = "no answer within {:g} s; what it recalls comes with the next message"
+            self._note(late.format(seconds or self._seconds))
+            return ""
+        finally:
+            self._tell()
 
-    def _complain(self, what: str, why: str) -> None:
-        if why not in self._told:
-            self._told.add(why)
-            self._warn(f"the memory provider's {what} failed, going on without it: {why}")
+    def _put(self, what: str, *arguments: object) -> Future[str]:
+        call: Future[str] = Future()
+        with self._lock:
+            self._calls.append((call, what, arguments))
+            if len(self._calls) > MOST_CALLS:
+                self._calls.popleft()[0].set_result("")
+                self._note("too much waits to be noted; the oldest is left out")
+            self._lock.notify()
+            if self._worker is None:
+                # A daemon: a provider that hangs must not keep the kernel from ending.
+                name = f"memory {self.name}"
+                self._worker = threading.Thread(target=self._work, name=name, daemon=True)
+                try:
+                    self._worker.start()
+                except RuntimeError as error:  # no more threads
+                    self._worker = None
+                    self._note(_told(error))
+        return call
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                while not self._calls:
+                    if self._ended:
+                        return
+                    self._lock.wait()
+                call, what, arguments = self._calls.popleft()
+            began = time.monotonic()
+            text = self._called(what, arguments)
+            if what == "prefetch":
+                self._slow = time.monotonic() - began > self._seconds
+            call.set_result(text)
+
+    def _called(self, what: str, arguments: tuple[object, ...]) -> str:
+        """Return what the provider says of a call, "" where that is no text or a fault."""
+        try:
+            if self._provider is None:
+                if self._make is None:
+                    return ""
+                make, self._make = self._make, None
+                self._provider = make()
+                self.name = one_line(str(self._provider.name), 40) or self.name
+            found = getattr(self._provider, what)(*arguments)
+        except BaseException as error:  # noqa: BLE001 - somebody else's code; told below
+            self._note(_told(error))
+            return ""
+        if isinstance(found, str):
+            return found
+        if what in ("static_block", "prefetch"):
+            self._note(f"{what} returned {type(found).__name__}")
+        return ""
+
+    def _keep(self, call: Future[str]) -> None:
+        self._late = call.result()
+
+    def _note(self, fault: str) -> None:
+        self._faults.setdefault(fault, False)
+
+    def _tell(self) -> None:
+        for fault, told in list(self._faults.items()):
+            if not told:
+                self._faults[fault] = True
+                self._warn(f"memory provider {self.name}, going on without it: {fault}")
 
 
 def _cleaned(text: str, name: str, limit: int) -> str:
@@ -160,4 +223,6 @@ def _cleaned(text: str, name: str, limit: int) -> str:
 
 
 def _told(error: BaseException) -> str:
+    if isinstance(error, ConfigError):
+        return one_line(redact(str(error)), 200)
     return one_line(redact(f"{type(error).__name__}: {error}"), 200)

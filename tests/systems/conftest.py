@@ -33,17 +33,21 @@ def cache() -> Path:
     return cache / "hermes_nb" / "systems"
 
 
-def environment(name: str) -> str:
-    """Return the Python of a system's environment; make it where it is not as pinned."""
+def environment(name: str, *more: str) -> Path:
+    """Return the folder of a system's environment; make it where it is not as pinned.
+
+    With `more`, it has that and what the project needs, by the project's pins where it has none of
+    its own.
+    """
     folder = cache() / name
     pins = [HERE / f"{name}.txt", REPOSITORY / "constraints.txt"]
     needs = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = [*needs["dependencies"], "jupyterlab", "notebook"]
+    wanted = [*needs["dependencies"], *more] if more else []
     stamp = folder / "made-of"
     made_of = "\n".join([sys.version, *wanted, *(path.read_text("utf-8") for path in pins)])
     python = str(folder / "bin" / "python")
     if stamp.exists() and stamp.read_text("utf-8") == made_of:
-        return python
+        return folder
     shutil.rmtree(folder, ignore_errors=True)
     make, install = (
         [sys.executable, "-m", "venv"],
@@ -55,15 +59,16 @@ def environment(name: str) -> str:
     own, others = (path.read_text("utf-8").splitlines() for path in pins)
     names = {line.partition("==")[0] for line in own}
     limits = folder / "constraints.txt"  # a system may be of an older front end than ours
-    limits.write_text("\n".join(line for line in others if line.partition("==")[0] not in names))
+    ours = [line for line in others if more and line.partition("==")[0] not in names]
+    limits.write_text("\n".join(ours))
     subprocess.run([*install, "-r", pins[0], "-c", limits, *wanted], check=True)
     stamp.write_text(made_of, "utf-8")
-    return python
+    return folder
 
 
 @pytest.fixture(scope="module")
 def python(request):
-    return environment(request.module.SYSTEM)
+    return str(environment(request.module.SYSTEM, "jupyterlab", "notebook") / "bin" / "python")
 
 
 @pytest.fixture(scope="module")
