@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import hashlib
+import math
 import os
 import shlex
 import shutil
@@ -29,6 +31,7 @@ from hermes_nb.agent.schedule import (
     local_zone,
     run_job,
     times,
+    zone_named,
 )
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
@@ -96,7 +99,7 @@ class Commands:
 
     async def _add(self, when: str, what: str, options: argparse.Namespace) -> str:
         what, directory = _placed(what, options.cwd)
-        if not 0 < options.timeout < float("inf") or not what.strip():
+        if not 0 < options.timeout < math.inf or not what.strip():
             raise ConfigError("a job needs a prompt or a notebook, and a --timeout above 0 seconds")
         zone, cron = options.zone or local_zone(), when
         try:
@@ -106,7 +109,8 @@ class Commands:
                 raise  # a slip in a cron line: there is nothing to translate
             cron = await self._translate(when)
             first = list(islice(times(cron, zone, time.time()), 3))
-            said = f"{cron} ({explained(cron, zone)}; next {', '.join(map(moment, first))})"
+            coming = ", ".join(_at(each, zone) for each in first)
+            said = f"{cron} ({explained(cron, zone)}; next {coming})"
             self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
         if not first:
             raise ConfigError(f"{cron!r} names a time that never comes")
@@ -232,7 +236,13 @@ def _id(word: str) -> int:
 
 
 def _next(job: Job) -> str:
-    return "paused" if job.paused else f"next {moment(job.due)}" if job.due < 2**40 else "never"
+    coming = "never" if math.isinf(job.due) else f"next {_at(job.due, job.zone)}"
+    return "paused" if job.paused else coming
+
+
+def _at(seconds: float, zone: str) -> str:
+    """Return a time as the clocks of a zone show it."""
+    return datetime.datetime.fromtimestamp(seconds, zone_named(zone)).strftime("%Y-%m-%d %H:%M")
 
 
 def _told(run: Run) -> str:

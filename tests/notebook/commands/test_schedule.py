@@ -31,6 +31,7 @@ def test_a_job_from_its_cell_to_its_history(desk, jobs, monkeypatch):
         monkeypatch.setenv("HERMES_NB_MODEL", "loopback-model")
         told = desk('schedule --approve edits "0 7 * * 1-5" --zone Europe/Berlin say hello')
         assert "Job 1: At 07:00 on Monday through Friday, Europe/Berlin" in told
+        assert re.search(r"; next 20\d\d-\d\d-\d\d 07:00\.", told), "by the clocks of Berlin"
         assert "Nobody has looked for what is due yet" in told
         (job,) = jobs()
         assert (job.what, job.approve, job.cron) == ("say hello", "edits", "0 7 * * 1-5")
