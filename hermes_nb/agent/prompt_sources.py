@@ -18,7 +18,12 @@ from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
 from hermes_nb.memory.hermes_agent import HermesDatabase
-from hermes_nb.memory.providers import Guarded, open_provider
+from hermes_nb.memory.providers import (
+    ANSWER_SECONDS,
+    RECORDED_SECONDS,
+    Guarded,
+    open_provider,
+)
 from hermes_nb.memory.recall import Recall
 from hermes_nb.prompt.builder import IDENTITY, PromptTexts
 from hermes_nb.prompt.context_files import (
@@ -91,6 +96,7 @@ class PromptSources:
                     self.settings.home,
                     settings=memory.options,
                     warn=self._tell,
+                    seconds=ANSWER_SECONDS if self.settings.cassette == "off" else RECORDED_SECONDS,
                 )
             except ConfigError as error:
                 self._tell(str(error))

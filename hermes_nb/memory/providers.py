@@ -27,6 +27,8 @@ GROUP = "hermes_nb.memory_providers"
 SERVICES = ("hindsight", "honcho", "mem0")
 ANSWER_SECONDS = 0.3
 """What a turn waits for a provider at most, and only for one that was in time before."""
+RECORDED_SECONDS = 30.0
+"""The same where replies are recorded or replayed: what is asked must not hang on a race."""
 CLOSE_SECONDS = 3.0
 """What the end of a session waits for what is still to be noted."""
 MOST_CALLS = 100
@@ -43,11 +45,17 @@ def provider_names() -> list[str]:
 
 
 def open_provider(
-    name: str, home: Path, *, settings: Mapping[str, Json] | None = None, warn: Warn
+    name: str,
+    home: Path,
+    *,
+    settings: Mapping[str, Json] | None = None,
+    warn: Warn,
+    seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:
     """Return the provider of that name, guarded; None for no name, or where there is none.
 
     A name that nobody has registered costs a warning. The provider is made when it is first called.
+    A turn waits for it for `seconds`.
     """
     if not name:
         return None
@@ -65,7 +73,7 @@ def open_provider(
 
         return open_service(name, home, settings or {})
 
-    return Guarded(make, warn, name=name)
+    return Guarded(make, warn, name=name, seconds=seconds)
 
 
 class Guarded:
