@@ -302,7 +302,10 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
     assert "0 7 * * 1-5 (At 07:00 on Monday through Friday, Europe/Berlin; next " in said
     assert schedule.jobs() == []
     assert main(["jobs", "every weekday at 7", "hello", "--yes"]) == 0
-    assert [job.cron for job in schedule.jobs()] == ["0 7 * * 1-5"]
+    asked = len(server.bodies)
+    assert main(["jobs", "0 7 1-7 jan Mon", "hello"]) == 0, "that is a cron line"
+    assert [job.cron for job in schedule.jobs()] == ["0 7 * * 1-5", "0 7 1-7 jan Mon"]
+    assert len(server.bodies) == asked
     assert "every weekday at 7" in str(server.bodies[-1]["messages"])
 
 

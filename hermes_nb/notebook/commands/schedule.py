@@ -49,6 +49,10 @@ SILENT = 300.0
 SHOWN = 160
 """Characters of a run's text in the table of runs."""
 WORDS = "list, pause, resume, run, history, remove, install, uninstall"
+NAMES = frozenset(
+    "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
+)
+"""Words that a cron line may have; any other asks for a translation."""
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
 WHICH = (
     "Which cron line means this time? It has five fields: minute, hour, day of the month, month, "
@@ -101,19 +105,15 @@ class Commands:
         what, directory = _placed(what, options.cwd)
         if not 0 < options.timeout < math.inf or not what.strip():
             raise ConfigError("a job needs a prompt or a notebook, and a --timeout above 0 seconds")
-        zone, cron = options.zone or local_zone(), when
-        try:
-            first = list(islice(times(cron, zone, time.time()), 3))
-        except ConfigError:
-            if not any(len(word) > len("MON#1") and word.isalpha() for word in when.split()):
-                raise  # a slip in a cron line: there is nothing to translate
-            cron = await self._translate(when)
-            first = list(islice(times(cron, zone, time.time()), 3))
-            coming = ", ".join(_at(each, zone) for each in first)
+        zone = zone_named(options.zone or local_zone()).key
+        spoken = any(len(w) > 1 and w.isalpha() and w.upper() not in NAMES for w in when.split())
+        cron = await self._translate(when) if spoken else when
+        coming = ", ".join(_at(each, zone) for each in islice(times(cron, zone, time.time()), 3))
+        if not coming:
+            raise ConfigError(f"{cron!r} names a time that never comes")
+        if spoken:
             said = f"{cron} ({explained(cron, zone)}; next {coming})"
             self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
-        if not first:
-            raise ConfigError(f"{cron!r} names a time that never comes")
         job = Job(
             cron=cron,
             zone=zone,
