@@ -28,7 +28,7 @@ from hermes_nb.agent.endpoints import (
     mixtures,
     model_options,
 )
-from hermes_nb.agent.sources import Picker, home_directory, read_dotenv, read_yaml
+from hermes_nb.agent.sources import Picker, dig, home_directory, read_dotenv, read_yaml
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
@@ -144,6 +144,14 @@ class BudgetSettings:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpSettings:
+    """MCP servers as they stand in config.yaml; `allow` are those, and `server/tool`, unasked."""
+
+    servers: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    allow: tuple[str, ...] = ()
+
+
 MODES: tuple[Mode, ...] = ("never", "ask", "edits", "all")
 """From the least that runs without a question to the most."""
 
@@ -224,6 +232,7 @@ class Settings:
     redact_requests: bool = False
     toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     web: WebSettings = field(default_factory=WebSettings)
+    mcp: McpSettings = field(default_factory=McpSettings)
     unknown: tuple[str, ...] = ()
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -288,6 +297,7 @@ def load_settings(
         budget=_budget(picked),
         vision=_on_or_off(picked("vision", default="auto")),
         model_options=model_options(picked),
+        mcp=_mcp(picked, document),
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
         toolsets=_toolsets(picked),
         web=_web(picked),
@@ -363,6 +373,19 @@ def _delegation(picked: Picker) -> DelegationSettings:
         max_requests=picked.whole("delegation", "max_iterations", MAX_REQUESTS, least=1),
         seconds=picked.whole("delegation", "child_timeout_seconds", 600, least=1),
     )
+
+
+def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
+    """Return what config.yaml alone says: no code in a kernel adds a server or allows a tool."""
+    own = dig(document, ("hermes_nb", "mcp_servers"))
+    given = (each for each in (document.get("mcp_servers"), own) if isinstance(each, Mapping))
+    found = McpSettings(
+        servers={str(name): server for each in given for name, server in each.items()},
+        allow=_names(dig(document, ("hermes_nb", "mcp", "allow"))),
+    )
+    picked.values["mcp_servers"] = ", ".join(found.servers)  # whose environment may have keys
+    picked.values["mcp.allow"] = ", ".join(found.allow)
+    return found
 
 
 def _sandbox(picked: Picker) -> SandboxSettings:

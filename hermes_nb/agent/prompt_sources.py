@@ -6,12 +6,16 @@ and what cannot be read costs a line to the user, never a turn.
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hermes_nb.agent.config import Settings
+from hermes_nb.agent.config import McpSettings, Settings
+from hermes_nb.agent.sources import read_dotenv
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import one_line, visible
@@ -40,9 +44,13 @@ from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
 from hermes_nb.skills.sources import Sources
+from hermes_nb.tools.mcp_tools import PROJECT
+from hermes_nb.tools.mcp_wire import ServerSpec, specs
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 """Where an administrator puts skills, below a prefix that Jupyter looks for data in."""
+MOST_SERVERS = 1_000_000
+"""Bytes of a list of MCP servers."""
 PREFIXES = ("/usr/local", "/usr")
 
 
@@ -165,9 +173,50 @@ class PromptSources:
         if provider is not None:
             provider.session_ended(messages)
 
+    def mcp_servers(self, settings: McpSettings) -> dict[str, ServerSpec]:
+        """Return the MCP servers of the settings, and of the project once it is trusted."""
+        env = {**read_dotenv(self.settings.home), **os.environ}
+        found = specs(settings.servers, env, "config.yaml")
+        file = self.mcp_file
+        if file is None:
+            return found
+        theirs = specs(_servers_of(file.source), env, PROJECT)
+        if not file.trusted:
+            names = ", ".join(map(one_line, theirs))
+            self._once(
+                f"`{PROJECT}` here names MCP servers ({names}), which run programs or reach "
+                f"addresses: `%hermes trust {PROJECT}`, then `%hermes new`, uses them"
+            )
+            return found
+        return {**theirs, **found}
+
+    @property
+    def mcp_file(self) -> ContextFile | None:
+        """The project's list of MCP servers, None where there is none that names any."""
+        path = self.workdir / PROJECT
+        try:
+            text = read_regular(path, MOST_SERVERS)[0].decode("utf-8")
+        except (OSError, Refused, UnicodeDecodeError):
+            return None
+        return (
+            ContextFile(
+                name=PROJECT,
+                path=path.resolve(),
+                verdict="suspicious",
+                text_loaded="",
+                characters=len(text),
+                trusted=self.trust.accepts(path, text),
+                source=text,
+            )
+            if _servers_of(text)
+            else None
+        )
+
     def untrusted(self) -> list[ContextFile]:
         """Return the files of the running prompt that were not loaded as they stand."""
-        files = [file for file in (self.identity, *self.project.files) if file]
+        mcp = self.mcp_file
+        own = (None if mcp is None or mcp.trusted else mcp, self.identity)
+        files = [file for file in (*own, *self.project.files) if file]
         return [f for f in files if isinstance(f, ContextFile) and f.verdict != "clean"]
 
     def _snapshot(self) -> Snapshot:
@@ -200,6 +249,15 @@ class PromptSources:
         if line not in self._told:
             self._told.add(line)
             self._tell(line)
+
+
+def _servers_of(text: str) -> object:
+    """Return the servers that a `.mcp.json` names."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document.get("mcpServers") if isinstance(document, dict) else None
 
 
 def said_of(file: ContextFile) -> str:

@@ -41,6 +41,7 @@ from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import Choice, installed_tools
+from hermes_nb.tools.mcp_tools import McpTools
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
@@ -125,7 +126,8 @@ class Runtime:
     """What sessions, children and reviews are made of, for one home, directory and settings.
 
     `own` are tools of a higher layer, `given` the user's. `checkpoints` save what calls change,
-    `jobs` lists the children that run, and `tell` shows a line to the user.
+    `jobs` lists the children that run, `mcp` runs the servers of MCP, of which there are none
+    without it, and `tell` shows a line to the user.
     """
 
     def __init__(  # noqa: PLR0913 - everything a session touches comes together here
@@ -141,6 +143,7 @@ class Runtime:
         given: Iterable[Tool] = (),
         checkpoints: Checkpoints | None = None,
         jobs: Jobs | None = None,
+        mcp: McpTools | None = None,
     ) -> None:
         self.settings = settings
         self.knowledge = PromptSources(settings, workdir=root, store=store, tell=tell)
@@ -155,6 +158,10 @@ class Runtime:
         foreign = {tool.name: tool for tool in [*installed_tools(tell), *given]}
         self._foreign = Toolset(foreign.values())
         self._checkpoints = checkpoints
+        self._mcp = mcp or McpTools()
+        if mcp is not None:
+            servers = self.knowledge.mcp_servers(settings.mcp)
+            mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
 
     def spec(
         self,
@@ -207,7 +214,8 @@ class Runtime:
                 tell=self.tell,
             )
             ready = delegation_tools(children)
-        tools = self._tools(self._guard, self._own, known, self._foreign, ready, tell=self.tell)
+        foreign = self._foreign + self._mcp.tools(model)
+        tools = self._tools(self._guard, self._own, known, foreign, ready, tell=self.tell)
         more = cache(partial(self._named_alone, model, auxiliary))
         choice = Choice(usual=tools, more=more, groups=settings.toolsets)
         return SessionSpec(
@@ -238,10 +246,11 @@ class Runtime:
             )
 
         guard = ChildGuard(parent=self._guard)
+        foreign = self._foreign + self._mcp.tools(model)
         reading = Toolset(tool for tool in known if tool.risk is Risk.READ)
         return SessionSpec(
             model=model,
-            tools=self._tools(guard, shared(self._own), reading, shared(self._foreign)),
+            tools=self._tools(guard, shared(self._own), reading, shared(foreign)),
             texts=PromptTexts(identity=IDENTITY),
             enforce=self.settings.enforce,
             marked=True,
@@ -390,6 +399,7 @@ class Opening:
         self._deck = build_deck(
             lambda: settings, personal=lambda: self.current.personal if self.current else ()
         )
+        self._mcp = McpTools()
         self.for_tasks: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
 
     @property
@@ -423,6 +433,7 @@ class Opening:
             approver=self._approver,
             own=self._own,
             tell=self._tell,
+            mcp=self._mcp,
         )
         self.for_tasks = partial(runtime.for_tasks, self._model)
         spec = replace(
@@ -451,6 +462,7 @@ class Opening:
         async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
             if self._store is not None:
                 ending.callback(self._store.close)
+            ending.push_async_callback(in_thread, self._mcp.servers.close)
             for model in (self._auxiliary, self._model):
                 if model is not None:
                     ending.push_async_callback(model.aclose)

@@ -133,6 +133,8 @@ class Tool:
     `await preview(arguments)` is what the user approves where the arguments alone do not tell, as
     a diff does; a `ToolError` from it ends the call unasked. `wording(arguments)` is the text that
     a call would make last (memory, a skill): the guard asks where it is somebody else's.
+    `scope(arguments)` is what "always" covers, where that is not the tool. What goes to a tool of
+    the network that `stays` reaches nobody but its own service, and may go there once allowed.
     """
 
     name: str
@@ -152,6 +154,8 @@ class Tool:
     describe: Callable[[Arguments], str] | None = None
     preview: Callable[[Arguments], Awaitable[str]] | None = None
     wording: Callable[[Mapping[str, object]], str] | None = None
+    scope: Callable[[Arguments], str] | None = None
+    stays: bool = False
 
     def __post_init__(self) -> None:
         """Make a plain function a coroutine function: nowhere else a call is given a thread."""

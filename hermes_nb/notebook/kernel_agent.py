@@ -54,6 +54,7 @@ from hermes_nb.notebook.user_message import Attachment, UserMessageBuilder
 from hermes_nb.notebook.variables import summaries
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
+from hermes_nb.tools.mcp_tools import McpTools
 
 MINE = "mine"
 """The toolset of tools that the user hands over without naming one."""
@@ -83,6 +84,7 @@ class KernelAgent:
         self.unsent = [] if unsent is None else unsent
         self.hub = EventHub()
         self.jobs = Jobs()
+        self.mcp = McpTools()
         self.guard = Guard()
         self.permission = Permission(
             shell, self.guard, notebook=lambda: self.notebook, began=began, note=self.note
@@ -121,7 +123,7 @@ class KernelAgent:
         )
         self.approver = CellApprover(shell, self.access.frontend, learn=self.access.learn)
         self.message_builder = UserMessageBuilder(
-            shell, self.access, self.variables, guard=self.guard, note=self.note
+            shell, self.access, self.variables, guard=self.guard, note=self.note, mcp=self.mcp
         )
 
     @property
@@ -144,8 +146,7 @@ class KernelAgent:
         wanted = {**self._chosen, key: value}
         # What cannot be used is not chosen.
         load_settings(overrides={**self._overrides(), **wanted})
-        self._chosen = wanted
-        self._read = None
+        self._chosen, self._read = wanted, None
 
     @property
     def store(self) -> SessionStore:
@@ -343,12 +344,11 @@ class KernelAgent:
     def new(self) -> None:
         """End the running session; the next turn begins another."""
         self.sessions.end()
+        if self.mcp.thaw():
+            self._spec = self._runtime = None
 
     def resume(self, wanted: str = "") -> Session:
-        """Go on with a session by id or title, or with the notebook's (or any) latest one.
-
-        Raises `ConfigError` when there is none.
-        """
+        """Go on with a session by id or title, else the latest; raise `ConfigError` without one."""
         return self.sessions.resume(wanted, self.spec(self.settings()))
 
     def spec(self, settings: Settings) -> SessionSpec:
@@ -363,28 +363,26 @@ class KernelAgent:
     def runtime(self) -> Runtime:
         """What equips sessions, with everything Hermes knows here; made on first use."""
         if self._runtime is None:
-            self._runtime = self._made()
+            self._runtime = Runtime(
+                self.settings(),
+                root=working_directory(),
+                store=self.store,
+                guard=self.guard,
+                approver=self.approver,
+                own=own_tools(
+                    self.shell,
+                    self.access,
+                    sees_images=self.models.sees_images,
+                    mark=self._mark,
+                    root=working_directory,
+                ),
+                given=self._given,
+                checkpoints=self.access.checkpoints,
+                tell=self.note,
+                jobs=self.jobs,
+                mcp=self.mcp,
+            )
         return self._runtime
-
-    def _made(self) -> Runtime:
-        return Runtime(
-            self.settings(),
-            root=working_directory(),
-            store=self.store,
-            guard=self.guard,
-            approver=self.approver,
-            own=own_tools(
-                self.shell,
-                self.access,
-                sees_images=self.models.sees_images,
-                mark=self._mark,
-                root=working_directory,
-            ),
-            given=self._given,
-            checkpoints=self.access.checkpoints,
-            tell=self.note,
-            jobs=self.jobs,
-        )
 
     @property
     def equipped(self) -> bool:
@@ -438,9 +436,9 @@ class KernelAgent:
 
     def close(self) -> None:
         """Stop what runs in the background, and leave the session, which can be resumed."""
-        self.hub.close()
-        if self._reviews is not None:
-            self._reviews.close()
+        for each in (self.hub, self.mcp.servers, self._reviews):
+            if each is not None:
+                each.close()
         if self.session is not None:
             self.session.leave()
         if self._store is not None:

@@ -1,8 +1,9 @@
 """What a prompt names by `@`, looked up and attached to it: each with where its text comes from.
 
 `@cell:7` `@error` `@df` (a variable) `@file:data/a.csv:10-25` `@folder:src` `@diff` `@staged`
-`@git:5` `@url:https://…`; names with blanks stand in double quotes (`@file:"my notes.md"`). The
-forms and limits are those of Hermes Agent. Files and git are read by the tools that the model has,
+`@git:5` `@url:https://…`; of an MCP server `@server:uri` (a resource) and
+`@server:prompt/NAME?key=value`; names with blanks stand in double quotes (`@file:"my notes.md"`).
+The forms and limits are those of Hermes Agent. Files and git are read by the model's own tools,
 so that the same is refused. What names nothing, such as an address, a decorator or whatever
 stands in a fenced block, is text; a name that looks meant and leads nowhere is told.
 """
@@ -13,9 +14,11 @@ import http.client
 import itertools
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from hermes_nb.core.calls import as_output
@@ -33,6 +36,7 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
+from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.terminal import terminal
 
 MOST = 50_000
@@ -47,10 +51,8 @@ SECONDS = 20
 WARNING, REFUSAL = 0.25, 0.5
 """Shares of the window: over the first the user is told, over the second nothing is attached."""
 KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
-_REFERENCE = re.compile(
-    r"(?<![\w@./`])@(?:(?P<kind>cell|file|folder|git|url):(?P<what>\"[^\"\n]+\"[\d:-]*|[^\s`\"]+)"
-    r"|(?P<word>[^\W\d]\w*))"
-)
+OWN = ("cell", "file", "folder", "git", "url")
+PROMPT = "prompt/"
 _FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _LINES = re.compile(r":(\d{1,9})(?:-(\d{1,9}))?$")
 TYPED = re.compile(r"(?<![\w@./`])@([\w:./~-]*)$")
@@ -83,12 +85,21 @@ class Missing(HermesError):
 class References:
     """Looks up what a prompt names.
 
-    `root` is the working directory, `error` what the last cell that failed said, or "".
+    `root` is the working directory, `error` what the last cell that failed said, or "". `mcp` has
+    the servers whose resources and prompts can be named.
     """
 
     def __init__(
-        self, shell: Shell, access: NotebookAccess, guard: Guard, *, root: Path, error: str
+        self,
+        shell: Shell,
+        access: NotebookAccess,
+        guard: Guard,
+        *,
+        root: Path,
+        error: str,
+        mcp: McpTools,
     ) -> None:
+        self._mcp = mcp
         self._shell = shell
         self._error = error
         self._access = access
@@ -104,7 +115,7 @@ class References:
         """
         found: dict[str, Attached] = {}
         problems = []
-        for name, kind, what in named(prompt):
+        for name, kind, what in named(prompt, tuple(self._mcp.servers.connections)):
             if name in found:
                 continue
             try:
@@ -150,6 +161,10 @@ class References:
                 found = await in_thread(page, what)
                 scanned = await in_thread(scan, found, name=what)
                 text, origin = wrap(found, source=what, scanned=scanned), "outside"
+            case _ if kind:
+                found = await self._of_server(kind, what)
+                scanned = await in_thread(scan, found, name=what)
+                text, origin = wrap(found, source=name, scanned=scanned), "outside"
             case _:
                 variables = user_variables(self._shell.user_ns, self._shell.user_ns_hidden)
                 if what not in variables:
@@ -166,6 +181,15 @@ class References:
         shown = await with_outputs(document, fits)
         return rendered(shown, {cell.id: cell.id for cell in shown}, images=False).text
 
+    async def _of_server(self, server: str, what: str) -> str:
+        """Return the text of a server's resource or prompt; raise `ToolError`."""
+        if not what.startswith(PROMPT):
+            return head_tail((await self._mcp.resource(server, what)).text, MOST)
+        name, _, query = what.removeprefix(PROMPT).partition("?")
+        arguments = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        found = await self._mcp.prompt(server, urllib.parse.unquote(name), arguments)
+        return head_tail(found.text, MOST)
+
     async def _by_tool(self, name: str, arguments: Mapping[str, Json]) -> tuple[str, Origin]:
         """Return what a tool reads, and whose text it is; raise where it may not do so unasked."""
         tool = self._tools[name]
@@ -178,13 +202,22 @@ class References:
         return head_tail(output.text, MOST), origin
 
 
-def named(prompt: str) -> Iterable[tuple[str, str, str]]:
+@lru_cache(maxsize=8)
+def _reference(servers: tuple[str, ...]) -> re.Pattern[str]:
+    kinds = "|".join(map(re.escape, (*OWN, *servers)))
+    return re.compile(
+        rf"(?<![\w@./`])@(?:(?P<kind>{kinds}):(?P<what>\"[^\"\n]+\"[\d:-]*|[^\s`\"]+)"
+        r"|(?P<word>[^\W\d]\w*))"
+    )
+
+
+def named(prompt: str, servers: tuple[str, ...] = ()) -> Iterable[tuple[str, str, str]]:
     """Yield the references of a prompt in order: as typed, their kind and what they name.
 
-    The kind of a variable is "".
+    The kind of a variable is ""; `servers` are kinds as well.
     """
     bare = _FENCED.sub(lambda block: " " * len(block[0]), prompt)
-    for match in _REFERENCE.finditer(bare):
+    for match in _reference(servers).finditer(bare):
         if match["word"]:
             word = match["word"]
             yield match[0], word if word in ("error", "diff", "staged") else "", word

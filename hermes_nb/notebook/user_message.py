@@ -37,6 +37,7 @@ from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.mcp_tools import McpTools
 
 TEXT_BUDGET = 50_000
 """Characters of a string: whoever asks for one wants its text."""
@@ -336,9 +337,11 @@ class UserMessageBuilder:
         *,
         guard: Guard,
         note: Callable[[str], None],
+        mcp: McpTools,
     ) -> None:
         self._shell = shell
         self._guard = guard
+        self._mcp = mcp
         self._note = note
         self._access = access
         self._variables = variables
@@ -378,7 +381,7 @@ class UserMessageBuilder:
         failed = last_error(self._shell, earlier=True)
         error = "" if failed is None else "\n".join([failed.title, *failed.lines, failed.source])
         references = References(
-            self._shell, self._access, self._guard, root=Path.cwd(), error=error
+            self._shell, self._access, self._guard, root=Path.cwd(), error=error, mcp=self._mcp
         )
         attached, told = await references.of(prompt, window)
         if told:

@@ -168,7 +168,8 @@ class Guard:
         if risk is Risk.LATER:
             return _later(tool, arguments) or _WHY[risk]
         lasts = risk is Risk.REMEMBER or tool.toolset in _LASTING
-        reaches = lasts or (tool.name not in _KERNEL and risk in (Risk.EXECUTE, Risk.NETWORK))
+        sends = tool.name not in _KERNEL and risk in (Risk.EXECUTE, Risk.NETWORK)
+        reaches = lasts or (sends and not tool.stays)
         if reaches and (where := outside(messages)):
             what = _told(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
             return f"{what}, and {where} holds text from outside"
@@ -286,6 +287,8 @@ def _told(tool: Tool, risk: Risk) -> str:
     """Return what makes a tool worth a question."""
     if tool.toolset == "notebook" and risk is Risk.WRITE:
         return "it changes the notebook"
+    if tool.toolset == "mcp":
+        return "it is sent to an MCP server, a program of somebody else's"
     if tool.toolset in _LASTING:
         return _WHY[Risk.REMEMBER]
     return _WHY[risk]
@@ -307,7 +310,7 @@ def shape_of(tool: Tool, arguments: Arguments) -> str:
         paths = [str(arguments.get(name, ".")) for name in tool.paths]
         runs = contents(" ".join(paths), root) if tool.risk is Risk.EXECUTE else {}
         return json.dumps([tool.name, *paths, runs])
-    return tool.name
+    return tool.name if tool.scope is None else tool.scope(arguments)
 
 
 def lasting(tool: Tool, arguments: Arguments) -> str:
@@ -317,6 +320,8 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
         what = f"{tool.name} of {named}, as it is now"
     elif tool.paths:
         what = f"any {tool.name} of {named}"
+    elif tool.scope is not None:
+        what = f"any {tool.scope(arguments)}"
     elif "code" in arguments:
         what = "any Python code that Hermes writes to run in this kernel"
     else:
@@ -339,7 +344,7 @@ def shown(tool: Tool, arguments: Arguments) -> str:
             for name, text in scripts(command, directory)
         )
         return visible(command, lines=True) + where + "".join(files)
-    if isinstance(code := arguments.get("code"), str):
+    if isinstance(code := arguments.get("code"), str) and tool.toolset != "mcp":
         return visible(code, lines=True)
     return "\n".join(
         f"{name}: {visible(str(value))}" if name in tool.paths else _argument(name, value)

@@ -108,7 +108,7 @@ async def run_pipeline(
         await _start(programs, cwd, child_end, running)
     except BaseException:
         for process in running:
-            _signal(process.pid, _KILL)
+            signal_group(process.pid, _KILL)
             await process.wait()
         transport.close()
         raise
@@ -155,7 +155,7 @@ class _Group:
         for process, kill in zip(self.processes, self.kill, strict=True):
             if number and process.returncode is None:
                 kill(process.pid)
-            reached = _signal(process.pid, number) or reached
+            reached = signal_group(process.pid, number) or reached
         return reached
 
 
@@ -269,7 +269,7 @@ async def _end(
 _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
-def _signal(group: int, number: int) -> bool:
+def signal_group(group: int, number: int) -> bool:
     """Send a signal to the group; return whether anybody was there to get it."""
     try:
         if sys.platform == "win32":

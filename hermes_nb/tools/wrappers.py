@@ -289,7 +289,8 @@ def _source(tool: Tool, arguments: Arguments) -> str:
 
 def _whose(tool: Tool, source: str, given: Origin) -> Origin:
     """Return the origin of a result; what the tool itself says to be from outside stays so."""
-    if given == "outside" or tool.toolset in OUTSIDE or (tool.origin is not None and source):
+    stranger = tool.toolset in OUTSIDE if tool.origin is None else bool(source)
+    if given == "outside" or stranger:
         return "outside"
     return "ours" if tool.toolset in OURS else given
 

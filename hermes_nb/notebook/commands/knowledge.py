@@ -20,6 +20,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import BY_HAND, Record
 from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.commands.mcp import NEXT, use_servers
 from hermes_nb.notebook.display.tables import ago, grid
 from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import KernelAgent
@@ -30,6 +31,7 @@ from hermes_nb.safety.programs import GIT_ENVIRONMENT
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.document import SkillError
 from hermes_nb.skills.sources import Source, difference, source_of, taken
+from hermes_nb.tools.mcp_tools import PROJECT
 from hermes_nb.tools.process import Program, run_pipeline
 
 _MARKS = {"clean": "", "suspicious": "⚠", "dangerous": "left out"}
@@ -452,6 +454,9 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
         known.trust.accept(path, text)
     except OSError as error:
         raise ConfigError(f"that cannot be remembered: {error}") from error
+    if name == PROJECT:
+        use_servers(agent)
+        return f"{code_span(name)} is trusted as it is. {NEXT}"
     return told
 
 

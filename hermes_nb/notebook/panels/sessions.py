@@ -47,6 +47,7 @@ from hermes_nb.notebook.panels.style import (
     heading,
     legend,
     marked,
+    mcp_servers,
     shown,
     spending,
     two,
@@ -335,13 +336,11 @@ class SessionTab(Tab):
         kit = place.kit
         self._head = kit.markup()
         self._new, self._stop = kit.push(), kit.push()
-        self._review = kit.markup()
         self._job = kit.box(line=True)
         self._jobs = JobsPart(place)
         self._query = kit.field("Search what was said in any session")
         self._query.observe(place.actions.typed(place.refresh), names="value")
-        self._what = kit.markup()
-        self._looked_back = kit.markup()
+        self._review, self._what, self._looked_back = kit.markup(), kit.markup(), kit.markup()
         self._list = Listing[Found](kit, self._line, empty="There is no session yet.")
         self.widget.children = (
             self._head,
@@ -389,7 +388,8 @@ class SessionTab(Tab):
         problem = caution(shown(now.problem)) if now.problem else ""
         write(self._what, heading(name, f"{len(now.found):,}") + problem)
         self._list.show(now.found)
-        write(self._looked_back, "" if now.query else _looked_back(now.reviews))
+        servers = mcp_servers(self.place.agent.mcp.servers.connections.values())
+        write(self._looked_back, "" if now.query else _looked_back(now.reviews) + servers)
         self._jobs.draw()
 
     def _line(self, found: Found) -> Line:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.text import amount, head_tail, one_line, visible
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.mcp import Connection
 
 STYLE = f"<style>{Path(__file__).with_name('panel.css').read_text(encoding='utf-8')}</style>"
 WHOLE = 20_000
@@ -91,6 +92,18 @@ def folded(head: str, lines: Iterable[str]) -> str:
     """Return lines of HTML under a fold."""
     rows = "".join(f"<li>{line}</li>" for line in lines)
     return f"<details><summary>{head}</summary><ul>{rows}</ul></details>"
+
+
+def mcp_servers(connections: Collection[Connection]) -> str:
+    """Return the MCP servers under a fold, "" where there are none."""
+    lines = []
+    for each in connections:
+        problem = f" · {dim(shown(each.error))}" if each.error else ""
+        lines.append(f"{shown(each.spec.name, 60)} · {shown(each.told)}{problem}")
+    ready = sum(c.state == "ready" for c in connections)
+    return (
+        folded(f"MCP servers · {ready} of {len(connections)} ready", lines) if connections else ""
+    )
 
 
 def tag(text: str) -> str:

@@ -1,0 +1,151 @@
+"""`%hermes mcp`: the MCP servers, what became of them, and a fold about them for the panel."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+import urllib.parse
+
+from hermes_nb.agent.sources import write_server
+from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.notebook.display.tables import grid
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.references import PROMPT
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+from hermes_nb.tools.mcp import Connection
+
+_PAIR = re.compile(r"[A-Za-z_]\w*=")
+NEXT = "`%hermes new` begins a session that has its tools."
+
+
+async def mcp(agent: KernelAgent, words: str) -> str:
+    """Show the servers, or add, remove, test one, show its log, or take a turn by its prompt."""
+    action, _, rest = words.strip().partition(" ")
+    use_servers(agent)
+    match action:
+        case "" | "list":
+            return _listed(agent)
+        case "add" | "remove":
+            agent.permission.check("change the MCP servers")
+            told = _add(agent, rest) if action == "add" else _remove(agent, rest.strip())
+            use_servers(agent)
+            return told
+        case "test":
+            return await _tested(agent, rest.strip())
+        case "logs":
+            return _log(_connection(agent, rest.strip()))
+        case "prompt":
+            return await _prompt(agent, rest)
+        case _:
+            raise ConfigError("use `%hermes mcp [list, add, remove, test, logs or prompt] [NAME]`")
+
+
+def use_servers(agent: KernelAgent) -> None:
+    """Run the servers that the settings name now."""
+    settings = agent.settings()
+    servers = agent.knowledge.mcp_servers(settings.mcp)
+    agent.mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
+
+
+def _listed(agent: KernelAgent) -> str:
+    rows = [
+        (
+            code_span(name),
+            each.told,
+            code_span(one_line(visible(redact(each.spec.told)), 60)),
+            each.spec.source,
+            escape(each.error),
+        )
+        for name, each in agent.mcp.servers.connections.items()
+    ]
+    ways = "`%hermes mcp add NAME COMMAND ARGS…` or `add NAME URL`; `remove`, `test`, `logs` NAME"
+    if not rows:
+        return f"No MCP servers yet. {ways}"
+    return f"{grid(('server', 'state', 'what', 'from', 'last problem'), rows)}\n\n{ways}"
+
+
+def _add(agent: KernelAgent, rest: str) -> str:
+    """Write a server into config.yaml: `NAME [KEY=VALUE…] COMMAND ARGS…`, or `NAME URL`."""
+    try:
+        name, *words = shlex.split(rest)
+    except ValueError as error:
+        message = "use `%hermes mcp add NAME [KEY=VALUE…] COMMAND ARGS…` or `add NAME URL`"
+        raise ConfigError(message) from error
+    pairs = []
+    while words and _PAIR.match(words[0]):
+        pairs.append(words.pop(0).split("=", 1))
+    if not words or not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name) or "__" in name:
+        raise ConfigError("a server has a name of letters, digits and -, and a command or an URL")
+    server: dict[str, Json] = {"command": words[0], "args": words[1:]}
+    if words[0].startswith(("http://", "https://")):
+        server = {"url": words[0]}
+    elif pairs:
+        server["env"] = dict(pairs)
+    _written(agent, name, server)
+    where = code_span(str(agent.settings().home / "config.yaml"))
+    return f"{code_span(name)} stands in {where} and is being started. {NEXT}"
+
+
+def _remove(agent: KernelAgent, name: str) -> str:
+    _written(agent, name, None)
+    return f"{code_span(name)} is removed, and ended."
+
+
+def _written(agent: KernelAgent, name: str, server: dict[str, Json] | None) -> None:
+    try:
+        write_server(agent.settings().home, name, server)
+    except OSError as error:
+        raise ConfigError(f"config.yaml cannot be written: {error}") from error
+
+
+def _connection(agent: KernelAgent, name: str) -> Connection:
+    servers = agent.mcp.servers.connections
+    if name not in servers:
+        known = ", ".join(servers) or "none"
+        raise ConfigError(f"there is no MCP server {name!r}; the servers are: {known}")
+    return servers[name]
+
+
+async def _tested(agent: KernelAgent, name: str) -> str:
+    began, there = time.monotonic(), _connection(agent, name)
+    if there.spec.problem:
+        raise ConfigError(f"{name} cannot be used: {there.spec.problem}")
+    found = await agent.mcp.servers.again(name)
+    if found.state != "ready":
+        return f"{code_span(name)} is not ready: {escape(found.error)}\n\n{_log(found)}"
+    rows = [
+        (
+            code_span(tool["name"]),
+            escape(one_line(visible(tool["description"]), 100)),
+            escape(", ".join(key for key, value in tool["annotations"].items() if value)),
+        )
+        for tool in found.tools.values()
+    ]
+    seconds = f"{time.monotonic() - began:.1f} s"
+    head = f"{code_span(name)} is {found.told} ({seconds})."
+    return f"{head}\n\n{grid(('tool', 'what for', 'it says that'), rows)}" if rows else head
+
+
+def _log(connection: Connection) -> str:
+    lines = [redact(visible(line)) for line in connection.log]
+    return code_block("\n".join(lines), "text") if lines else "It has written nothing."
+
+
+async def _prompt(agent: KernelAgent, words: str) -> str:
+    """Take a turn by a server's prompt: `SERVER:NAME key=value…`; without a name, list them."""
+    named, *pairs = shlex.split(words) or [""]
+    server, _, name = named.partition(":")
+    _connection(agent, server)
+    if not name:
+        try:
+            return code_block((await agent.mcp.prompt(server, "", {})).text, "text")
+        except ToolError as error:
+            raise ConfigError(str(error)) from error
+    query = urllib.parse.urlencode([pair.partition("=")[::2] for pair in pairs])
+    what = f"{PROMPT}{urllib.parse.quote(name)}{'?' if query else ''}{query}"
+    await agent.ask(f"Do what is asked in @{server}:{what}")
+    return ""

@@ -1,0 +1,397 @@
+"""How MCP servers are configured and reached, and what they say, whichever `mcp` reads it.
+
+`mcp` 1.28 to 2.x are spoken: what their models hold is read in the form of the wire, which they
+share, and the few calls that differ stand in `Wire`. Nothing of `mcp` is imported before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import signal
+import sys
+import uuid
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.messages import Json, Message, Reply
+from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.core.text import canonical_json, clean, one_line, visible
+from hermes_nb.core.tools import Question, ToolContext
+from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.redact import redact
+from hermes_nb.tools.process import MARK, kill_marked, signal_group
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp import ClientSession
+
+Result = TypeVar("Result")
+Document = Mapping[str, Json]
+Note = Callable[[str], None]
+
+LONGEST = 16_000_000
+"""Bytes of one message; a program that sends a longer one is ended."""
+GRACE = 1.0
+"""Seconds that a program has to end by itself, and again after it was told to."""
+CHUNK = 65_536
+LONGEST_WAIT = 86_400.0
+KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+
+DESCRIBED, SCHEMA = 4_000, 40_000
+"""Characters of a tool's description and of its schema; what is longer is cut, or left out."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec:
+    """How a server is reached: a command, or the address of a streamable HTTP endpoint.
+
+    `timeout` is for a call and `connect_timeout` for a start, in seconds. `source` is the file that
+    names it, `problem` why it cannot be used.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout: float = 120.0
+    connect_timeout: float = 60.0
+    source: str = ""
+    problem: str = ""
+
+    @property
+    def key(self) -> str:
+        """What its schemas are kept under: another command or address is another server."""
+        told = [self.name, self.command, *self.args, self.url, *sorted(self.env)]
+        return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
+
+    @property
+    def told(self) -> str:
+        """The command or the address, as somebody reads it."""
+        return self.url or " ".join([self.command, *self.args])
+
+
+def specs(servers: object, environ: Mapping[str, str], source: str) -> dict[str, ServerSpec]:
+    """Return the servers of a configuration by name; one that cannot be used says why.
+
+    The keys are those of Hermes Agent and of `.mcp.json`; `${NAME}` is a variable of `environ`.
+    """
+    if not isinstance(servers, Mapping):
+        return {}
+    return {str(name): _spec(str(name), given, environ, source) for name, given in servers.items()}
+
+
+def _spec(name: str, given: object, environ: Mapping[str, str], source: str) -> ServerSpec:
+    missing: list[str] = []
+
+    def filled(value: object) -> str:
+        def put(found: re.Match[str]) -> str:
+            if found[1] not in environ and found[2] is None:
+                missing.append(found[1])
+            return environ.get(found[1], found[2] or "")
+
+        return _VARIABLE.sub(put, str(value))
+
+    facts = given if isinstance(given, Mapping) else {}
+    words, pairs = facts.get("args") or (), (facts.get("env") or {}, facts.get("headers") or {})
+    fine = isinstance(words, list | tuple) and all(isinstance(each, Mapping) for each in pairs)
+    spec = ServerSpec(
+        name=name,
+        command=os.path.expanduser(filled(facts.get("command") or "")),  # noqa: PTH111 - a word
+        args=tuple(map(filled, words)) if fine else (),
+        env={str(key): filled(value) for key, value in pairs[0].items()} if fine else {},
+        url=filled(facts.get("url") or ""),
+        headers={str(key): filled(value) for key, value in pairs[1].items()} if fine else {},
+        timeout=_seconds(facts.get("timeout"), 120.0),
+        connect_timeout=_seconds(facts.get("connect_timeout"), 60.0),
+        source=source,
+    )
+    problem = ""
+    if not _NAME.fullmatch(name) or "__" in name:
+        problem = "a name has letters, digits, `-`, `_` and `.`, and no `__`"
+    elif not fine or bool(spec.command) == bool(spec.url):
+        problem = "it needs a `command` with `args`, or a `url`"
+    elif spec.url and not spec.url.startswith(("http://", "https://")):
+        problem = "its `url` begins with http:// or https://"
+    elif missing:
+        problem = f"{', '.join(dict.fromkeys(missing))} is not set"
+    elif facts.get("enabled") is False or facts.get("disabled") is True:
+        problem = "it is switched off"
+    return replace(spec, problem=problem)
+
+
+def _seconds(value: object, default: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return default
+    return min(float(value), LONGEST_WAIT) if value > 0 else default
+
+
+def first(error: BaseException) -> BaseException:
+    """Return an exception itself, of a group the first one in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def told_error(error: BaseException) -> str:
+    """Return what an exception of the SDK says, in one line."""
+    found = first(error)
+    return one_line(visible(redact(str(found) or type(found).__name__)), 300)
+
+
+class Wire:
+    """Where `mcp` 1.x and 2.x differ; imported with the first server."""
+
+    def __init__(self) -> None:
+        import anyio
+        import mcp
+        from mcp import types
+        from mcp.client import streamable_http
+        from mcp.shared import _httpx_utils, message
+
+        self.mcp, self.types, self._message = mcp, types, message
+        self._pipe = anyio.create_memory_object_stream
+        self._adapter = getattr(types, "jsonrpc_message_adapter", None)
+        self._http = streamable_http.streamable_http_client
+        self._client = _httpx_utils.create_mcp_http_client
+        logging.getLogger("mcp").addHandler(logging.NullHandler())  # no lines in the user's cells
+
+    def pipe(self) -> tuple[MemoryObjectSendStream[object], MemoryObjectReceiveStream[object]]:
+        """Return the two ends of a stream of messages."""
+        return self._pipe(0)
+
+    def parsed(self, line: bytes) -> object:
+        """Return a message as sessions read it; raise ValueError for what is none."""
+        if self._adapter is not None:
+            return self._message.SessionMessage(self._adapter.validate_json(line, by_name=False))
+        return self._message.SessionMessage(self.types.JSONRPCMessage.model_validate_json(line))
+
+    def line(self, message: object) -> bytes:
+        """Return a session's message as a line."""
+        left_out = "exclude_none" if self._adapter is None else "exclude_unset"
+        text: str = vars(message)["message"].model_dump_json(by_alias=True, **{left_out: True})
+        return text.encode() + b"\n"
+
+    @asynccontextmanager
+    async def over_http(self, spec: ServerSpec, *_: object) -> AsyncIterator[tuple[object, ...]]:
+        """Connect to an address; the first two streams are those of a session."""
+        async with (
+            self._client(headers=dict(spec.headers)) as client,
+            self._http(spec.url, http_client=client) as streams,
+        ):
+            yield streams
+
+    def read_resource(self, session: ClientSession, uri: str) -> Awaitable[object]:
+        """Ask for a resource: 1.x types it as an URL and takes a text as well."""
+        read: Callable[[str], Awaitable[object]] = session.read_resource  # type: ignore[assignment]
+        return read(uri)
+
+    def watched(self, session: ClientSession) -> Callable[[], Coroutine[object, None, None]]:
+        """Return what tells the server that the session's next request is not waited for any more.
+
+        2.x sees to that itself, and has no number to tell before.
+        """
+        number = getattr(session, "_request_id", None)
+
+        async def tell() -> None:
+            if isinstance(number, int):
+                params = {"requestId": number, "reason": "stopped"}
+                told = {"method": "notifications/cancelled", "params": params}
+                notification = self.types.CancelledNotification.model_validate(told)
+                await session.send_notification(self.types.ClientNotification(notification))
+
+        return tell
+
+
+def wire(model: object) -> dict[str, Json]:
+    """Return what a model of the SDK holds, as it is on the wire, whichever version it is of."""
+    dump: Callable[..., dict[str, Json]] = model.model_dump  # type: ignore[attr-defined]
+    return dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def fingerprint(tool: Document) -> str:
+    """Return what tells a tool from a changed one of its name."""
+    return hashlib.sha256(canonical_json(tool).encode()).hexdigest()[:16]
+
+
+def kept(tool: Document) -> dict[str, Json] | None:
+    """Return what is kept of a tool that a server tells of, None where it cannot be used."""
+    schema = clean(tool.get("inputSchema"))
+    name = str(tool.get("name") or "")
+    if not name or not isinstance(schema, dict) or len(canonical_json(schema)) > SCHEMA:
+        return None
+    hints = tool.get("annotations") or {}
+    return {
+        "name": name,
+        "description": str(clean(tool.get("description") or tool.get("title") or ""))[:DESCRIBED],
+        "inputSchema": {"type": "object", "properties": {}, **schema},
+        "annotations": {k: v for k, v in sorted(hints.items()) if isinstance(v, bool)},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Caller:
+    """The call of a turn that a server may put questions to.
+
+    `loop` is the turn's, on which the user is asked, and `model` answers what the server asks.
+    """
+
+    context: ToolContext
+    loop: asyncio.AbstractEventLoop
+    model: ChatModel
+    _open: list[Callable[[], bool]] = field(default_factory=list)
+
+    async def there(self, coroutine: Coroutine[object, None, Result]) -> Result:
+        """Run something on the turn's loop, from the servers'."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        self._open.append(future.cancel)
+        return await asyncio.wrap_future(future)
+
+    def over(self) -> None:
+        """Take back the questions that are still open: the call has ended."""
+        for cancel in self._open:
+            cancel()
+
+    async def agrees(self, question: Question) -> bool:
+        """Ask the user; nobody to ask is a no."""
+        ask = self.context.ask
+
+        async def asked() -> bool:
+            return ask is not None and await ask(question) != "deny"
+
+        return await self.there(asked())
+
+    async def complete(self, given: Document) -> str:
+        """Return the model's answer to the messages of a sampling request."""
+        head = [Message.system(str(given["systemPrompt"]))] if given.get("systemPrompt") else []
+        messages = [said(each) for each in given.get("messages", [])]
+        replies: list[Reply] = []
+        async with aclosing(self.model.stream(Request(messages=(*head, *messages)))) as stream:
+            async for item in stream:
+                if isinstance(item, Reply):
+                    replies.append(item)
+        for reply in replies:
+            self.context.emit(UsageReported(reply.usage, reply.model or self.model.name, "mcp"))
+        return replies[-1].message.text if replies else ""
+
+
+def said(message: Document) -> Message:
+    """Return a message of a sampling request."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    texts = [str(b.get("text") or f"[{b.get('type')}]") for b in blocks if isinstance(b, Mapping)]
+    text = "\n".join(texts) or "-"
+    if message.get("role") == "assistant":
+        return Message.assistant(text)
+    return Message.user(text, origin="outside")
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """A server's program while it runs.
+
+    It is our own transport: that of the SDK neither bounds what a program writes nor notices that
+    it has died, of which `dead` hears. `note` hears what it says beside messages.
+    """
+
+    process: Process
+    bridge: Wire
+    note: Note
+    dead: Note
+
+    async def read(self, to: MemoryObjectSendStream[object]) -> None:
+        """Hand over its messages, one a line, until it has ended."""
+        why = "it has ended"
+        reader = self.process.stdout or asyncio.StreamReader()
+        try:
+            while line := await reader.readline():
+                try:
+                    message = self.bridge.parsed(line)
+                except ValueError:
+                    self.note(f"[no message: {line[:CHUNK].decode('utf-8', 'replace')}]")
+                    await asyncio.sleep(0)
+                    continue
+                await to.send(message)
+        except ValueError:
+            why = f"it sent a message of more than {LONGEST:,} bytes"
+        finally:
+            to.close()
+            self.dead(why)
+
+    async def write(self, said: MemoryObjectReceiveStream[object]) -> None:
+        """Send it what the session says."""
+        with suppress(ConnectionError):  # it has ended, as the reader hears
+            async for message in said:
+                if (writer := self.process.stdin) is not None:
+                    writer.write(self.bridge.line(message))
+                    await writer.drain()
+
+    async def read_errors(self) -> None:
+        """Take note of what it writes to its standard error; a flood is slowed."""
+        reader = self.process.stderr or asyncio.StreamReader()
+        while chunk := await reader.read(CHUNK):
+            for line in chunk.decode("utf-8", "replace").splitlines():
+                self.note(line)
+            await asyncio.sleep(0.01)
+
+    async def end(self) -> None:
+        """Close its input, and tell it to end where that is not enough."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        for number in (signal.SIGTERM, KILL, None):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self.process.wait()
+            if self.process.returncode is not None or number is None:
+                return
+            signal_group(self.process.pid, number)
+
+
+@asynccontextmanager
+async def program(
+    spec: ServerSpec, bridge: Wire, note: Note, dead: Note
+) -> AsyncIterator[tuple[object, ...]]:
+    """Run a server's program and yield the streams of a session with it; raise OSError.
+
+    It runs in a process group of its own, which is ended as a whole, and so is what has left it.
+    """
+    mark = uuid.uuid4().hex
+    process = await asyncio.create_subprocess_exec(
+        spec.command,
+        *spec.args,
+        env={**child_environment(), **spec.env, MARK: mark},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=LONGEST,
+        start_new_session=True,
+    )
+    running = Program(process=process, bridge=bridge, note=note, dead=dead)
+    told, reading = bridge.pipe()
+    writing, said = bridge.pipe()
+    talk = (running.read(told), running.write(said), running.read_errors())
+    work = [asyncio.create_task(each) for each in talk]
+    try:
+        yield reading, writing
+    finally:
+        for each in work:
+            each.cancel()
+        try:
+            await running.end()
+        finally:
+            signal_group(process.pid, KILL)
+            kill_marked(mark, process.pid)
+            vars(process)["_transport"].close()  # asyncio leaves it to the collector
+            for stream in (told, reading, writing, said):
+                stream.close()

@@ -1,0 +1,137 @@
+"""82: an MCP server that dies, hangs, floods, changes a tool, or answers out of order."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from hermes_nb import Hermes
+from hermes_nb.core.events import MessageAdded
+from hermes_nb.models.scripted import ScriptedModel, call
+
+from tests.contract.mcp.conftest import started_once
+from tests.contract.safety.people import Person
+from tests.patience import until
+
+PEER = str(Path(__file__).with_name("mcp_peer.py"))
+
+
+@pytest.fixture
+def peer(tmp_path):
+    """Return a function that makes a home with a server that misbehaves as the words say."""
+
+    def make(*words, **options):
+        home = tmp_path / "home"
+        server = {"command": sys.executable, "args": [PEER, str(tmp_path / "pids"), *words]}
+        home.mkdir(exist_ok=True)
+        servers = {"p": {**server, **options}}
+        (home / "config.yaml").write_text(yaml.safe_dump({"mcp_servers": servers}))
+        if "mute" not in words:
+            started_once(home, **servers)
+        return home
+
+    return make
+
+
+def told(home, *calls, answers=("always",)):
+    """Return what the calls came to, in a conversation that goes on after them."""
+    steps = [list(each) if isinstance(each, tuple) else each for each in calls]
+    model = ScriptedModel([*steps, "done"])
+    person = Person(*answers)
+    began = time.monotonic()
+    with Hermes(model, home=home, cwd=home.parent, approve=person) as hermes:
+        turn = hermes.ask("go")
+    assert turn.text == "done", turn.error
+    found = [e.message for e in turn.events if isinstance(e, MessageAdded)]
+    messages = [message for message in found if message.role == "tool"]
+    texts = [message.text for message in messages]
+    assert time.monotonic() - began < 60
+    return texts, person.asked, messages
+
+
+def gone(home):
+    """Say whether every program that a server started has ended."""
+    pids = [int(each) for each in (home.parent / "pids").read_text().split()]
+    return until(lambda: not any(map(running, pids)), 10)
+
+
+def running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_82_a_server_dies_and_is_started_once_more(peer):
+    home = peer()
+    calls = [call("mcp__p__die"), call("mcp__p__inject"), call("mcp__p__die"), call("mcp__p__hang")]
+    texts, _, messages = told(home, *calls)
+    assert "Connection closed" in texts[0] or "has ended" in texts[0]
+    assert "withheld" in texts[1] and "Ignore all" not in texts[1]
+    assert "cannot be used" in texts[3] and "has ended" in texts[3]
+    assert messages[1].parts[0].origin == "outside"
+    assert gone(home)
+    assert len((home.parent / "pids").read_text().split()) == 3  # to be known, and twice here
+
+
+def test_82_a_server_hangs(peer):
+    home = peer(timeout=1)
+    texts, *_ = told(home, call("mcp__p__hang"), call("mcp__p__garbage"))
+    assert "did not answer within 1 seconds" in texts[0]
+    assert texts[1] == "still here"
+    assert gone(home)
+
+
+def test_82_a_server_never_answers(peer):
+    home = peer("mute", connect_timeout=1)
+    texts, *_ = told(home, call("mcp_search", query="anything"), call("mcp_call", tool="mcp__p__x"))
+    assert "server p: ended: it did not answer within 1 seconds" in texts[0]
+    assert "there is no tool" in texts[1]
+    assert gone(home)
+
+
+def test_82_a_server_floods(peer):
+    """10 MB of errors, 20,000 lines of log and 10 MB of text; then a line without an end."""
+    home = peer()
+    before = psutil.Process().memory_info().rss
+    texts, *_ = told(home, call("mcp__p__flood"), call("mcp__p__endless"), call("mcp__p__garbage"))
+    assert len(texts[0]) < 60_000 and "6,000,000 characters more were dropped" in texts[0]
+    assert "cannot" in texts[1] or "closed" in texts[1] or "more than" in texts[1]
+    assert texts[2] == "still here"
+    assert psutil.Process().memory_info().rss - before < 300_000_000
+    assert gone(home)
+
+
+def test_82_a_server_changes_a_tool(peer):
+    """A yes to the tool is none to another of its name, whatever it was allowed before."""
+    home = peer()
+    calls = [call("mcp__p__garbage"), call("mcp__p__change"), call("mcp__p__garbage")]
+    texts, asked, _ = told(home, *calls, answers=("always", "always", "deny"))
+    assert texts[0] == "still here" and texts[1] == "changed"
+    assert "was not run" in texts[2] and "has changed it" in texts[2]
+    assert "evil.example" in asked[-1].shown
+
+
+def test_82_a_server_answers_out_of_order(peer, tmp_path):
+    home = peer()
+    with (home / "config.yaml").open("a") as file:
+        file.write("hermes_nb: {mcp: {allow: [p]}}\n")
+    texts, asked, _ = told(home, (call("mcp__p__swap"), call("mcp__p__late")))
+    assert texts == ["to the first", "to the second"] and not asked
+
+
+def test_82_a_server_answers_wrongly(peer):
+    home = peer()
+    texts, *_ = told(home, call("mcp__p__wrong"), call("mcp__p__garbage"))
+    assert "the MCP server 'p'" in texts[0] and texts[1] == "still here"
+
+
+def test_82_nothing_of_a_server_is_left(peer):
+    home = peer("stubborn")
+    texts, *_ = told(home, call("mcp__p__garbage"))
+    assert texts == ["still here"]
+    assert gone(home)
