@@ -58,10 +58,6 @@ def due(schedule, number, seconds=0.5):
     connection.close()
 
 
-def running(schedule):
-    return [run for run in schedule.runs() if run.state == "running"]
-
-
 # -- what runs
 
 
@@ -125,6 +121,7 @@ def test_a_notebook_is_kept_as_it_ran(serve, schedule, tmp_path):
     assert nbformat.read(tmp_path / "sums.ipynb", as_version=4).cells[0].outputs == []
 
 
+@pytest.mark.slow
 def test_a_job_that_takes_too_long_is_stopped_with_all_that_it_started(serve, schedule, capsys):
     serve(Reply([stall]))
     due(schedule, scheduled(schedule, "think", "--timeout", "4"))
@@ -163,6 +160,7 @@ def test_a_paused_job_misses_nothing(serve, schedule):
     assert server.bodies == [] and schedule.runs() == []
 
 
+@pytest.mark.slow
 def test_a_run_that_overlaps_is_skipped_and_told(serve, schedule, tmp_path, capsys):
     slow = says("Slow.")
     slow.steps = [pause(6), *slow.steps]
@@ -232,6 +230,7 @@ def test_a_stop_ends_what_runs_and_is_told(serve, schedule, tmp_path):
     assert [run.state for run in schedule.runs()] == ["stopped"]
 
 
+@pytest.mark.slow
 def test_ten_jobs_and_a_kill(tmp_path):
     """`make bench-schedule` does it with a thousand jobs and twenty kills."""
     from bench.schedule import trial
