@@ -39,6 +39,7 @@ from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session import Session
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     Event,
@@ -227,15 +228,25 @@ class Hermes:
         """The system prompt, fixed for the session."""
         return self._opening.session().agent.system
 
-    def ask(self, prompt: str, *, max_requests: int | None = None) -> Turn:
+    def ask(
+        self,
+        prompt: str,
+        *,
+        max_requests: int | None = None,
+        system: str = "",
+        prefill: Iterable[Message] = (),
+    ) -> Turn:
         """Take a turn and wait for its end; a failed turn is returned, not raised.
 
+        `system` stands behind the system prompt of its requests, `prefill` before the conversation;
+        neither is stored.
         Works with and without a running event loop. Ctrl-C stops the turn, closes the conversation
         properly and raises KeyboardInterrupt.
         """
         if self._loop is None:
             self._loop = LoopThread("hermes-loop")
-        return self._loop.run(self._collect(prompt, max_requests))
+        preface = Preface(system=system, prefill=tuple(prefill))
+        return self._loop.run(self._collect(prompt, max_requests, preface))
 
     def map(
         self,
@@ -265,22 +276,32 @@ class Hermes:
         return self._loop.run(self._map(plan, inputs, executor, limits))
 
     async def stream(
-        self, prompt: str, *, max_requests: int | None = None
+        self,
+        prompt: str,
+        *,
+        max_requests: int | None = None,
+        system: str = "",
+        prefill: Iterable[Message] = (),
     ) -> AsyncGenerator[Event, None]:
-        """Take a turn and yield its events as they happen."""
-        async with aclosing(self._turn(prompt, max_requests)) as events:
+        """Take a turn and yield its events as they happen; the rest is as in `ask`."""
+        preface = Preface(system=system, prefill=tuple(prefill))
+        async with aclosing(self._turn(prompt, max_requests, preface)) as events:
             async for event in events:
                 yield event
 
     async def _turn(
-        self, prompt: str, max_requests: int | None, sinks: Iterable[EventSink] = ()
+        self,
+        prompt: str,
+        max_requests: int | None,
+        preface: Preface,
+        sinks: Iterable[EventSink] = (),
     ) -> AsyncGenerator[Event, None]:
         if not prompt.strip():
             raise ConfigError("the prompt is empty")
         session = self._opening.session(one_line(prompt, 60))
         if self._learn and self._reviews is None:
             self._reviews = looking_back(self._opening, session)
-        turn = session.turn(prompt, sinks=sinks, max_requests=max_requests)
+        turn = session.turn(prompt, sinks=sinks, max_requests=max_requests, preface=preface)
         async with aclosing(turn) as events:
             async for event in events:
                 if isinstance(event, TurnEnded) and event.reason in ("answered", "budget"):
@@ -344,10 +365,10 @@ class Hermes:
             finally:
                 loop.close()
 
-    async def _collect(self, prompt: str, max_requests: int | None) -> Turn:
+    async def _collect(self, prompt: str, max_requests: int | None, preface: Preface) -> Turn:
         events: list[Event] = []
         line = [ProgressLine()] if self.progress else []
-        async with aclosing(self._turn(prompt, max_requests, line)) as turn:
+        async with aclosing(self._turn(prompt, max_requests, preface, line)) as turn:
             async for event in turn:
                 events.append(event)
         return turn_of(events)

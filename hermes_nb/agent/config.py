@@ -191,16 +191,18 @@ class Settings:
     with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual
     place. `auxiliary` has the models for work beside the conversation; a job that is not there
     is done by the conversation's own, or, as titles and vision are, not at all. `mixtures` are
-    several models that answer as one. `system_message` joins every prompt. `enforce` tells
-    models to call tools instead of announcing it, None decides by their family. `cache_ttl` is
-    how long a provider that asks for it keeps a prompt cached. `vision` says whether the model
-    takes pictures, None is what is known of its family. `max_wait` is how many seconds of a
-    turn may be spent on waiting for providers, `keep_days` how long sessions are kept after
-    their last message, 0 for ever. `model_options` has further fields of requests, by a pattern
-    of the model's name; `redact_requests` keeps secrets out of what is sent. `toolsets` are
-    names of tools and toolsets by a name of the user's; `default` is what a turn has that names
-    none. `unknown` has a line for each key that nothing reads. `sources` says for every setting
-    that is not a default where it came from, and `values` has them all by the user's names.
+    several models that answer as one. `system_message` joins every prompt;
+    `ephemeral_system_prompt` and the messages of `prefill_messages_file` go with every request
+    and are stored nowhere. `enforce` tells models to call tools instead of announcing it, None
+    decides by their family. `cache_ttl` is how long a provider that asks for it keeps a prompt
+    cached. `vision` says whether the model takes pictures, None is what is known of its family.
+    `max_wait` is how many seconds of a turn may be spent on waiting for providers, `keep_days`
+    how long sessions are kept after their last message, 0 for ever. `model_options` has further
+    fields of requests, by a pattern of the model's name; `redact_requests` keeps secrets out of
+    what is sent. `toolsets` are names of tools and toolsets by a name of the user's; `default`
+    is what a turn has that names none. `unknown` has a line for each key that nothing reads.
+    `sources` says for every setting that is not a default where it came from, and `values` has
+    them all by the user's names.
     """
 
     home: Path
@@ -217,6 +219,8 @@ class Settings:
     auxiliary: Mapping[Job, Endpoint] = field(default_factory=dict)
     mixtures: Mapping[str, MixtureSettings] = field(default_factory=dict)
     system_message: str = ""
+    ephemeral_system_prompt: str = ""
+    prefill_messages_file: str = ""
     enforce: bool | None = None
     cache_ttl: Literal["5m", "1h"] = "5m"
     memory: MemorySettings = field(default_factory=MemorySettings)
@@ -287,6 +291,8 @@ def load_settings(
         auxiliary=auxiliary_models(picked, own, env),
         mixtures=mixtures(picked, own, env),
         system_message=str(picked.at("agent", "system_prompt", default="")),
+        ephemeral_system_prompt=str(picked.at("agent", "ephemeral_system_prompt", default="")),
+        prefill_messages_file=str(picked.at("agent", "prefill_messages_file", default="")),
         enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
         cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
         memory=_memory(picked, env),

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hermes_nb.agent.config import McpSettings, Settings
 from hermes_nb.agent.sources import read_dotenv
+from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import Refused, read_regular
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
@@ -134,8 +135,10 @@ class PromptSources:
             project=self.project.block,
         )
 
-    def tracker(self, seen: Sequence[str] = ()) -> HintTracker:
-        """Return a session's hints about subdirectories, without those already `seen`."""
+    def tracker(self, messages: Iterable[Message] = ()) -> HintTracker:
+        """Return a session's hints about subdirectories, without those in its `messages`."""
+        results = (message.text for message in messages if message.role == "tool")
+        seen = [name for text in results for name in HintTracker.seen_in(text)]
         tracker = HintTracker(self.workdir, accepts=self.trust.accepts)
         tracker.mark([*seen, *(file.path for file in self.project.files)])
         return tracker
@@ -258,6 +261,46 @@ def _servers_of(text: str) -> object:
     except (ValueError, RecursionError):
         return None
     return document.get("mcpServers") if isinstance(document, dict) else None
+
+
+MOST_PREFILL = 200_000
+"""Bytes of a file of prefill messages."""
+
+
+def read_prefill(path: Path) -> tuple[Message, ...]:
+    """Return the messages of a JSON file: user and assistant in turns; raise `ConfigError`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_PREFILL + 1)
+        listed = json.loads(data) if len(data) <= MOST_PREFILL else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"the prefill messages cannot be read: {error}") from error
+    given = listed if isinstance(listed, list) else [None]
+    found = [_prefilled(each, ("user", "assistant")[at % 2]) for at, each in enumerate(given)]
+    messages = tuple(each for each in found if each is not None)
+    if len(messages) != len(given) or len(messages) % 2:
+        raise ConfigError(
+            f"{path.name} should be a list of messages, user and assistant in turns: "
+            '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
+        )
+    return messages
+
+
+def _prefilled(given: Json, role: str) -> Message | None:
+    """Return one message of a file, None for what is none of this side."""
+    text = given.get("content") if isinstance(given, Mapping) else None
+    if not isinstance(text, str) or given.get("role") != role:
+        return None
+    return Message.user(text) if role == "user" else Message.assistant(text)
+
+
+def preface_of(settings: Settings, system: str = "", prefill: str = "") -> Preface:
+    """Return a preface of a text and the messages of a file, a path below the home or a whole one.
+
+    Raises `ConfigError`.
+    """
+    messages = read_prefill(settings.home / Path(prefill).expanduser()) if prefill else ()
+    return Preface(system=system.strip(), prefill=messages)
 
 
 def said_of(file: ContextFile) -> str:

@@ -21,7 +21,7 @@ from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews, is_embedded
-from hermes_nb.agent.prompt_sources import PromptSources
+from hermes_nb.agent.prompt_sources import PromptSources, preface_of
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import Memory, flush
@@ -228,6 +228,9 @@ class Runtime:
             marked=True,
             engine=engine,
             jobs=self.jobs,
+            preface=preface_of(
+                settings, settings.ephemeral_system_prompt, settings.prefill_messages_file
+            ),
         )
 
     def _child(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> SessionSpec:

@@ -14,6 +14,7 @@ from hermes_nb.agent.recorder import Recorder, standing_budgets, together
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
+from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -38,7 +39,6 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
-from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.wrappers import with_context, with_hints
@@ -71,11 +71,11 @@ class SessionSpec:
     """What a session is given.
 
     Its prompt is made of the `sources`, or of fixed `texts` where there are none. `enforce` is as
-    in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns the
-    tools of other names than those that it has by itself. `budget` is what the
-    session, and its notebook, may spend. `jobs` lists what runs beside the conversation. As an
-    engine is made for one session, `engine` makes it: of its store, its place, and what returns
-    the conversation that is in view.
+    in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns
+    the tools of other names than those that it has by itself. `budget` is what the session, and
+    its notebook, may spend. `preface` goes with each request. `jobs` lists what runs beside the
+    conversation. As an engine is made for one session, `engine` makes it: of its store, its
+    place, and what returns the conversation that is in view.
     """
 
     model: ChatModel
@@ -89,6 +89,7 @@ class SessionSpec:
     engine: Callable[[SessionStore, Place, InView], ContextEngine | None] = lambda *_: None
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     jobs: Jobs = field(default_factory=Jobs)
+    preface: Preface = field(default_factory=Preface)
 
 
 def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
@@ -136,7 +137,7 @@ class Session:
         self.usage = Usage()
         self.by_job: dict[tuple[str, str], Usage] = {}
         self.compressions: list[ContextCompressed] = []
-        self.hints = spec.sources.tracker(_hinted(agent.messages)) if spec.sources else None
+        self.hints = spec.sources.tracker(agent.messages) if spec.sources else None
         self._identity = identity
         self._spec = spec
         self._budgets: tuple[Budget, ...] = ()
@@ -235,9 +236,11 @@ class Session:
         budgets: Iterable[Budget] = (),
         effort: Effort = "",
         place: Place | None = None,
+        preface: Preface | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Take a turn; `sinks` see its events after the session's own.
 
+        A `preface` goes with its requests, behind that of the session.
         It keeps to the `budgets` given and to those of the session and its notebook. It is taken at
         a `place`, by default the session's own, in whose session it is where none is named. A
         resumed conversation that fills the window is compressed first, which only sinks see. Raises
@@ -257,6 +260,7 @@ class Session:
             await self._clear_up()
             message = await self._with_recall(prompt)
             self.agent.effort = effort
+            self.agent.preface = self._spec.preface + (preface or Preface())
             run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
             async with aclosing(run) as events:
                 async for event in events:
@@ -264,6 +268,7 @@ class Session:
         finally:
             self._taking = False
             self._budgets = ()
+            self.agent.preface = self._spec.preface
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
 
     def check_idle(self) -> None:
@@ -489,9 +494,3 @@ def _foreign(prompt: Prompt) -> tuple[Text, ...]:
 
 def _is_the_users(message: Message) -> bool:
     return is_prompt(message) and not is_ours(message)
-
-
-def _hinted(messages: Iterable[Message]) -> list[str]:
-    """Return the names of the hints that a conversation holds already."""
-    results = (message.text for message in messages if message.role == "tool")
-    return [name for text in results for name in HintTracker.seen_in(text)]

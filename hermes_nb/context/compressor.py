@@ -191,8 +191,8 @@ class Compressor(Gauged):
         if self.live is None or self._auxiliary is not self._model:
             return None
         request = self.live()
-        spoken = [message for message in request.messages if message.role != "system"]
-        if spoken != flat(plan.groups):
+        whole_of_it = flat(plan.groups)
+        if list(request.messages[-len(whole_of_it) :]) != whole_of_it:
             return None
         stays = flat([*whole.kept, *whole.tail])
         begins = one_line(everything(stays[0]), 100) if stays else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from hermes_nb.core.errors import HermesError, TurnInterrupted
@@ -37,11 +38,34 @@ from hermes_nb.core.tools import Toolset
 ToolChoice = Literal["auto", "none"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preface:
+    """What goes with requests and is no part of a conversation: it is nowhere stored.
+
+    `system` stands behind the system prompt, the `prefill` messages before the first one.
+    """
+
+    system: str = ""
+    prefill: tuple[Message, ...] = ()
+
+    def __add__(self, other: Preface) -> Preface:
+        """Return both, this one first."""
+        system = "\n\n".join(filter(None, (self.system, other.system)))
+        return Preface(system=system, prefill=(*self.prefill, *other.prefill))
+
+    def head(self, system: str) -> tuple[Message, ...]:
+        """Return what a request begins with."""
+        text = "\n\n".join(filter(None, (system, self.system)))
+        return (*((Message.system(text),) if text else ()), *self.prefill)
+
+
 class Conversation:
     """The system prompt and the messages behind it."""
 
     def __init__(self, system: str, messages: Sequence[Message]) -> None:
-        self._system = Message.system(system) if system else None
+        self._system = system
+        self._preface = Preface()
+        self._head = self._preface.head(system)
         self._messages = list(messages)
         self._measured = (0, 0)  # so many messages made a prompt of so many tokens
 
@@ -58,11 +82,25 @@ class Conversation:
     @property
     def system(self) -> str:
         """The system prompt, "" for none."""
-        return self._system.text if self._system else ""
+        return self._system
 
     @system.setter
     def system(self, text: str) -> None:
-        self._system = Message.system(text) if text else None
+        self._begin(text, self._preface)
+
+    @property
+    def preface(self) -> Preface:
+        """What goes with the next requests."""
+        return self._preface
+
+    @preface.setter
+    def preface(self, preface: Preface) -> None:
+        if preface != self._preface:  # else the head stays the same objects, and bytes
+            self._begin(self._system, preface)
+
+    def _begin(self, system: str, preface: Preface) -> None:
+        self._system, self._preface = system, preface
+        self._head = preface.head(system)
         self._measured = (0, 0)
 
     def take(self, event: Event) -> None:
@@ -73,7 +111,7 @@ class Conversation:
             self._messages = list(event.messages)
             self._measured = (0, 0)
             if event.system and event.system != self.system:
-                self._system = Message.system(event.system)
+                self._begin(event.system, self._preface)
 
     def measure(self, usage: Usage) -> None:
         """Note what the provider counted for the request whose answer has just been taken."""
@@ -83,17 +121,17 @@ class Conversation:
     def tokens(self) -> int:
         """Return the size of the next prompt: what the provider last counted, plus an estimate."""
         count, tokens = self._measured
-        head = [self._system] if self._system and not count else []
+        head = () if count else self._head
         return tokens + estimate_tokens([*head, *self._messages[count:]])
 
     def estimate(self, messages: Sequence[Message]) -> int:
         """Return the estimated size of the prompt that other messages would make."""
-        return estimate_tokens([*([self._system] if self._system else []), *messages])
+        return estimate_tokens([*self._head, *messages])
 
     def request(self, tools: Toolset, tool_choice: ToolChoice = "auto") -> Request:
         """Return the request that the conversation makes now."""
-        head = (self._system,) if self._system else ()
-        return Request(messages=(*head, *self._messages), tools=tools, tool_choice=tool_choice)
+        messages = (*self._head, *self._messages)
+        return Request(messages=messages, tools=tools, tool_choice=tool_choice)
 
 
 logger = logging.getLogger(__name__)

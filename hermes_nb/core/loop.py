@@ -16,7 +16,13 @@ from functools import partial
 
 from hermes_nb.core.budget import Budget, Refusal, refusal
 from hermes_nb.core.calls import run_segment
-from hermes_nb.core.conversation import Conversation, OpenChildren, Progress, ToolChoice
+from hermes_nb.core.conversation import (
+    Conversation,
+    OpenChildren,
+    Preface,
+    Progress,
+    ToolChoice,
+)
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, SessionBusy
 from hermes_nb.core.events import (
     ContextCompressed,
@@ -236,6 +242,15 @@ class Agent:
     @system.setter
     def system(self, text: str) -> None:
         self._conversation.system = text
+
+    @property
+    def preface(self) -> Preface:
+        """What goes with requests and is no part of the conversation; set between turns."""
+        return self._conversation.preface
+
+    @preface.setter
+    def preface(self, preface: Preface) -> None:
+        self._conversation.preface = preface
 
     def in_view(self) -> tuple[Message, ...]:
         """Return what the conversation holds, the texts of its prompt that are not ours first."""

@@ -24,7 +24,7 @@ from hermes_nb.agent.turn import Turn
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, SessionBusy
 from hermes_nb.core.loop import BUSY
-from hermes_nb.core.messages import Json, Message
+from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
 from hermes_nb.core.text import TITLE, amount, one_line
 from hermes_nb.core.threads import in_thread
@@ -236,6 +236,7 @@ class KernelAgent:
             max_requests=options.max_requests or self.settings().max_requests,
             budgets=self._budgets(options),
             place=Place(notebook=self.access.path, cell=running_cell(self.shell)),
+            preface=options.preface(self.settings()),
         )
 
     def _came_to(self, shown: CellTurn) -> None:
@@ -306,11 +307,12 @@ class KernelAgent:
             model = await in_thread(lambda: self.models.main)
         try:
             pictures = self._pictures(options, model)
+            spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
             system, messages, tools = scene(
                 found := self.sessions.foresee(
                     options.session, new=options.new, afresh=self.deck.on
                 ),
-                self.runtime.spec(model, auxiliary=self.models.auxiliary),
+                spec,
                 self.tools_in_use.chosen(options.tools),
                 store=self.store,
                 source=self.sessions.source,
@@ -318,7 +320,7 @@ class KernelAgent:
             session = found.id if found is not None else ""
             told_to = session if options.context else None
             message = await self.message_builder.draft(prompt, told_to, pictures, model.window)
-            head = (Message.system(system),) if system else ()
+            head = (spec.preface + options.preface(settings)).head(system)
             handed = self.models.given and not options.model
             here = self.models.runs_here and not options.model
             return DryRun.of(
@@ -484,10 +486,8 @@ class KernelAgent:
 
     def note(self, markdown: str) -> None:
         """Show a line of ours: in the running turn, or by itself."""
-        if self.view is not None:
-            self.view.note(markdown)
-        else:
-            self._say(markdown)
+        show = self._say if self.view is None else self.view.note
+        show(markdown)
 
 
 def working_directory() -> Path:

@@ -153,6 +153,8 @@ class HermesMagics(Magics):
         metavar="EXPR",
         help="show the model this figure, image, array or file; may be given several times",
     )
+    @argument("--system", default="", metavar="TEXT", help="more for the system prompt, this turn")
+    @argument("--prefill", default="", metavar="FILE", help="messages before the conversation")
     @argument("--into", default="", metavar="NAME", help="put the answer into this variable")
     @argument("--quiet", action="store_true", help="show nothing until the turn is over")
     @argument("--dry-run", action="store_true", help="show the request and send nothing")
@@ -207,6 +209,8 @@ class HermesMagics(Magics):
             approve=arguments.approve,
             effort=arguments.effort,
             images=tuple(arguments.image),
+            system=arguments.system,
+            prefill=arguments.prefill,
             into=arguments.into,
             quiet=arguments.quiet,
             dry_run=arguments.dry_run,

@@ -21,13 +21,15 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.config import Settings
 from hermes_nb.agent.endpoints import Endpoint
 from hermes_nb.agent.models import is_loading
-from hermes_nb.agent.prompt_sources import PromptSources
+from hermes_nb.agent.prompt_sources import PromptSources, preface_of
 from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
 from hermes_nb.agent.turn import Turn, turn_of
 from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.loop import LOST_RESULT
@@ -67,7 +69,9 @@ from hermes_nb.tools.wrappers import with_context
 class TurnOptions:
     """One turn's wishes; None, "" and () mean: as it is.
 
-    `images` are expressions, `into` is the name of a variable. `limits` hold for this turn alone.
+    `images` are expressions, `into` is the name of a variable, `system` goes behind the system
+    prompt and the messages of the file `prefill` before the conversation. `limits` hold for
+    this turn alone.
     """
 
     model: str = ""
@@ -80,6 +84,8 @@ class TurnOptions:
     approve: Mode | None = None
     effort: Effort = ""
     images: tuple[str, ...] = ()
+    system: str = ""
+    prefill: str = ""
     into: str = ""
     quiet: bool = False
     dry_run: bool = False
@@ -90,6 +96,10 @@ class TurnOptions:
             raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
+
+    def preface(self, settings: Settings) -> Preface:
+        """Return what goes with the requests of this turn alone; raise `ConfigError`."""
+        return preface_of(settings, self.system, self.prefill)
 
 
 class ToolsInUse:
@@ -227,6 +237,7 @@ class CellTurn:
         max_requests: int,
         budgets: Iterable[Budget],
         place: Place,
+        preface: Preface | None = None,
     ) -> None:
         """Take the turn; a cancellation passes through when its last event has been seen."""
         self.transcript.model = session.agent.model.name
@@ -239,6 +250,7 @@ class CellTurn:
             budgets=budgets,
             effort=self.options.effort,
             place=place,
+            preface=preface,
         )
         async with aclosing(turn) as running:
             async for _ in running:

@@ -1,10 +1,10 @@
 """Instruction files on their way into a prompt: found, read within bounds, scanned, then cut.
 
 Of the project's files the first kind that is there wins: `.hermes.md` or `HERMES.md` (from the
-working directory up to the root of its repository), `AGENTS.md`, `CLAUDE.md`, then Cursor's rules,
-these all together. A file that says nothing, or that may not be read, lets the next one have its
-turn. `SOUL.md`, who the agent is, is read from the home alone; a link there is followed wherever it
-leads, since many people keep such files in a repository of their own.
+working directory up to the root of its repository), `AGENTS.override.md`, `AGENTS.md`, `CLAUDE.md`,
+then Cursor's rules, these all together. A file that says nothing, or that may not be read, lets the
+next one have its turn. `SOUL.md`, who the agent is, is read from the home alone; a link there is
+followed wherever it leads, since many people keep such files in a repository of their own.
 
 Nothing reaches a prompt unscanned. A file of ordinary size is scanned whole; of a longer one the
 `window` characters at either end, several times what is kept of it, and what the cut brought
@@ -254,7 +254,8 @@ def read(file: BinaryIO, window: int) -> Excerpt:
 
 INTRODUCTION = "Written for agents that work on this project; follow it where it fits the task."
 HERMES = (".hermes.md", "HERMES.md")
-AGENTS = ("AGENTS.md", "agents.md")
+AGENTS = ("AGENTS.override.md", "AGENTS.md", "agents.md")
+"""The first is one's own for a directory, in place of the one that all share."""
 CLAUDE = ("CLAUDE.md", "claude.md")
 CURSOR = ".cursorrules"
 RULES = Path(".cursor", "rules")

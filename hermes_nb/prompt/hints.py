@@ -23,7 +23,16 @@ from typing import NamedTuple
 
 from hermes_nb.core.files import Refused, repository
 from hermes_nb.core.text import visible
-from hermes_nb.prompt.context_files import Accepts, ContextFile, Reader, Skipped, never
+from hermes_nb.prompt.context_files import (
+    AGENTS,
+    CLAUDE,
+    CURSOR,
+    Accepts,
+    ContextFile,
+    Reader,
+    Skipped,
+    never,
+)
 from hermes_nb.safety.protected import NOT_WALKED
 
 LONGEST = 32_768
@@ -231,7 +240,7 @@ def _place(arguments: object) -> str:
     return ""
 
 
-NAMES = ("AGENTS.md", "agents.md", "CLAUDE.md", "claude.md", ".cursorrules")
+NAMES = (*AGENTS, *CLAUDE, CURSOR)
 """What is looked for in a directory, the first that says something."""
 LIMIT = 8_000
 WINDOW = 16_384
