@@ -52,6 +52,8 @@ SIDE_BY_SIDE = 4
 """Jobs that run at a time."""
 LOOK = 5.0
 """Seconds between two looks for what is due, while something runs."""
+SET_BACK = 60.0
+"""Seconds in the future in which the last look for what is due says that the clock was set back."""
 BRIEFLY = 0.5
 """Seconds to wait for the lock of a job: those who only look at it hold it no longer."""
 GRACE = 10.0
@@ -375,6 +377,9 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
             stack.enter_context(locked(schedule.lock("runner"), 0))
         except TimeoutError:
             return
+        if schedule.looked() > time.time() + SET_BACK:
+            for each in schedule.jobs():  # else they would wait for the time of a wrong clock
+                schedule.pause(each.id, paused=each.paused)
         schedule.lock("runner").touch(mode=0o600)
         try:
             while True:

@@ -50,10 +50,10 @@ def scheduled(schedule, what, *options, cron=YEARLY):
     return schedule.jobs()[-1].id
 
 
-def due(schedule, number, seconds=0.5):
-    """Have a job been due for so many seconds."""
+def due(schedule, number, seconds=0.5, when=None):
+    """Have a job been due for so many seconds, or at a time."""
     with sqlite3.connect(schedule.folder / "jobs.db") as connection:
-        when = time.time() - seconds
+        when = when or time.time() - seconds
         connection.execute("UPDATE jobs SET due = ? WHERE id = ?", (when, number))
     connection.close()
 
@@ -177,6 +177,22 @@ def test_a_run_that_overlaps_is_skipped_and_told(serve, schedule, tmp_path, caps
     assert "skipped: the run before it was still going on" in out
     assert sorted(run.state for run in schedule.runs()) == ["done", "skipped"]
     assert len(server.bodies) == 1
+
+
+def test_a_clock_that_was_wrong_repeats_nothing_and_forgets_nothing(serve, schedule):
+    server = serve(says("Hello."))
+    number = scheduled(schedule, "hello")
+    due(schedule, number, seconds=5)
+    first = schedule.job(number).due
+    assert main(["jobs", "run"]) == 0
+    due(schedule, number, when=first)
+    assert main(["jobs", "run"]) == 0
+    assert len(server.bodies) == 1, "that time has had its run"
+    # It ran in 2060, so it is due in 2061; then the clock is put right.
+    due(schedule, number, seconds=-35 * 366 * 86_400)
+    os.utime(schedule.folder / "runner", times=(2_840_140_800, 2_840_140_800))
+    assert main(["jobs", "run"]) == 0
+    assert 0 < schedule.job(number).due - time.time() < 366 * 86_400
 
 
 def test_a_run_that_was_killed_midway_is_unknown_and_not_repeated(
