@@ -373,9 +373,9 @@ file = pathlib.Path({file!r})
 if sys.argv[1:] == ["-l"]:
     if not file.exists():
         sys.exit("no crontab for somebody")
-    sys.stdout.write(file.read_text())
+    sys.stdout.buffer.write(file.read_bytes())
 elif sys.argv[1:] == ["-"]:
-    file.write_text(sys.stdin.read())
+    file.write_bytes(sys.stdin.buffer.read())
 else:
     sys.exit("usage")
 """
@@ -404,21 +404,20 @@ def crontab(tmp_path, monkeypatch):
     return program(tmp_path / "bin", "crontab", CRONTAB, tmp_path / "crontab.txt")
 
 
-OTHERS = "MAILTO=me\n# mine\n0 3 * * * /usr/bin/backup 100\\%  \n"
+OTHERS = b"MAILTO=me\n# mine, na\xefve\r\n0 3 * * * /usr/bin/backup 100\\%  \n"
 
 
-def test_the_line_is_shown_written_once_and_taken_back(serve, schedule, crontab, capsys):
-    crontab.write_text(OTHERS)
+def test_the_line_is_shown_written_once_and_taken_back(schedule, crontab, capsys):
+    crontab.write_bytes(OTHERS)
     assert main(["jobs", "install"]) == 1
     said = capsys.readouterr().err
-    assert crontab.read_text() == OTHERS
+    assert crontab.read_bytes() == OTHERS
     for _ in range(2):
         assert main(["jobs", "install", "--yes"]) == 0
-    text = crontab.read_text()
-    line = text.removeprefix(OTHERS)
+    line = crontab.read_bytes().removeprefix(OTHERS).decode()
     assert line.strip() in said and line.count("\n") == 1
     assert main(["jobs", "uninstall", "--yes"]) == 0
-    assert crontab.read_text() == OTHERS
+    assert crontab.read_bytes() == OTHERS
     assert main(["jobs", "uninstall"]) == 0
     assert "nothing to take back" in capsys.readouterr().out
 
@@ -439,13 +438,13 @@ def test_what_cron_runs_runs_what_is_due(serve, schedule, crontab, tmp_path, mon
 
 
 def test_a_crontab_that_cannot_be_read_is_not_written(schedule, crontab, tmp_path, capsys):
-    crontab.write_text(OTHERS)
+    crontab.write_bytes(OTHERS)
     program(
         tmp_path / "bin", "crontab", "#!/bin/sh\necho you are not allowed >&2; exit 1\n", crontab
     )
     assert main(["jobs", "install", "--yes"]) == 1
     assert "you are not allowed" in capsys.readouterr().err
-    assert crontab.read_text() == OTHERS
+    assert crontab.read_bytes() == OTHERS
 
 
 def test_a_timer_of_systemd_is_written_started_and_removed(

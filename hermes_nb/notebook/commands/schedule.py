@@ -268,8 +268,8 @@ def _history(runs: list[Run], *, whole: bool) -> str:
 
 def cron_line(home: Path) -> str:
     """Return the line of a crontab that has what is due run; raise `ConfigError`."""
-    if "\n" in str(home):
-        raise ConfigError("a home with a line break in its name cannot stand in a crontab")
+    if set('\n"\\') & set(str(home)):
+        raise ConfigError(f"a home with such a name cannot stand in a crontab: {str(home)!r}")
     words = shlex.join([*PROGRAM, "jobs", "run"])
     line = f"* * * * * HERMES_HOME={shlex.quote(str(home))} {words} {_mark(home)}"
     return line.replace("%", "\\%")
@@ -309,21 +309,18 @@ def _crontab() -> str:
 
 
 def _call(*command: str, given: str = "") -> str:
-    """Return what a program prints; raise `ConfigError` where it fails."""
+    """Return what a program prints, byte for byte; raise `ConfigError` where it fails."""
+    english = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            command, input=os.fsencode(given), capture_output=True, check=False, env=english
         )
     except OSError as error:
         raise ConfigError(f"{command[0]} cannot be run: {error.strerror or error}") from error
     if done.returncode:
-        raise ConfigError(f"`{shlex.join(command)}` failed: {one_line(done.stderr, 300)}")
-    return done.stdout
+        said = one_line(visible(os.fsdecode(done.stderr)), 300)
+        raise ConfigError(f"`{shlex.join(command)}` failed: {said}")
+    return os.fsdecode(done.stdout)
 
 
 async def schedule(agent: KernelAgent, words: str) -> str:
