@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,13 +60,14 @@ class Preface:
 
 
 class Conversation:
-    """The system prompt and the messages behind it."""
+    """The system prompt and the messages behind it; `ids` are those of their calls."""
 
     def __init__(self, system: str, messages: Sequence[Message]) -> None:
         self._system = system
         self._preface = Preface()
         self._head = self._preface.head(system)
         self._messages = list(messages)
+        self.ids = _ids(messages)
         self._measured = (0, 0)  # so many messages made a prompt of so many tokens
 
     @property
@@ -107,8 +108,10 @@ class Conversation:
         """Apply what an event changes."""
         if isinstance(event, MessageAdded):
             self._messages.append(event.message)
+            self.ids |= _ids([event.message])
         elif isinstance(event, ContextCompressed):
             self._messages = list(event.messages)
+            self.ids = _ids(event.messages)
             self._measured = (0, 0)
             if event.system and event.system != self.system:
                 self._begin(event.system, self._preface)
@@ -132,6 +135,10 @@ class Conversation:
         """Return the request that the conversation makes now."""
         messages = (*self._head, *self._messages)
         return Request(messages=messages, tools=tools, tool_choice=tool_choice)
+
+
+def _ids(messages: Iterable[Message]) -> set[str]:
+    return {call.id for message in messages for call in message.calls}
 
 
 logger = logging.getLogger(__name__)

@@ -139,8 +139,8 @@ class Asking:
         if self.engine is not None:
             self.engine.observe(reply.usage)
         yield UsageReported(reply.usage, reply.model or self.model.name)
-        taken = {call.id for message in self.conversation.messages for call in message.calls}
-        yield MessageAdded(with_own_ids(_spoken(reply.message, tool_choice), taken))
+        spoken = with_own_ids(_spoken(reply.message, tool_choice), self.conversation.ids)
+        yield MessageAdded(spoken)
         self.conversation.measure(reply.usage)
 
     def _noted(self, note: str) -> str:

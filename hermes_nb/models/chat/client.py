@@ -206,10 +206,9 @@ class OpenAIChat:
         if self._stream_usage:
             fields["stream_options"] = {"include_usage": True}
         # One join: each further copy of a long conversation costs as much as a short request.
-        parts = [b'{"model":', dumps(self._name), b',"messages":[']
-        for position, message in enumerate(messages):
-            parts += (b",", message) if position else (message,)
-        parts.append(b"]")
+        listed = [b","] * 2 * len(messages)
+        listed[1::2] = messages
+        parts = [b'{"model":', dumps(self._name), b',"messages":[', *listed[1:], b"]"]
         for key, value in fields.items():
             parts += (b",", dumps(key), b":", self._field(key, value))
         parts.append(b"}")
@@ -234,7 +233,7 @@ class OpenAIChat:
         decoder = StreamDecoder()
         read, told = 0, time.monotonic()
         try:
-            async with aclosing(self._post("/chat/completions", body)) as pieces:
+            async with aclosing(self._post("chat/completions", body)) as pieces:
                 async for piece in pieces:
                     values = list(decoder.feed(piece))
                     for shown in chain.from_iterable(map(assembly.feed, values)):
@@ -274,7 +273,7 @@ class OpenAIChat:
             client = await self._client()
             openai = sys.modules["openai"]
             response = await client.post(
-                path,
+                f"{client.base_url}{path}",  # of a relative one the base would be read anew, twice
                 cast_to=object,
                 content=body,
                 stream=True,
