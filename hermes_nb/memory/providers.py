@@ -103,6 +103,7 @@ class Guarded:
         self._calls: deque[tuple[Future[str], str, tuple[object, ...]]] = deque()
         self._worker: threading.Thread | None = None
         self._slow = False
+        self._began = float("inf")  # when the call that runs now did
         self._late = ""
         self._faults: dict[str, bool] = {}  # and whether it was told
         self._ended = False
@@ -145,7 +146,10 @@ class Guarded:
         """Pass on the end of the session, once."""
         if not self._ended:
             self._ended = True
-            self._asked(self._put("session_ended", tuple(messages)), CLOSE_SECONDS)
+            hangs = time.monotonic() - self._began > CLOSE_SECONDS
+            call = self._put("session_ended", tuple(messages))
+            if not hangs:
+                self._asked(call, CLOSE_SECONDS)
 
     def _asked(self, call: Future[str], seconds: float | None = None) -> str:
         """Return what came of a call, "" where that takes too long."""
@@ -187,10 +191,11 @@ class Guarded:
                         return
                     self._lock.wait()
                 call, what, arguments = self._calls.popleft()
-            began = time.monotonic()
+            self._began = time.monotonic()
             text = self._called(what, arguments)
             if what == "prefetch":
-                self._slow = time.monotonic() - began > self._seconds
+                self._slow = time.monotonic() - self._began > self._seconds
+            self._began = float("inf")
             call.set_result(text)
 
     def _called(self, what: str, arguments: tuple[object, ...]) -> str:

@@ -159,6 +159,18 @@ def test_what_waits_to_be_noted_is_bounded():
     assert len(warnings) == 1 and "too much waits" in warnings[0]
 
 
+def test_the_end_of_a_session_does_not_wait_for_a_provider_that_hangs(monkeypatch):
+    monkeypatch.setattr(providers, "CLOSE_SECONDS", 2.0)
+    release = threading.Event()
+    asked = guarded(Provider(lambda *_: release.wait(30) and ""), print)
+    assert asked.prefetch("one") == ""
+    time.sleep(2.1)
+    started = time.monotonic()
+    asked.session_ended([])
+    assert time.monotonic() - started < 1.0
+    release.set()
+
+
 def test_what_a_provider_says_is_cleaned_and_capped():
     key = "sk-ant-" + "a1B2" * 6
     text = f"the key is {key} \ud800 " + "x" * 50_000
