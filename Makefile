@@ -20,7 +20,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         everything house docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
-        bench-context bench-bill bench-map bench-schedule bench-skills bench-prompt bench-learning bench-load bench-start bench-bridge \
+        bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load bench-start bench-bridge \
         bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants screenshots
 
 help:  ## list the targets
@@ -134,6 +134,9 @@ bench-bill: $(STAMP)  ## what sessions are billed beside an ideal user of the pr
 
 bench-map: $(STAMP)  ## how many tasks with a tool a map does in a second, beside a bare thread pool
 	@$(BIN)/python bench/maps.py
+
+bench-mixture: $(STAMP)  ## what references beside an aggregator add to a turn's seconds
+	@$(BIN)/python bench/mixture.py
 
 bench-schedule: $(STAMP)  ## whether a thousand scheduled jobs run at most once each, through twenty kills
 	@$(BIN)/python -m bench.schedule

@@ -197,3 +197,30 @@ def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, 
     assert [line.count("<code>") for line in lines if "· denied · " in line] == [1, 1]
     assert notebook.page.evaluate("window.obeyed ?? null") is None
     assert not notebook.page.query_selector(".jp-OutputArea img")
+
+
+@pytest.mark.parametrize("server", ["lab"], indirect=True)
+def test_a_question_with_choices_is_answered_by_key_and_in_own_words(open_notebook, server, model):
+    notebook = open_notebook("%%hermes --tools default,clarify\ncount them")
+    which = (
+        "clarify",
+        {"question": f"Which year? {HOSTILE}", "choices": ["2008", f"2009 {HOSTILE}"]},
+    )
+    why = "clarify", {"question": "Why?"}
+    prepare(notebook, model, which, why)
+    notebook.start(1)
+    notebook.page.wait_for_selector(f"{ASK} button", timeout=60_000)
+    assert notebook.page.inner_text(f"{ASK} b") == "Hermes asks"
+    assert HOSTILE in notebook.page.inner_text(ASK)
+    notebook.shot(f"question-{server.app}")
+    notebook.page.focus(f"{ASK} button:has-text('2008')")
+    notebook.page.wait_for_timeout(600)
+    notebook.page.keyboard.press("2")
+    notebook.page.wait_for_selector(f"{ASK} button:has-text('Answer…')")
+    click(notebook, "Answer…")
+    notebook.page.keyboard.type("for the paper")
+    notebook.page.keyboard.press("Enter")
+    outputs = notebook.finish(1)
+    assert results(model) == [f"The user: 2009 {HOSTILE}", "The user: for the paper"]
+    assert "answered: for the paper" in shown(outputs)
+    assert not notebook.evaluate("window.obeyed")

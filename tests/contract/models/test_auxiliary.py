@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import pytest
 from hermes_nb import Hermes
@@ -15,10 +16,14 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.memory.sessions import SqliteStore
 
 from tests.agent.worlds import World
-from tests.loopback import Loopback, calls, failure, says
+from tests.loopback import Loopback, calls, document, failure, says
 from tests.notebook.conftest import desk, shell
 
 __all__ = ["desk", "shell"]
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def write(home, text):
@@ -149,3 +154,37 @@ def test_reviews_go_on_with_the_conversations_model_unless_one_is_named(desk, ho
         assert len(desk.model.requests) == 1
     write(home, "auxiliary: {model: small}\n")
     assert desk.agent.models.another() == (desk.model, False)
+
+
+def test_a_figure_is_described_to_a_model_that_takes_none(desk, home, tmp_path):
+    (tmp_path / "chart.png").write_bytes(PIXEL)
+    with Loopback(says("May is highest.")) as eyes, Loopback(says("It is May.")) as main:
+        write(
+            home,
+            f"hermes_nb: {{model: qwen3-coder, base_url: '{main.url}'}}\n"
+            f"auxiliary: {{vision: {{model: eyes, base_url: '{eyes.url}'}}}}\n",
+        )
+        desk.shell.user_ns["chart"] = str(tmp_path / "chart.png")
+        assert desk.ask("Which is highest?", images=("chart",)) == "It is May."
+        asked = str(eyes.bodies[0]["messages"])
+        assert "image_url" in asked and "Which is highest?" in asked
+        assert "May is highest." in str(main.bodies[0]["messages"][-1])
+        assert "vision, loopback" in desk("cost")
+        assert "May is highest." in desk.agent.last.finished(), "it is folded with the reasoning"
+
+
+def test_what_is_named_is_listed_and_asked_by_the_doctor(desk, home):
+    listing = document({"data": [{"id": "small"}]})
+    with Loopback(listing=listing) as one, Loopback(listing=failure(401)) as two:
+        write(
+            home,
+            f"hermes_nb:\n  model: main\n  base_url: {one.url}\n"
+            f"  auxiliary: {{model: small, reviews: {{model: looker, base_url: '{two.url}'}}}}\n"
+            "  mixture: {careful: {references: [small], aggregator: weigher}}\n",
+        )
+        listed = desk("models")
+        for name in ("small", "looker", "weigher", "mixture:careful"):
+            assert f"<code>{name}</code>" in listed or f"`{name}`" in listed
+        told = desk("doctor")
+    assert "for compression, recall, titles, mixture:careful" in told
+    assert "for reviews" in told and len(two.asked) == 1

@@ -111,24 +111,28 @@ def test_where_all_fail_the_aggregator_answers_alone_and_a_fallback_where_it_fai
     assert "Answer 1" not in str(weighs.bodies) + str(last.bodies)
 
 
+def quickest(hermes):
+    """Return the seconds of the quickest of some turns: the others had to wait for the machine."""
+    taken = []
+    for _ in range(5):
+        asked = time.monotonic()
+        hermes.ask("Is it?")
+        taken.append(time.monotonic() - asked)
+    return min(taken)
+
+
 def test_four_references_take_as_long_as_the_slowest(home, tmp_path):
     with ExitStack() as stack:
         servers = [stack.enter_context(Loopback(late("yes", 0.2))) for _ in range(4)]
         weighs = stack.enter_context(Loopback(says("Yes.")))
         configured(home, [(server, {}) for server in servers], weighs)
         with Hermes("mixture:careful", cwd=tmp_path) as hermes:
-            hermes.ask("warm up")
-            taken = []
-            for _ in range(3):
-                asked = time.monotonic()
-                hermes.ask("Is it?")
-                taken.append(time.monotonic() - asked)
+            together = quickest(hermes)
+        with Hermes("slow", base_url=servers[0].url, cwd=tmp_path) as hermes:
+            slowest = quickest(hermes)
         with Hermes("weighs", base_url=weighs.url, cwd=tmp_path) as hermes:
-            hermes.ask("warm up")
-            asked = time.monotonic()
-            hermes.ask("Is it?")
-            alone = time.monotonic() - asked
-    assert min(taken) <= 1.3 * 0.2 + alone
+            alone = quickest(hermes)
+    assert together <= 1.3 * slowest + alone
 
 
 def test_a_stop_leaves_no_request_behind():
