@@ -20,8 +20,8 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         everything house docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
-        bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load bench-start bench-bridge \
-        bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants screenshots
+        bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
+        bench-start bench-bridge bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-trl screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -188,6 +188,9 @@ bench-chaos: $(STAMP)  ## turns while server, disk and processes fail at random 
 
 bench-stops: $(STAMP)  ## how soon a stop ends a turn or a command, and what is kept
 	@$(BIN)/python -m bench.stops
+
+bench-trl: $(STAMP)  ## whether exported sessions train a model
+	@$(BIN)/python bench/trl.py
 
 bench-mutants: $(STAMP) system  ## whether the tests notice broken lines of guard, loop, store and undo
 	@$(BIN)/python bench/mutants.py $(ROOMS)

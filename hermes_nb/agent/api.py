@@ -54,7 +54,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import LoopThread, in_thread
-from hermes_nb.core.tools import Place, Tool
+from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
@@ -210,6 +210,11 @@ class Hermes:
     def session_id(self) -> str:
         """The session's id."""
         return self._opening.session().id
+
+    @property
+    def tools(self) -> Toolset:
+        """The tools that the session is offered."""
+        return self._opening.session().agent.tools
 
     @property
     def messages(self) -> list[Message]:

@@ -34,6 +34,7 @@ CODES = (
 MODES = ("record", "replay", "auto", "off")
 APPROVALS = ("ask", "edits", "all", "never")
 FORMATS = ("markdown", "notebook", "jsonl")
+FORMS = ("chat", "sharegpt")
 _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no recordings in ")
 
 
@@ -114,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
     _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "run:run"))
     _chat(_command(commands, "chat", "talk to Hermes in this terminal", "chat:chat"))
     _jobs(_command(commands, "jobs", "run what is due, or see to what is scheduled", "jobs:jobs"))
+    about = "write sessions as training data, or lead some for it"
+    _trajectories(_command(commands, "trajectories", about, "trajectories:trajectories"))
     return top
 
 
@@ -210,6 +213,27 @@ def _jobs(made: argparse.ArgumentParser) -> None:
     made.add_argument("--zone", default="", metavar="NAME", help="time zone (default: here)")
     made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
     made.add_argument("--yes", action="store_true", help="agree to what would be asked")
+
+
+def _trajectories(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "sessions", metavar="SESSION", nargs="*", help="an id, its beginning, or a title; else all"
+    )
+    made.add_argument("-o", "--output", metavar="FILE", required=True, help="JSON lines, added to")
+    made.add_argument("--form", choices=FORMS, default="chat", help="chat (TRL) or sharegpt")
+    made.add_argument("--tokens", type=_count, metavar="N", help="shorten longer ones to about N")
+    made.add_argument(
+        "--consent", action="store_true", help="all whose words are in the sessions agree"
+    )
+    made.add_argument("--retry", action="store_true", help="do again what was left out")
+    lead = made.add_argument_group("lead conversations")
+    lead.add_argument("--prompts", metavar="FILE", help="a prompt a line, or JSON with `prompt`")
+    lead.add_argument("--model", metavar="NAME", help="the model to ask")
+    lead.add_argument("--tools", metavar="NAMES", help="tools and toolsets, with commas")
+    lead.add_argument("--approve", choices=APPROVALS, default="edits", help="what may run")
+    lead.add_argument("--parallel", type=_count, default=4, metavar="N", help="at a time (4)")
+    lead.add_argument("--max-requests", type=_count, default=30, metavar="N", help="each (30)")
+    lead.add_argument("--cwd", metavar="DIRECTORY", help="for all; else an empty one for each")
 
 
 def _count(text: str) -> int:

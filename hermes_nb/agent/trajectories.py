@@ -1,0 +1,233 @@
+"""Sessions as training data: one JSON line each, in the two forms that trainers read.
+
+`sharegpt` is `conversations` of `from` (system, human, gpt, tool) and `value`, with `<think>`,
+`<tool_call>` and `<tool_response>` in the text, as Hermes models are trained on. `chat` is
+`messages` and `tools` as TRL reads them: calls with their arguments as objects, `tools` as a JSON
+string so that all lines have one schema. In both, `weight` is 1 on what a model is to learn and 0
+on what it is not, and `metadata` says how the conversation went.
+
+What is broken is left out and counted: a trainer would learn to break it again.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from hermes_nb.context.boundaries import Group, cut, flat, grouped, is_ours, said_in, size
+from hermes_nb.core.messages import Image, Json, Message, Text
+from hermes_nb.core.protocols import StoredMessage, StoredSession
+from hermes_nb.core.text import canonical_json, number_of
+from hermes_nb.core.tools import Toolset
+from hermes_nb.models.text_calls import function_schema
+from hermes_nb.safety.redact import redact, without_secrets
+
+Form = Literal["chat", "sharegpt"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Outcome = Literal["answered", "interrupted", "unfinished"]
+PICTURE = "[picture]"
+LEAST_RESULT = 400
+"""Characters of a tool's result that shortening keeps at least."""
+_SPEAKERS = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """A conversation to learn from, with what it was offered and how it ended."""
+
+    id: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    model: str = ""
+    tools: tuple[Mapping[str, Json], ...] = ()
+    left_out: int = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended, by its last message."""
+        last = self.messages[-1] if self.messages else None
+        if last is None or last.role != "assistant" or last.calls:
+            return "unfinished"
+        return "interrupted" if last.interrupted else "answered"
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Calls and failed calls by tool."""
+        found: dict[str, dict[str, int]] = {}
+        for message in self.messages:
+            if message.role == "tool":
+                counted = found.setdefault(message.name, {"calls": 0, "failed": 0})
+                counted["calls"] += 1
+                counted["failed"] += message.failed
+        return dict(sorted(found.items()))
+
+
+def trajectory_of(
+    session: StoredSession, rows: Iterable[StoredMessage], known: Toolset
+) -> Trajectory:
+    """Return a session as it was led: before any compression, without what was taken back.
+
+    `known` has the tools whose schemas are sent along; of others only what their calls show.
+    """
+    messages = [row.message for row in rows if row.state != "undone"]
+    return Trajectory(
+        id=session.id,
+        messages=tuple(message for message in messages if not is_ours(message)),
+        system=session.system_prompt,
+        model=session.model,
+        tools=tuple(schemas(messages, known)),
+    )
+
+
+def schemas(messages: Iterable[Message], known: Toolset) -> list[Mapping[str, Json]]:
+    """Return the schemas of the tools that are called, in the order of their names."""
+    called: dict[str, set[str]] = collections.defaultdict(set)
+    for message in messages:
+        for call in message.calls:
+            called[call.name].update(call.arguments)
+    found: list[Mapping[str, Json]] = []
+    for name in sorted(called):
+        tool = known.get(name)
+        seen = {"type": "object", "properties": {each: {} for each in sorted(called[name])}}
+        plain = {"type": "function", "function": {"name": name, "parameters": seen}}
+        found.append(function_schema(tool) if tool else plain)
+    return found
+
+
+def flaw(trajectory: Trajectory) -> str:
+    """Return why nothing should be learned from a conversation, "" for a sound one."""
+    messages = trajectory.messages
+    if trajectory.outcome != "answered":
+        return trajectory.outcome
+    if messages[0].role != "user":
+        return "no prompt"
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if message.call_id not in waiting:
+                return "result without a call"
+            waiting.remove(message.call_id)
+            continue
+        if waiting:
+            return "call without a result"
+        if any(call.problem for call in message.calls):
+            return "unreadable call"
+        waiting = [call.id for call in message.calls]
+    return ""
+
+
+def shortened(trajectory: Trajectory, tokens: int) -> Trajectory:
+    """Return a conversation of at most about so many tokens, by the estimate of `core.text`.
+
+    Long results are cut first. Then steps go from the middle, a call with its results, and one line
+    says how many messages: the prompt, what came right behind it and the end stay.
+    """
+    groups = grouped(trajectory.messages)
+    if size(groups) <= tokens:
+        return trajectory
+    most = max(LEAST_RESULT, tokens * 4 // 10)
+    groups = grouped([_cut(message, most) for message in flat(groups)])
+    head: list[Group] = []
+    for group in groups:
+        if head and size([*head, group]) > tokens // 3:
+            break
+        head.append(group)
+    tail: list[Group] = []
+    for group in reversed(groups[len(head) :]):
+        if tail and size([*head, *tail, group]) > tokens:
+            break
+        tail.insert(0, group)
+    gone = flat(groups[len(head) : len(groups) - len(tail)])
+    if not gone:
+        return replace(trajectory, messages=tuple(flat(groups)))
+    told = Message.user(f"[{number_of(len(gone), 'message')} left out here]", origin="ours")
+    kept = (*flat(head), told, *flat(tail))
+    return replace(trajectory, messages=kept, left_out=len(gone))
+
+
+def _cut(message: Message, most: int) -> Message:
+    if message.role != "tool" or len(message.text) <= most:
+        return message
+    return replace(message, parts=(Text(cut(message.text, most), message.origin),))
+
+
+def line(trajectory: Trajectory, form: Form) -> str:
+    """Return a conversation as a line of JSON, without secrets."""
+    messages = tuple(without_secrets(message) for message in trajectory.messages)
+    trajectory = replace(trajectory, messages=messages, system=redact(trajectory.system))
+    about: dict[str, Json] = {
+        "id": trajectory.id,
+        "model": trajectory.model,
+        "outcome": trajectory.outcome,
+        "tools": {name: dict(counted) for name, counted in trajectory.counts.items()},
+        "left_out": trajectory.left_out,
+    }
+    tools = canonical_json(list(trajectory.tools))
+    said = (
+        {"messages": as_chat(trajectory)}
+        if form == "chat"
+        else {"conversations": as_sharegpt(trajectory)}
+    )
+    return json.dumps({**said, "tools": tools, "metadata": about}, ensure_ascii=False)
+
+
+def as_chat(trajectory: Trajectory) -> list[dict[str, Json]]:
+    """Return the messages of a conversation as TRL reads them."""
+    messages: list[dict[str, Json]] = []
+    if trajectory.system:
+        messages.append({"role": "system", "content": trajectory.system})
+    for message in trajectory.messages:
+        each: dict[str, Json] = {"role": message.role, "content": _text(message)}
+        if message.role == "assistant":
+            each["weight"] = _weight(message)
+            if message.reasoning:
+                each["reasoning_content"] = message.reasoning
+            if message.calls:
+                each["tool_calls"] = [
+                    {"type": "function", "function": called} for called in _calls(message)
+                ]
+        if message.role == "tool":
+            each["name"] = message.name
+        messages.append(each)
+    return messages
+
+
+def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
+    """Return the messages of a conversation as `from` and `value`."""
+    turns: list[dict[str, Json]] = []
+    if trajectory.system:
+        turns.append({"from": "system", "value": trajectory.system, "weight": 0})
+    for message in trajectory.messages:
+        value = _text(message)
+        if message.role == "assistant":
+            thought = f"<think>\n{message.reasoning}\n</think>" if message.reasoning else ""
+            calls = [f"<tool_call>\n{canonical_json(c)}\n</tool_call>" for c in _calls(message)]
+            value = "\n".join(filter(None, [thought, value, *calls]))
+        elif message.role == "tool":
+            result = canonical_json({"content": value, "name": message.name})
+            value = f"<tool_response>\n{result}\n</tool_response>"
+        turns.append({"from": _SPEAKERS[message.role], "value": value, "weight": _weight(message)})
+    return turns
+
+
+def _weight(message: Message) -> int:
+    """Return 1 for what a model is to learn: what it said, and nothing that was cut short."""
+    return int(message.role == "assistant" and not message.interrupted)
+
+
+def _text(message: Message) -> str:
+    pictures = [PICTURE] * sum(isinstance(part, Image) for part in message.parts)
+    return "\n".join(filter(None, [said_in(message), *pictures]))
+
+
+def _calls(message: Message) -> list[dict[str, Json]]:
+    return [{"name": call.name, "arguments": dict(call.arguments)} for call in message.calls]
+
+
+def name_of(prompt: str) -> str:
+    """Return the id of what is led from a prompt, the same each time."""
+    return hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest()[:16]

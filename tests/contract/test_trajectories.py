@@ -1,0 +1,154 @@
+"""Sessions as training data, and conversations that a policy leads: from outside."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hermes_nb import Hermes
+from hermes_nb.agent.environment import Environment
+from hermes_nb.agent.trajectories import (
+    FORMS,
+    Trajectory,
+    flaw,
+    line,
+    shortened,
+    trajectory_of,
+)
+from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.text import estimate_tokens
+from hermes_nb.models.scripted import ScriptedModel, call
+from hypothesis import given
+from hypothesis import strategies as st
+
+KEY = "sk-ant-" + "a1B2" * 6
+
+
+def led(script, *prompts, cwd):
+    """Lead a conversation and return it as it lies in the store."""
+    with Hermes(ScriptedModel(script), cwd=cwd, approve="all") as hermes:
+        for prompt in prompts:
+            hermes.ask(prompt)
+        opening = hermes._opening
+        known = opening.session().agent.tools
+        store = opening.session().store
+        (stored,) = store.sessions()
+        return trajectory_of(stored, store.rows(stored.id), known)
+
+
+def test_a_session_in_both_forms(home, tmp_path):
+    (tmp_path / "a.txt").write_text("three rows")
+    thought = Message.assistant(
+        "", calls=[call("read_file", path="a.txt")], reasoning="Look first."
+    )
+    found = led([thought, "There are three."], f"How many? {KEY}", cwd=tmp_path)
+    assert flaw(found) == ""
+    chat = json.loads(line(found, "chat"))
+    roles = [message["role"] for message in chat["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant"]
+    _, prompt, asking, result, answer = chat["messages"]
+    assert prompt["content"].startswith("How many?")
+    assert asking["reasoning_content"] == "Look first."
+    called = {"name": "read_file", "arguments": {"path": "a.txt"}}
+    assert asking["tool_calls"] == [{"type": "function", "function": called}]
+    assert (result["name"], answer["content"]) == ("read_file", "There are three.")
+    assert "three rows" in result["content"]
+    assert [message.get("weight", 0) for message in chat["messages"]] == [0, 0, 1, 0, 1]
+    (schema,) = json.loads(chat["tools"])
+    assert schema["function"]["name"] == "read_file"
+    assert schema["function"]["parameters"]["properties"]["path"]["type"] == "string"
+    assert chat["metadata"]["outcome"] == "answered"
+    assert chat["metadata"]["tools"] == {"read_file": {"calls": 1, "failed": 0}}
+    share = json.loads(line(found, "sharegpt"))["conversations"]
+    assert [turn["from"] for turn in share] == ["system", "human", "gpt", "tool", "gpt"]
+    assert share[2]["value"].startswith("<think>\nLook first.\n</think>\n<tool_call>\n{")
+    between = share[2]["value"].partition("<tool_call>")[2].partition("</tool_call>")[0]
+    assert json.loads(between) == called
+    assert share[3]["value"].startswith("<tool_response>")
+    for form in FORMS:
+        assert KEY not in line(found, form)
+
+
+def test_what_is_broken_is_named(home, tmp_path):
+    ask = Message.assistant("", calls=[ToolCall(id="1", name="read_file")])
+    gave = Message.tool(ask.calls[0], "text")
+    bad = Message.assistant("", calls=[ToolCall(id="1", name="read_file", problem="no JSON")])
+    prompt, answer = Message.user("How many?"), Message.assistant("Three.")
+    cut = Message.assistant("Thr", interrupted=True)
+    for why, messages in {
+        "": (prompt, ask, gave, answer),
+        "unfinished": (prompt, ask, gave),
+        "interrupted": (prompt, cut),
+        "no prompt": (answer,),
+        "call without a result": (prompt, ask, answer),
+        "result without a call": (prompt, gave, answer),
+        "unreadable call": (prompt, bad, gave, answer),
+    }.items():
+        assert flaw(Trajectory(id="x", messages=messages)) == why
+    assert flaw(Trajectory(id="x", messages=())) == "unfinished"
+    failing = led([ModelError("down", kind=FailureKind.MALFORMED)], "How many?", cwd=tmp_path)
+    assert flaw(failing) == "interrupted"
+
+
+words = st.integers(1, 900).map(lambda n: "word " * n)
+
+
+@given(st.lists(st.tuples(words, words, words), min_size=1, max_size=20), st.integers(300, 4000))
+def test_a_long_one_keeps_its_ends(turns, tokens):
+    messages = []
+    for number, (prompt, result, answer) in enumerate(turns):
+        asking = Message.assistant("", calls=[ToolCall(id=f"c{number}", name="read_file")])
+        messages += [Message.user(f"{number} {prompt}"), asking]
+        messages += [Message.tool(asking.calls[0], result), Message.assistant(answer)]
+    whole = Trajectory(id="x", messages=tuple(messages))
+    found = shortened(whole, tokens)
+    assert flaw(found) == ""
+    assert found.messages[0] == whole.messages[0]
+    assert found.messages[-1] == whole.messages[-1]
+    least = estimate_tokens([whole.messages[0], whole.messages[-1]]) + 200
+    assert estimate_tokens(found.messages) <= max(tokens, least) + 50
+    if estimate_tokens(whole.messages) <= tokens:
+        assert found == whole
+    elif found.left_out:
+        told = [m.text for m in found.messages if "left out here" in m.text]
+        assert told == [f"[{found.left_out} messages left out here]"] or found.left_out == 1
+
+
+def reward(turn, directory):
+    return float((directory / "b.txt").exists()) + ("done" in turn.text)
+
+
+def test_a_policy_leads_a_conversation(home, tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a.txt").write_text("3")
+    with Environment(reward, tools=["files"], files=files) as environment:
+        for _ in range(2):  # each begins anew
+            seen = environment.reset("Copy a.txt to b.txt.")
+            assert [message["role"] for message in seen.messages] == ["system", "user"]
+            assert "write_file" in [tool["function"]["name"] for tool in seen.tools]
+            first = environment.step(
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [
+                        {"function": {"name": "read_file", "arguments": '{"path": "a.txt"}'}}
+                    ],
+                }
+            )
+            (result,) = first.observation.messages
+            assert (result["role"], first.done, first.reward) == ("tool", False, 0.0)
+            assert "3" in result["content"]
+            broken = environment.step(
+                {"tool_calls": [{"function": {"name": "x", "arguments": "{"}}]}
+            )
+            assert broken.observation.messages[0]["role"] == "tool"
+            wrote = Message.assistant("", calls=[call("write_file", path="b.txt", content="3")])
+            assert not environment.step(wrote).done
+            last = environment.step("It is done.")
+            assert last.done and last.reward == 2.0 and last.turn.text == "It is done."
+            assert not (files / "b.txt").exists()
+            with pytest.raises(Exception, match="reset the environment"):
+                environment.step("more")
+        environment.reset("Given up midway.")
