@@ -294,12 +294,9 @@ def _prefilled(given: Json, role: str) -> Message | None:
     return Message.user(text) if role == "user" else Message.assistant(text)
 
 
-def preface_of(settings: Settings, system: str = "", prefill: str = "") -> Preface:
-    """Return a preface of a text and the messages of a file, a path below the home or a whole one.
-
-    Raises `ConfigError`.
-    """
-    messages = read_prefill(settings.home / Path(prefill).expanduser()) if prefill else ()
+def preface_of(folder: Path, system: str, prefill: str) -> Preface:
+    """Return a preface of a text and the messages of a file in `folder`; raise `ConfigError`."""
+    messages = read_prefill(folder / Path(prefill).expanduser()) if prefill else ()
     return Preface(system=system.strip(), prefill=messages)
 
 

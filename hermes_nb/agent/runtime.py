@@ -229,7 +229,7 @@ class Runtime:
             engine=engine,
             jobs=self.jobs,
             preface=preface_of(
-                settings, settings.ephemeral_system_prompt, settings.prefill_messages_file
+                settings.home, settings.ephemeral_system_prompt, settings.prefill_messages_file
             ),
         )
 

@@ -257,10 +257,10 @@ class Session:
             self._begun = True
         try:
             self._budgets = (*budgets, *await in_thread(self.standing))
+            self.agent.preface = self._spec.preface + (preface or Preface())
             await self._clear_up()
             message = await self._with_recall(prompt)
             self.agent.effort = effort
-            self.agent.preface = self._spec.preface + (preface or Preface())
             run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
             async with aclosing(run) as events:
                 async for event in events:

@@ -236,7 +236,7 @@ class KernelAgent:
             max_requests=options.max_requests or self.settings().max_requests,
             budgets=self._budgets(options),
             place=Place(notebook=self.access.path, cell=running_cell(self.shell)),
-            preface=options.preface(self.settings()),
+            preface=options.preface(),
         )
 
     def _came_to(self, shown: CellTurn) -> None:
@@ -320,7 +320,7 @@ class KernelAgent:
             session = found.id if found is not None else ""
             told_to = session if options.context else None
             message = await self.message_builder.draft(prompt, told_to, pictures, model.window)
-            head = (spec.preface + options.preface(settings)).head(system)
+            head = (spec.preface + options.preface()).head(system)
             handed = self.models.given and not options.model
             here = self.models.runs_here and not options.model
             return DryRun.of(

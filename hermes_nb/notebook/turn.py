@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.checkpoints import Checkpoints
-from hermes_nb.agent.config import Settings
 from hermes_nb.agent.endpoints import Endpoint
 from hermes_nb.agent.models import is_loading
 from hermes_nb.agent.prompt_sources import PromptSources, preface_of
@@ -97,9 +96,9 @@ class TurnOptions:
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
 
-    def preface(self, settings: Settings) -> Preface:
+    def preface(self) -> Preface:
         """Return what goes with the requests of this turn alone; raise `ConfigError`."""
-        return preface_of(settings, self.system, self.prefill)
+        return preface_of(Path(), self.system, self.prefill)
 
 
 class ToolsInUse:

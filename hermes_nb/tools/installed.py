@@ -50,6 +50,8 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
 
 DEFAULT = "default"
 """The toolset that a turn has which names none."""
+NAMED = ("clarify", "mixture", "vision", "web")
+"""Toolsets that are there where they are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,6 +134,25 @@ def test_several_models_are_asked_about_a_hard_question(home, tmp_path):
     assert told == [mine, theirs, theirs, ("mixture", "mixture:careful"), mine]
 
 
+def test_a_replay_asks_none_of_them(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(tmp_path / "story.hermes.jsonl"))
+    monkeypatch.setenv("HERMES_NB_CASSETTE", "record")
+    asking = calls(("ask_models", {"question": "How many?"}))
+    with Loopback(says("Seven.")) as one, Loopback(asking, says("7, I say."), says("7.")) as main:
+        write(
+            home,
+            f"hermes_nb:\n  model: main\n  base_url: {main.url}\n"
+            f"  mixture: {{m: {{references: [{{model: one, base_url: '{one.url}'}}]}}}}\n",
+        )
+        with Hermes(cwd=tmp_path, tools=["mixture"]) as hermes:
+            told = hermes.ask("Ask around.")
+    monkeypatch.setenv("HERMES_NB_CASSETTE", "replay")
+    with Hermes(cwd=tmp_path, tools=["mixture"]) as hermes:
+        again = hermes.ask("Ask around.")
+    assert (told.text, again.text) == ("7.", "7.")
+    assert again.messages == told.messages and again.usage == told.usage
+
+
 def test_a_picture_is_looked_at_and_described_where_the_model_is_blind(home, tmp_path):
     (tmp_path / "chart.png").write_bytes(PIXEL)
     (tmp_path / "notes.txt").write_text("no picture")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hermes_nb import Hermes
@@ -70,7 +71,8 @@ def test_a_turn_has_its_own_behind_those_of_the_settings(home, tmp_path):
 def test_a_cell_has_its_own_and_a_dry_run_shows_them(desk, home, tmp_path):
     configured(home, tmp_path)
     desk.plays("a", "b")
-    desk.ask("Hi.", system="In French.", prefill=str(home / "shots.json"))
+    Path("mine.json").write_text(json.dumps(SHOTS))
+    desk.ask("Hi.", system="In French.", prefill="mine.json")
     sent = desk.model.requests[0].messages
     assert sent[0].text.endswith("\n\nIn French.")
     assert [m.text for m in sent[1:3]] == ["2+2", "4"]

@@ -345,6 +345,7 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
     from hermes_nb.agent.session_manager import shares
     from hermes_nb.core.text import visible
     from hermes_nb.models.installed import model_names
+    from hermes_nb.tools.installed import DEFAULT, NAMED
 
     match kind:
         case "sessions":
@@ -362,7 +363,8 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
             return [skill.name for skill in agent.knowledge.library.list(all_of_them=True)]
         case "tools" if agent.equipped:
             known = agent.tools()
-            return [*dict.fromkeys(tool.toolset for tool in known), *(tool.name for tool in known)]
+            sets = [*agent.settings().toolsets, DEFAULT, *(tool.toolset for tool in known), *NAMED]
+            return [*dict.fromkeys(sets), *(tool.name for tool in known)]
         case "layers" if agent.session is not None:
             return [part.name for part in shares(agent.session) if part.text]
         case "settings":
