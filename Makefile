@@ -107,8 +107,8 @@ house: $(STAMP)  ## count the package and walk through its turns, against the li
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks
 
-bench: $(STAMP)  ## the figures that have a limit, each with its verdict
-	@$(BIN)/python bench/figures.py
+bench: $(STAMP)  ## the figures that have a limit, each with its verdict (AGAINST=v0.2.0)
+	@$(BIN)/python bench/figures.py $(if $(AGAINST),--against $(AGAINST))
 
 bench-loop: $(STAMP)  ## CPU of a tool iteration beside bare loops
 	@$(BIN)/python bench/loop.py
