@@ -148,7 +148,10 @@ class ApprovalGiven:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """A sign of life from a running call, for display only."""
+    """A sign of life from a running call, for display only.
+
+    `text` is a note on one line or, with a line break in it, the end of what the call has shown.
+    """
 
     call_id: str
     text: str

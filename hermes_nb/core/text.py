@@ -56,6 +56,22 @@ def one_line(text: str, limit: int = 80) -> str:
     return line[: limit - 1].rstrip() + "…"
 
 
+_UNFINISHED = re.compile(r"[\w+/=~-]{8,}\Z")
+
+
+def latest(text: str, limit: int) -> str:
+    """Return the end of a text that goes on, in at most `limit` characters.
+
+    It begins with a line, or with a word of a line that is longer. A long word at its end, which
+    may go on, is left out: half a secret is not known for one.
+    """
+    end = text[-limit:]
+    if len(text) > limit:
+        mark = next((mark for mark in "\n\r " if mark in end[:-1]), "")
+        end = end.partition(mark)[2] if mark else ""
+    return _UNFINISHED.sub("…", end)
+
+
 def both_ends(text: str, limit: int) -> str:
     """Return `text` on one line of at most `limit` characters, cut in its middle.
 

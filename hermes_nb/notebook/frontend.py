@@ -68,6 +68,7 @@ class FrontEnd:
         self._hellos: asyncio.Queue[Heard] | None = None
         self._one_probe = asyncio.Lock()
         self._clients: set[str] = set()
+        self._windows: dict[str, Heard] = {}
         self._awaited: set[str] = set()
         self._silent: dict[str, str] = {}
         self._gone = ""
@@ -132,23 +133,33 @@ class FrontEnd:
             reply = await self._ask(op, timeout, arguments)
         return _result(reply, arguments)
 
-    async def hold(self, op: str, absent: float, **arguments: Json) -> Json:
+    async def hold(
+        self, op: str, absent: float, beside: Mapping[str, Json], **arguments: Json
+    ) -> Json:
         """Have the page do what takes as long as its user does, and return what it says.
 
         It goes by the argument `id`, and is asked anew (with `again`) of a page that was reloaded.
-        None where no page has answered for `absent` seconds; raises `ToolError` as `call` does.
-        However it is left, the page drops what was not answered.
+        Other windows that show the running cell are asked too, with `beside` in place of some
+        arguments; the first answer counts. None where no page has answered for `absent` seconds;
+        raises `ToolError` as `call` does. However it is left, a page drops what was not answered.
         """
         page = await self.present()
         while page is not None and self._channel is not None:
-            channel = self._channel
-            asked = asyncio.ensure_future(channel.ask(page.name, op, arguments, None))
+            channel, reply = self._channel, None
+            asked = {page.name: channel.begin(page.name, op, arguments)}
             try:
-                reply = await self._answer(asked, channel, page)
+                while reply is None:
+                    for name in self._showing(channel) - asked.keys():
+                        asked[name] = channel.begin(name, op, {**arguments, **beside})
+                    reply = await _first(asked, page)
+                    if reply is None and not await _echoes(channel, page):
+                        break
             finally:
-                if not asked.done():
-                    asked.cancel()
-                    channel.tell(page.name, "drop", {"id": arguments["id"]})
+                told = {"id": arguments["id"], "elsewhere": reply is not None}
+                for name, future in asked.items():
+                    if not future.done():
+                        future.cancel()
+                        channel.tell(name, "drop", told)
             if reply is not None and not _is_gone(reply):
                 self._heard = time.monotonic()
                 return _result(reply, arguments)
@@ -161,15 +172,13 @@ class FrontEnd:
         if self._page is not None and self._channel is not None and not self._channel.closed:
             self._channel.tell(self._page.name, "drop", {"id": name})
 
-    async def _answer(
-        self, asked: asyncio.Future[Mapping[str, Json]], channel: Channel, page: Info
-    ) -> Mapping[str, Json] | None:
-        while True:
-            done, _ = await asyncio.wait({asked}, timeout=LOOK)
-            if done:
-                return asked.result()
-            if not await _echoes(channel, page):
-                return None
+    def _showing(self, channel: Channel) -> set[str]:
+        """Return the names of the pages that can be asked there and show the running cell."""
+        return {
+            info.name
+            for on, info in self._windows.values()
+            if on is channel and info.holds and info.protocol == PROTOCOL
+        }
 
     async def _ask(
         self, op: str, timeout: float, arguments: Mapping[str, Json]
@@ -250,6 +259,8 @@ class FrontEnd:
         finally:
             self._hellos = None
             self._channel = chosen[0] if chosen else next(reversed(opened), None)
+            kept = (w for w in self._windows.values() if w[0] is self._channel)
+            self._windows = {info.name: (on, info) for on, info in kept}
             for channel in opened:
                 if channel is not self._channel:
                     channel.close()
@@ -260,6 +271,7 @@ class FrontEnd:
         if channel.closed:
             return
         self._silent.clear()
+        self._windows[info.name] = channel, info
         self._clients.add(info.client)
         if info.client == self._gone:
             self._gone = ""
@@ -287,6 +299,18 @@ class FrontEnd:
         header = parent.get("header") or {}
         cell = (parent.get("metadata") or {}).get("cellId") or ""
         return str(cell), str(header.get("session", "")), str(header.get("msg_id", ""))
+
+
+async def _first(
+    asked: Mapping[str, asyncio.Future[Mapping[str, Json]]], page: Info
+) -> Mapping[str, Json] | None:
+    """Return the first answer, None without one for a while; other windows may have none."""
+    waiting = [future for future in asked.values() if not future.done()]
+    await asyncio.wait(waiting, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+    for name, future in asked.items():
+        if future.done() and (name == page.name or "error" not in future.result()):
+            return future.result()
+    return None
 
 
 async def _echoes(channel: Channel, page: Info) -> bool:

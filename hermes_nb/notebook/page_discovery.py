@@ -148,6 +148,12 @@ class Channel:
             if self.closed:
                 self.close()
 
+    def begin(
+        self, to: str, op: str, arguments: Mapping[str, Json]
+    ) -> asyncio.Future[Mapping[str, Json]]:
+        """Send a request that is answered some time, and return what its answer is awaited by."""
+        return asyncio.ensure_future(self.ask(to, op, arguments, None))
+
     def tell(self, to: str, op: str, arguments: Mapping[str, Json]) -> None:
         """Send a request whose answer nobody needs."""
         self._comm.send({"id": "", "to": to, "op": op, "args": dict(arguments)})

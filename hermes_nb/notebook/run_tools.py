@@ -7,6 +7,7 @@ the cell: the front end is never asked to run it, since it would wait for the ce
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from hermes_nb.notebook.document.outline import (
     several,
     telling,
 )
-from hermes_nb.notebook.document.outputs import IMAGES, last_line, render
+from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.shell import Shell
@@ -101,14 +102,10 @@ def kernel_tools(
 
 
 async def permitted(
-    context: ToolContext, shell: Shell, code: str, timeout: float | None, label: str = ""
+    context: ToolContext, shell: Shell, code: str, timeout: float | None
 ) -> Execution:
     """Run code as the guard said; again where the user allows it the network."""
-
-    def tell(text: str) -> None:
-        context.progress(f"{label}{last_line(text, 120)}")
-
-    run = partial(execute, shell, code, timeout=timeout, on_output=tell)
+    run = partial(execute, shell, code, timeout=timeout)
     way = context.permit
     execution = await run(offline=isinstance(way, Way) and way.offline)
     if execution.refused and context.ask is not None:
@@ -306,8 +303,10 @@ async def _run(
     limit = max(TOTAL_LIMIT // len(cells), _LEAST)
     shown = ToolOutput("")
     for number, cell in enumerate(cells):
-        label = name_of(cell) if len(cells) == 1 else f"cell {number + 1} of {len(cells)}"
-        execution = await permitted(context, bench.shell, cell.source, timeout, f"{label}: ")
+        if len(cells) > 1:
+            context.progress(f"cell {number + 1} of {len(cells)}")
+            await asyncio.sleep(0)  # it is shown before the cell holds up the loop
+        execution = await permitted(context, bench.shell, cell.source, timeout)
         lost = ""
         try:  # under the running cell's number: the kernel's counter belongs to the user's cells
             await document.set_outputs(

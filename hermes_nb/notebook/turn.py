@@ -55,6 +55,7 @@ from hermes_nb.notebook.display.views import (
     can_draw,
     has_kernel,
 )
+from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined, widgets_live
 from hermes_nb.notebook.shell import Shell
@@ -242,6 +243,7 @@ class CellTurn:
         self.transcript.model = session.agent.model.name
         self.transcript.loading = partial(is_loading, session.agent.model)
         self.transcript.describe = session.agent.tools.describe
+        self.transcript.live = partial(showing, self._shell)
         turn = session.turn(
             message,
             sinks=[self.view, self.events.append],

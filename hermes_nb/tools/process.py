@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_nb.core.errors import TurnInterrupted
+from hermes_nb.core.text import latest
 
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -31,6 +32,8 @@ STOP_GRACE = 0.5
 """The same when the user waits for it."""
 _DRAIN = 0.25
 """Seconds that the pipe is read after the child has ended, if something else keeps it open."""
+LATEST = 4_000
+"""Bytes from the end of the output that are looked at while a command runs."""
 _TICK = 0.1
 _CHUNK = 1 << 18
 _PIPE = 1 << 20
@@ -315,11 +318,11 @@ class Capture:
         head = self._head[:HEAD].decode("utf-8", "replace")
         return head + marker + tail.decode("utf-8", "replace")
 
-    def last_line(self) -> str:
-        """Return the last line that has something in it, as far as the newest bytes show it."""
-        newest = bytes((self._tail or self._head)[-500:]).decode("utf-8", "replace")
-        lines = newest.replace("\r", "\n").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "")
+    def latest(self) -> str:
+        """Return the end of what has come, as a terminal would show it."""
+        kept = self._tail or self._head
+        text = bytes(kept[-LATEST:]).decode("utf-8", "replace")
+        return plain(latest(text, len(text) - (len(kept) > LATEST)))
 
 
 _SEQUENCE = re.compile(

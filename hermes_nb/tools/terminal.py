@@ -10,8 +10,8 @@ has seen the change and agreed.
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import math
 import os
 import re
 import shutil
@@ -28,7 +28,7 @@ from typing import Annotated
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Origin
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.guard import Way
@@ -154,13 +154,7 @@ class CommandRun:
                         )
                     )
                 left = self.timeout - (time.monotonic() - started)
-                ended = await run_pipeline(
-                    programs,
-                    cwd=line.directory,
-                    timeout=left,
-                    sink=_sink(capture, context),
-                    stop=context.stop,
-                )
+                ended = await _run(programs, line.directory, left, capture, context)
             finally:
                 for launch in launches:
                     launch.close()
@@ -201,13 +195,7 @@ class CommandRun:
                 descriptors=launch.descriptors,
                 kill=partial(kill_marked, mark) if outside else launch.kill,
             )
-            ended = await run_pipeline(
-                [program],
-                cwd=self.cwd,
-                timeout=self.timeout,
-                sink=_sink(capture, context),
-                stop=context.stop,
-            )
+            ended = await _run([program], self.cwd, self.timeout, capture, context)
         finally:
             launch.close()
             if watched is not None:
@@ -355,21 +343,28 @@ def _bounded(shell: str, command: str) -> list[str]:
     return [shell, "-c", 'ulimit -u "$0" 2>/dev/null; exec "$1" -c "$2"', str(most), shell, command]
 
 
-def _sink(capture: Capture, context: ToolContext) -> Callable[[bytes], bool]:
-    """Return what takes the output: it keeps it, and shows the last line a few times a second."""
-    shown = -math.inf
+async def _run(
+    programs: Sequence[Program], cwd: Path, timeout: float, capture: Capture, context: ToolContext
+) -> Ended:
+    """Run programs; their output is kept, and its end shown a few times a second."""
 
     def sink(chunk: bytes) -> bool:
-        nonlocal shown
         capture.add(chunk)
-        now = time.monotonic()
-        if now - shown >= _PROGRESS_EVERY:
-            shown = now
-            if line := one_line(plain(capture.last_line()), 120):
-                context.progress(line)
         return capture.size < FLOOD
 
-    return sink
+    async def tell() -> None:
+        shown = 0
+        while True:
+            await asyncio.sleep(_PROGRESS_EVERY)
+            if capture.size != shown:
+                shown = capture.size
+                context.progress(f"{capture.latest()}\n")
+
+    telling = asyncio.create_task(tell())
+    try:
+        return await run_pipeline(programs, cwd=cwd, timeout=timeout, sink=sink, stop=context.stop)
+    finally:
+        telling.cancel()
 
 
 def _exit_text(ended: Ended, timeout: int) -> str:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from hermes_nb.core.messages import Image, Message, ToolCall
-from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, head_tail, one_line
+from hermes_nb.core.text import (
+    both_ends,
+    canonical_json,
+    estimate_tokens,
+    head_tail,
+    latest,
+    one_line,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,3 +77,19 @@ def test_canonical_json_does_not_depend_on_order():
         == canonical_json({"a": "é", "b": 1})
         == '{"a":"é","b":1}'
     )
+
+
+@given(st.text("ab1 \n\r/-", max_size=60), st.integers(1, 40))
+def test_the_end_of_a_text_that_goes_on_cuts_no_word(text, limit):
+    end = latest(text, limit)
+    assert len(end) <= limit
+    whole = re.sub(r"[\w/-]{8,}$", "…", text)  # a long word at the very end may go on
+    assert whole.endswith(end)
+    before = whole[: len(whole) - len(end)]
+    assert not end or not before or before[-1] in " \n\r"
+
+
+def test_half_a_secret_at_either_end_is_left_out():
+    assert latest("sk-abcdefgh more\nnext sk-abcdefgh", 28) == "next …"
+    assert latest("a line\r sk-abcdefgh 12 %", 22) == " sk-abcdefgh 12 %"
+    assert latest("x" * 50, 20) == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.test_approval import ASK, click, prepare, python, shown
+from tests.e2e.test_approval import ASK, asked, click, prepare, python, results, shown
 
 BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
 TALL = "print('\\n'.join(map(str, range({lines}))))"
@@ -57,3 +57,33 @@ def test_a_question_elsewhere_is_pointed_at_and_nothing_jumps(open_notebook, ser
     click(notebook, "Run once")
     notebook.page.wait_for_selector(SHOW, state="detached", timeout=30_000)
     assert "Done." in shown(notebook.finish(1))
+
+
+ELSEWHERE = "text=was answered in another window"
+
+
+@BOTH
+def test_of_two_windows_the_first_answer_counts(open_notebook, server, browser, model):
+    first = open_notebook("y = 1", "%%hermes\nclean up")
+    second = type(first)(server, browser.new_context().new_page(), first.name)
+    second.show(first.name)
+    edit = ("edit_cell", {"id": "cell1", "new": "y = 2"})
+    prepare(first, model, python("made = 1"), edit)
+    first.start(2)
+    for notebook in (first, second):
+        assert asked(notebook) == "made = 1"
+    click(second, "Run once")
+    first.page.wait_for_selector(ELSEWHERE)
+    assert not second.page.query_selector(ELSEWHERE)
+    first.page.wait_for_selector(".hermes-cap")
+    assert "y = 2" in asked(second)
+    assert not second.page.query_selector(".hermes-cap")
+    second.shot(f"question-in-another-window-{server.app}")
+    first.page.click(".hermes-cap button:has-text('Keep')")
+    second.page.wait_for_selector(ELSEWHERE)
+    second.page.wait_for_selector(ASK, state="detached")
+    assert shown(first.finish(2)).count("allowed once") == 2
+    assert first.sources()[0] == "y = 2"
+    assert first.value("made") == 1
+    assert len(results(model)) == 2
+    second.page.context.close()

@@ -23,6 +23,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import ToolCall, Usage
 from hermes_nb.core.text import head_tail, number_of, one_line, visible
+from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
@@ -96,6 +97,8 @@ LIVE = 5
 """Lines of what a running call has shown last."""
 LIVE_WIDTH = 100
 """Characters of each of them."""
+LIVE_AFTER = 1.0
+"""Seconds that a call has run before they are shown."""
 _NOT_SENT = re.compile(r"\[(image/\w+ \d+x\d+), not shown\]")
 """What a model that sees no pictures is told of one; its user sees it in the cell."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
@@ -124,7 +127,8 @@ class CallView:
     seconds: float = 0.0
     asked: float = 0.0
     waited: float = 0.0
-    progress: tuple[str, ...] = ()
+    note: str = ""
+    live: list[str] = field(default_factory=list)
     result: str = ""
     answer: str = ""
     children: dict[int, ChildView] = field(default_factory=dict)
@@ -132,10 +136,19 @@ class CallView:
     def lines(self) -> list[str]:
         """Return the call and below it its children, a Markdown line each."""
         if not self.status:
-            live = self.progress if len(self.progress) > 1 else ()
-            shown = [code_span(line) for line in live if line]
+            live = self._live()
+            shown = code_block("\n".join(live), "text").split("\n") if live else ()
             return [self.line(), *shown, *running_lines(self.children.values())]
         return [self.line(), *(child.line() for child in self.children.values())]
+
+    def plain_lines(self) -> list[str]:
+        """Return the same of a running call as lines of plain text."""
+        children = (plain_text(line) for line in running_lines(self.children.values()))
+        return [plain_text(self.line()), *self._live(), *children]
+
+    def _live(self) -> list[str]:
+        """Return the last lines that it has shown, once it has run for a moment."""
+        return self.live if self.elapsed() >= LIVE_AFTER else []
 
     def line(self) -> str:
         gist = f" {code_span(self.gist)}" if self.gist else ""
@@ -159,9 +172,19 @@ class CallView:
         self.status, self.seconds = status, max(seconds - self.waited, 0.0)
 
     def tell(self, text: str) -> None:
+        """Take in a note or, with a line break in it, the end of what it has shown so far."""
+        if "\n" in text:
+            self.show(text)
+        else:
+            self.note = one_line(visible(redact(text)), LIVE_WIDTH)
+
+    def show(self, text: str) -> None:
         """Take in the end of what it has shown so far."""
-        lines = visible(redact(text), lines=True).splitlines()[-LIVE:]
-        self.progress = tuple(one_line(line, LIVE_WIDTH) for line in lines)
+        shown = visible(redact(text), lines=True).expandtabs(4).split("\n")
+        lines = [line.rstrip() for line in shown if line.strip()][-LIVE:]
+        self.live = [
+            line if len(line) <= LIVE_WIDTH else f"{line[: LIVE_WIDTH - 1]}…" for line in lines
+        ]
 
     def _settle(self) -> None:
         if self.asked:
@@ -186,8 +209,8 @@ class CallView:
             parts.append("waiting for you")
         elif self.status != "skipped":
             parts.append(f"{self.elapsed():.1f} s")
-        if not self.status and len(self.progress) == 1:
-            parts += self.progress
+        if not self.status:
+            parts.append(self.note)
         return "".join(f" · {escape(part)}" for part in parts if part)
 
     def elapsed(self) -> float:

@@ -180,8 +180,9 @@ class DrawnView(TerminalView):
             yield _Drawn(self._growing(max(console.width - 1, 1), console.height))
 
     def _growing(self, width: int, height: int) -> Lines:
+        self.transcript.look()
         running = [call for call in self.transcript.calls if not call.status]
-        told = [plain_text(line) for call in running for line in call.lines()]
+        told = [line for call in running for line in call.plain_lines()]
         planned = [_on_one_line(line, "") for line in self.transcript.plan_lines()]
         foot = [*planned, *(_on_one_line(f"  {line}", "") for line in told)]
         if self._reasoning and not self._held and not running:

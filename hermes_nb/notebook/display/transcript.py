@@ -71,8 +71,9 @@ PLAIN_CALLS = 60
 class Transcript:
     """Everything there is to show about a turn.
 
-    `describe(call)` may say what a call is about, better than its arguments do, and `loading()`
-    whether the model is still being loaded. `changes` are what the turn of `session` left changed,
+    `describe(call)` may say what a call is about, better than its arguments do, `loading()`
+    whether the model is still being loaded, and `live()` the end of what code in this kernel prints
+    while it runs, None where none does. `changes` are what the turn of `session` left changed,
     and `learned` counts the notes it saved, as the undo knows. `drew`: pictures stand below
     the view, whose status line then stands below them.
     """
@@ -81,6 +82,7 @@ class Transcript:
         self.model = model
         self.describe: Callable[[ToolCall], str] = lambda _: ""
         self.loading: Callable[[], bool] = bool
+        self.live: Callable[[], str | None] = lambda: None
         self.drew = False
         self.usage = Usage()
         self.ending: TurnEnded | None = None
@@ -174,8 +176,14 @@ class Transcript:
             case _:
                 self._call(event)
 
+    def look(self) -> None:
+        """Take in what the call that runs code in this kernel has shown so far."""
+        if self._open and (text := self.live()) is not None:
+            self._steps[-1].calls[-1].show(text)
+
     def running(self) -> str:
         """Return the view of a running turn, as Markdown."""
+        self.look()
         blocks = [*self.notes[: self._before]]
         blocks.append("\n".join(f"{escape(line)}  " for line in self.plan_lines()))
         blocks += self._so_far()

@@ -66,6 +66,8 @@ CHARACTERS_PER_SECOND = 40_000
 STILL_RUNNING = "(the turn was still running when this was saved)"
 TICK = 1.0
 """Seconds between updates of a quiet turn, so that its clock runs."""
+LIVE_EVERY = 0.5
+"""Seconds between two looks at what running code has printed."""
 LATE = 1.5
 """Seconds without an update after which the event loop is taken to be held up."""
 
@@ -155,7 +157,8 @@ class CellView:
     """One display that is updated while the turn runs.
 
     Code that a call runs on this thread holds up the event loop, for minutes if it trains a model.
-    A thread then keeps the clock going, so that what works does not look dead.
+    A thread then keeps the clock going and shows what it prints, so that what works does not look
+    dead. Only code that never lets other threads run looks so.
     """
 
     def __init__(self, transcript: Transcript) -> None:
@@ -212,10 +215,14 @@ class CellView:
             display(footer(self.transcript), raw=True)
 
     def _keep_time(self) -> None:
-        while not self._over.wait(TICK):
+        shown = None
+        while not self._over.wait(LIVE_EVERY):
             with self._one:
-                held_up = time.monotonic() - self._shown > LATE
-                if held_up and self.transcript.running_call and not self._closed:
+                if self._closed or not self.transcript.running_call:
+                    continue
+                new = self.transcript.live()
+                if new != shown or time.monotonic() - self._shown > LATE:
+                    shown = new
                     self._update(running=True)
 
     def _schedule(self) -> None:

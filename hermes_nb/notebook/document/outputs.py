@@ -93,11 +93,6 @@ def strip_ansi(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def last_line(text: str, limit: int) -> str:
-    """Return the last line of what a program printed, in so many characters."""
-    return one_line(re.split(r"[\r\n]", strip_ansi(text).strip())[-1], limit)
-
-
 def settle_lines(text: str) -> str:
     r"""Return text after its carriage returns and backspaces have been carried out.
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from hermes_nb.core.messages import Json
+from hermes_nb.core.text import latest
 from hermes_nb.notebook.previews import bundle, well_formed
 
 Output = dict[str, Json]
@@ -25,11 +24,12 @@ TAIL = 5_000_000
 """Characters of stream text kept from its end; what lies between is counted and dropped."""
 DISPLAYS = 64_000_000
 """Characters of displayed data kept; displays after that are counted and dropped."""
+LATEST = 4_000
+"""Characters from the end of its text that are looked at while code runs."""
 _ENTRY = 65_536
 """A stretch of one stream is kept in pieces of this size, so that its beginning can be dropped."""
 _OVERHEAD = 256
 _PENDING = 512
-_NOTICE_EVERY = 0.2
 
 
 class _Entry:
@@ -60,15 +60,9 @@ class _Entry:
 
 
 class Collector:
-    """Collects outputs; any thread may write.
+    """Collects outputs; any thread may write."""
 
-    `on_output(text)` hears of the latest text now and then (at most five times a second), on the
-    thread that wrote it; what it raises is ignored.
-    """
-
-    def __init__(self, on_output: Callable[[str], None] | None = None) -> None:
-        self._on_output = on_output
-        self._noticed = 0.0
+    def __init__(self) -> None:
         # Reentrant: a finaliser may print while this very thread holds the lock.
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -103,8 +97,6 @@ class Collector:
                 self._dropped += max(0, len(rest) - TAIL)
                 self._tail_size += _append(self._tail, name, rest[-TAIL:])
                 self._shed()
-        if self._on_output is not None and ("\n" in text or "\r" in text):
-            self._notice(self._latest())
 
     def display(
         self, data: Mapping[str, Json], metadata: object = None, display_id: str | None = None
@@ -144,6 +136,16 @@ class Collector:
             if not wait:
                 self._reset()
 
+    def latest(self) -> str:
+        """Return the end of the text that was written so far."""
+        text = ""
+        with self._lock:
+            for entry in reversed((*self._head, *self._tail)):
+                text = entry.text() + text
+                if len(text) > LATEST:
+                    break
+        return latest(text, LATEST)
+
     def outputs(self) -> list[Output]:
         with self._lock:
             outputs = list(_merged([*self._head, *self._gap(), *self._tail]))
@@ -162,7 +164,6 @@ class Collector:
             self._display_size += size + _OVERHEAD
             entry = _Entry(output=output, display_id=display_id)
             (self._tail if self._tail else self._head).append(entry)
-        self._notice(str(output.get("data", {}).get("text/plain", ""))[:200])
 
     def _gap(self) -> Iterator[_Entry]:
         if self._dropped:
@@ -184,21 +185,6 @@ class Collector:
         if self._clear_next:
             self._clear_next = False
             self._reset()
-
-    def _latest(self) -> str:
-        with self._lock:
-            entries = self._tail or self._head
-            entry = entries[-1] if entries else None
-            return "" if entry is None else "".join([*entry.blocks[-1:], *entry.pending])
-
-    def _notice(self, text: str) -> None:
-        if self._on_output is None or not text.strip():
-            return
-        now = time.monotonic()
-        if now - self._noticed >= _NOTICE_EVERY:
-            self._noticed = now
-            with suppress(Exception):
-                self._on_output(text[-500:])
 
 
 def _append(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from contextlib import (
     asynccontextmanager,
     contextmanager,
@@ -32,7 +32,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from hermes_nb.core.messages import Origin
-from hermes_nb.notebook.document.outputs import strip_ansi
+from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
 from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
 from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
@@ -211,10 +211,19 @@ GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""
 
 _POLL = 0.02
-_running: WeakKeyDictionary[Shell, object] = WeakKeyDictionary()
-"""The innermost nested run of each shell."""
-_around: ContextVar[object] = ContextVar("hermes_nb_nested_run", default=None)
+_running: WeakKeyDictionary[Shell, Collector] = WeakKeyDictionary()
+"""The innermost nested run of each shell, by what it shows."""
+_around: ContextVar[Collector | None] = ContextVar("hermes_nb_nested_run", default=None)
 """The nested run that the current code is part of."""
+
+
+def showing(shell: Shell) -> str | None:
+    """Return the end of what nested code has printed so far, None where none runs.
+
+    Any thread may ask, also while the code holds up the event loop.
+    """
+    running = _running.get(shell)
+    return None if running is None else settle_lines(strip_ansi(running.latest()))
 
 
 class CellError(NamedTuple):
@@ -252,21 +261,19 @@ async def execute(
     code: str,
     *,
     timeout: float | None = None,
-    on_output: Callable[[str], None] | None = None,
     offline: bool = False,
 ) -> Execution:
     """Run `code` in `shell`'s namespace; what goes wrong in it is in the result, not raised.
 
     Call it on the shell's own thread. `timeout` is in seconds; synchronous code has none on Windows
-    and off the main thread. `on_output` hears of the latest text now and then, and `offline`
-    code is refused the network. A cancellation of the calling task stops the code and passes
-    through. A process forked by the code that comes back here ends, so that the agent goes on in
-    the parent only.
+    and off the main thread. `offline` code is refused the network. A cancellation of the calling
+    task stops the code and passes through. A process forked by the code that comes back here ends,
+    so that the agent goes on in the parent only.
     """
     started = time.monotonic()
-    collector = Collector(on_output)
+    collector = Collector()
     agent = getattr(ours(shell), "awake", None)  # its mode is not for the code that it runs
-    async with _its_turn(shell):
+    async with _its_turn(shell, collector):
         with (
             agent.permission.held() if agent else nullcontext(),
             watched(offline=offline) as watch,
@@ -292,13 +299,12 @@ async def execute(
 
 
 @asynccontextmanager
-async def _its_turn(shell: Shell) -> AsyncIterator[None]:
+async def _its_turn(shell: Shell, mark: Collector) -> AsyncIterator[None]:
     """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
     around = _around.get()
     # Not an asyncio.Event: the other run may be on another thread's loop.
     while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
-    mark = object()
     token = _around.set(mark)
     _running[shell] = mark
     try:

@@ -141,13 +141,26 @@ def test_what_stands_in_a_running_turn_stays_where_it_is():
     assert "It goes on…\n" in transcript.running()
 
 
-def test_the_last_lines_of_what_runs_are_below_its_call_until_it_is_over():
+def test_the_last_lines_of_what_runs_are_below_its_call_until_it_is_over(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     transcript = folded(MessageAdded(Message.assistant(calls=[CALL])), ToolStarted(CALL))
-    transcript(ToolProgress("1", "\n".join(f"month {n}: <b>1</b> rows" for n in range(9))))
+    secret = "sk-" + "a1" * 20
+    lines = "\n".join(f"  month {n}: <b>1</b> rows" for n in range(9))
+    transcript(ToolProgress("1", f"{lines}\n{secret} {'long ' * 90}\n"))
+    assert "month" not in transcript.running()  # most calls are over before anybody could read it
+    now[0] += 1
     shown = transcript.running()
-    assert "> <code>month 8: &lt;b&gt;1&lt;/b&gt; rows</code>" in shown and "month 3" not in shown
+    assert ">   month 8: <b>1</b> rows  \n" in shown and "month 4" not in shown
+    assert "[redacted] long" in shown and secret not in shown
+    assert max(map(len, shown.splitlines())) < 110
+    for render in RENDERERS:
+        assert render(shown).count("<pre") == 1 and "b" not in obeyed(render(shown))
+    transcript.live = lambda: "code prints\n"
+    assert "code prints" in transcript.running() and "month" not in transcript.running()
+    assert transcript.call("1").plain_lines()[1:] == ["code prints"]
     transcript(ToolFinished(CALL, "ok", 1.0))
-    assert "month" not in transcript.running()
+    assert "code prints" not in transcript.running()
 
 
 def test_what_is_not_final_is_taken_back():
@@ -208,6 +221,10 @@ def test_nothing_a_tool_or_a_model_says_is_obeyed(hostile):
     events = called(progress, call=call, said=hostile, status="error", result=result)
     transcript = folded(*events, TextDelta(hostile))
     assert set(obeyed(transcript.running())) <= {"sub"}
+    running = folded(*events[:2], ToolProgress("1", f"{result}\n"))
+    running.call("1").started -= 60
+    assert hostile in running.call("1").live
+    assert set(obeyed(running.running())) <= {"sub"}
     transcript(TurnEnded("failed", hostile))
     assert set(obeyed(transcript.finished())) <= {"sub", "details", "summary"}
 

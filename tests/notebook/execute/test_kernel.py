@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from hermes_nb.notebook.execute.nested import execute
+from hermes_nb.notebook.execute.nested import execute, showing
 from hermes_nb.notebook.interrupt import stoppable
 
 from tests.cpu import within
@@ -427,17 +427,22 @@ def test_a_forked_child_ends_where_the_agent_begins(run, shell, tmp_path):
     assert os.waitstatus_to_exitcode(status) == 1
 
 
-def test_output_is_announced_while_the_code_runs(run):
-    heard = []
+def test_output_is_seen_from_other_threads_while_the_code_holds_the_loop(run, shell):
+    heard, over = [], threading.Event()
 
-    def listen(text):
-        heard.append(text)
-        raise RuntimeError
+    def look():
+        while not over.wait(0.01):
+            heard.append(showing(shell))
 
-    done = run("import time\nfor i in range(5): print(i); time.sleep(.06)", on_output=listen)
-    assert heard[0] == "0\n"
-    assert 1 < len(heard) < 6
-    assert text(done) == "0\n1\n2\n3\n4\n"
+    looking = threading.Thread(target=look)
+    looking.start()
+    bar = "print('\\r\\x1b[32m', i, end=' %'); time.sleep(.06)"
+    done = run(f"import time\nprint('x' * 9_000)\nprint('begun')\nfor i in range(5): {bar}")
+    over.set()
+    looking.join()
+    assert {"begun\n 2 %", "begun\n 3 %"} <= set(heard)
+    assert text(done).count("begun") == 1
+    assert showing(shell) is None
 
 
 def test_a_nested_run_is_cheap(shell):

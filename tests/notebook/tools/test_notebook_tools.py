@@ -220,7 +220,7 @@ def test_run_cells(use, shell, path):
     assert cells[1]["outputs"][0]["data"]["text/plain"] == ["20"]
     assert cells[3]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["21\n"]}]
     assert {cells[at]["execution_count"] for at in (1, 3)} == {shell.execution_count}
-    assert ToolProgress("1", "cell 2 of 2: 21") in events
+    assert ToolProgress("1", "cell 2 of 2") in events
     use("edit_cell", id="load-code", new="print('before')\n1/0")
     text = refused(use, "run_cells", ids=["load-code", "use-code"])
     assert "cell load-code (index 1) failed" in text and "before" in text

@@ -227,7 +227,15 @@ var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
           app.shell.activateById(widget.id);
         });
       },
-      drop: (panel, { id }, boxes) => void boxes.get(id)?.()
+      drop: (panel, { id, elsewhere }, boxes) => {
+        const remove = boxes.get(id);
+        remove?.();
+        if (!remove || !elsewhere) return;
+        const told = 'The question of Hermes was answered in another window.';
+        void shared('@jupyterlab/apputils').then(({ Notification }) =>
+          Notification.info(told, { autoClose: 6000 })
+        );
+      }
     }
   };
 };
