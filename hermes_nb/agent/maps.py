@@ -13,6 +13,7 @@ import hashlib
 import math
 import os
 import platform
+import re
 import secrets
 import sys
 import time
@@ -345,13 +346,25 @@ def table_of(items: Sequence[Item]) -> Any:  # noqa: ANN401 - pandas is not a de
     return pandas.DataFrame(list(rows), columns=list(COLUMNS))
 
 
+_BLOCK = re.compile(r"^\s*(?:(?:#{1,6}|[-*+>]|\d{1,3}[.)])\s+|`{3,}\w*$)", re.MULTILINE)
+_INLINE = re.compile(
+    r"(\*\*|`{1,3}|~~)(\S(?:[^\n]{0,400}?\S)?)\1|\[([^\]\n]{1,400})\]\([^()\s]{1,400}\)"
+)
+
+
+def _told(text: str) -> str:
+    """Return the beginning of an answer without the marks of Markdown, which a line cannot draw."""
+    bare = _INLINE.sub(lambda m: m[2] or m[3], _BLOCK.sub("", text[: 8 * ANSWER]))
+    return one_line(bare, ANSWER)
+
+
 def table_markdown(rows: Sequence[dict[str, Any]]) -> str:
     """Return what is seen of a table: names, states and the beginnings of answers."""
     lines = ["| input | status | answer |", "|---|---|---|"]
     for row in rows[:SHOWN]:
         said = row["answer"] if row["status"] == "done" else row["error"]
         name = escape(visible(both_ends(redact(row["input"]), NAME)))
-        answer = escape(visible(one_line(redact(said or ""), ANSWER)))
+        answer = escape(visible(_told(redact(said or ""))))
         lines.append(f"| {name} | {row['status']} | {answer} |")
     if len(rows) > SHOWN:
         lines.append(f"| … {len(rows) - SHOWN:,} more | | |")

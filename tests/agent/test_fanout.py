@@ -481,6 +481,12 @@ def test_rows_show_themselves_safely():
     assert len(shown.splitlines()) == 3
 
 
+def test_answers_in_a_table_have_no_marks_of_markdown():
+    said = "## Result\n\n- **Gentoo** `5,076` g, see [the docs](https://a.org)\n```python\n2 ** 3"
+    shown = table_markdown(rows_of([Item(name="a", status="done", answer=said)]))
+    assert "| Result Gentoo 5,076 g, see the docs 2 &#42;&#42; 3 |" in shown
+
+
 # At scale, and killed
 
 

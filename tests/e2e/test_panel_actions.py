@@ -55,6 +55,13 @@ def propose_skill(side, name):
     Pending(side.home).propose(SkillWrite(change=change), FROM)
 
 
+def focused(side, name):
+    """Wait until the element with this name, or text, has the focus."""
+    here = "document.activeElement"
+    script = f"name => [{here}.placeholder, {here}.innerText].includes(name)"
+    side.notebook.page.wait_for_function(script, arg=name)
+
+
 @BOTH
 def test_memory_is_added_edited_forgotten_and_brought_back(side):
     side.fresh(notes=NOTES)
@@ -68,9 +75,11 @@ def test_memory_is_added_edited_forgotten_and_brought_back(side):
     assert "89 mm" in notes(side)
     assert "Prefers polars." in notes(side, "USER.md")
     side.press("edit", "raw files")
+    focused(side, "The entry's text")
     side.field("The entry's text").fill("Data lives in `input/`.")
     side.press("Cancel")
     side.gone("Cancel")
+    focused(side, "add")
     assert "input/" not in notes(side)
     side.press("edit", "raw files")
     side.field("The entry's text").fill("Data lives in `input/`.")
@@ -134,7 +143,9 @@ def test_skills_are_found_read_switched_deleted_and_brought_back(side):
     side.notebook.until(lambda: 0 < names.count() < 5)
     side.field("Search").fill("")
     side.notebook.until(lambda: names.count() > 8)
-    side.panel.locator("select:visible").select_option(label="data (1)")
+    choice = side.panel.locator("select:visible")
+    assert choice.evaluate("each => getComputedStyle(each).backgroundImage") != "none"  # an arrow
+    choice.select_option(label="data (1)")
     side.notebook.until(lambda: names.all_inner_texts() == ["penguin-units"])
     side.press("penguin-units")
     side.see("Multiply by 10.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.looking import in_theme, violations
 from tests.e2e.test_approval import prepare, results, shown
 from tests.loopback import stream, text_chunks, tool_chunks
 
@@ -184,7 +185,10 @@ def test_a_failed_cell_is_mended_in_two_clicks(open_notebook, server, model):
     notebook.run(1)
     bar = page.locator(".hermes-failed")
     bar.wait_for()
-    notebook.shot(f"failed-{server.app}")
+    for theme in ("dark", "light"):
+        in_theme(notebook, theme)
+        assert violations(bar) == []
+        notebook.shot(f"failed-{server.app}-{theme}")
     page.evaluate("document.querySelector('.hermes-failed button').click()")  # no hand's
     assert len(notebook.sources()) == 2
     edit = {"id": failed, "old": "10 / 0", "new": "10 / 4"}

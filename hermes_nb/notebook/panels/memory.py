@@ -205,7 +205,7 @@ class MemoryTab(Tab):
             if entry.text and self._is_there(entry):
                 step = {"action": "replace", "old_text": entry.text, "content": text}
             said = await self._changed(entry.target, step)
-        self._editing = None
+        self._edit(None)
         return said
 
     async def _written(self, write_it: Callable[[], Outcome]) -> str:
@@ -222,10 +222,15 @@ class MemoryTab(Tab):
         return f"{told} New sessions know it, this one after %hermes reload."
 
     def _edit(self, entry: Entry | None) -> None:
-        self._editing = entry
+        """Open the editor for an entry, or close it; the focus goes along."""
+        left, self._editing = self._editing, entry
         if entry is not None:
             write(self._text, entry.text)
         self._draw()
+        if entry is not None:
+            self._text.focus()
+        elif left is not None:
+            self._sections[left.target].add.focus()
 
     def _is_there(self, entry: Entry) -> bool:
         return self._now is not None and self._now.holds(entry)
@@ -269,8 +274,8 @@ class _Section:
         tip = f"add an entry to {FILES[target]}"
         add = Act("add", tip, partial(tab.edit_new, target), here=True)
         self._entries = Listing[Entry](kit, tab.line, empty="Nothing yet.")
-        pushed = kit.push(add, "hermes-link").widget
-        self.widget = kit.box(self._head, self._new, self._entries.widget, pushed)
+        self.add = kit.push(add, "hermes-link").widget
+        self.widget = kit.box(self._head, self._new, self._entries.widget, self.add)
 
     def show(self, now: Recollection, editing: Entry | None, editor: Widget) -> None:
         fill, entries = now.usage[self._target], now.entries[self._target]

@@ -173,7 +173,7 @@ class SkillsTab(Tab):
     def _line(self, item: tuple[str, Skill]) -> Line:
         head, skill = item
         opened = self._open is not None and _key(self._open) == _key(skill)
-        used = f"{skill.usage.uses}×" if skill.usage.uses else "–"
+        used = f"{skill.usage.uses}×" if skill.usage.uses else "not used yet"
         marks = (("marked", skill.marks), ("off", not skill.enabled))
         tags = [tag(FROM[skill.source]), *(tag(mark) for mark, is_so in marks if is_so)]
         name = Act(

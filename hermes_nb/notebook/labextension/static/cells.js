@@ -89,30 +89,6 @@ export const claim = (panel, { id, hash: seen }, forbidden, still) => {
   return [index, cell];
 };
 
-// Call `look(panel, cell)` for each code cell, and again when its outputs change. Returns what has
-// all of them looked at.
-export const watchOutputs = (tracker, look) => {
-  const watched = new Map(); // what looks at a cell, by its widget
-  const watch = panel => {
-    const added = () => {
-      for (const cell of panel.content.widgets) {
-        if (cell.model.type !== 'code' || watched.has(cell)) continue;
-        const later = () =>
-          setTimeout(() => cell.isDisposed || cell.model.isDisposed || look(panel, cell));
-        watched.set(cell, later);
-        cell.disposed.connect(() => watched.delete(cell));
-        cell.model.outputs.changed.connect(later);
-        later();
-      }
-    };
-    panel.content.modelContentChanged.connect(added);
-    added();
-  };
-  tracker.forEach(watch);
-  tracker.widgetAdded.connect((_, panel) => void panel.context.ready.then(() => watch(panel)));
-  return () => watched.forEach(later => later());
-};
-
 // Run an edit as an undo step of its own: typing just before or after it is not part of it.
 export const step = (managers, edit) => {
   for (const manager of managers) manager?.stopCapturing();

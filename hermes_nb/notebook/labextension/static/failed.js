@@ -1,5 +1,5 @@
 /* Help on a cell that failed: a bar above it, commands in the palette and in the cell's menu. */
-export const start = async ({ app, cells, dom, palette, settings, shared, tracker }) => {
+export const start = async ({ app, dom, palette, settings, shared, tracker }) => {
   const { Widget } = await shared('@lumino/widgets');
   const LABELS = { fix: 'Fix with Hermes', explain: 'Explain' };
   const OURS = /^\s*%{1,2}hermes\b/; // what fails there is a turn of its own
@@ -25,7 +25,7 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
   };
 
   const errorOf = ({ model }) => {
-    if (OURS.test(model.sharedModel.getSource())) return '';
+    if (model.type !== 'code' || OURS.test(model.sharedModel.getSource())) return '';
     for (let i = 0; i < model.outputs.length; i++) {
       const { output_type, ename, evalue } = model.outputs.get(i).toJSON();
       if (output_type === 'error') return `${ename}: ${evalue}`;
@@ -35,6 +35,7 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
 
   const bars = new WeakMap(); // by cell widget
   const show = (panel, cell) => {
+    if (cell.isDisposed || cell.model.isDisposed) return;
     const python = panel.content.model?.defaultKernelLanguage === 'python';
     const wanted = python && (settings?.composite.failedCells ?? true) ? errorOf(cell) : '';
     if ((bars.get(cell)?.node.title ?? '') === wanted) return;
@@ -52,7 +53,23 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
     void cell.ready.then(() => bar.isDisposed || cell.layout.insertWidget(1, bar));
   };
 
-  settings?.changed.connect(cells.watchOutputs(tracker, show));
+  const watched = new WeakSet();
+  const watch = panel => {
+    const cells = () => {
+      for (const cell of panel.content.widgets) {
+        const later = () => setTimeout(() => show(panel, cell));
+        if (!watched.has(cell) && cell.model.type === 'code')
+          cell.model.outputs.changed.connect(later);
+        watched.add(cell);
+        later();
+      }
+    };
+    panel.content.modelContentChanged.connect(cells);
+    settings?.changed.connect(cells);
+    cells();
+  };
+  tracker.forEach(watch);
+  tracker.widgetAdded.connect((_, panel) => void panel.context.ready.then(() => watch(panel)));
 
   for (const what of Object.keys(LABELS)) {
     const command = `hermes-nb:${what}`;

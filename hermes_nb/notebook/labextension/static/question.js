@@ -227,14 +227,12 @@ var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
           app.shell.activateById(widget.id);
         });
       },
-      drop: (panel, { id, elsewhere }, boxes) => {
+      drop: async (panel, { id, elsewhere }, boxes) => {
         const remove = boxes.get(id);
         remove?.();
         if (!remove || !elsewhere) return;
-        const told = 'The question of Hermes was answered in another window.';
-        void shared('@jupyterlab/apputils').then(({ Notification }) =>
-          Notification.info(told, { autoClose: 6000 })
-        );
+        const { Notification } = await shared('@jupyterlab/apputils');
+        Notification.info('Hermes was answered in another window.', { autoClose: 6000 });
       }
     }
   };

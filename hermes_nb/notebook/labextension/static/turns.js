@@ -7,52 +7,46 @@ export const start = ({ cells, dom, tracker }) => {
   // For a turn's calls: a table that a call printed scrolls sideways in a box of its own, where
   // the application would wrap its lines. Nothing else nests folds so.
   dom.addStyle('turns', `
-.jp-OutputArea-output.jp-RenderedMarkdown details>details{margin-left:1.2em}
-.jp-OutputArea-output.jp-RenderedMarkdown details>details>pre{white-space:pre;overflow:auto;
-max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 8px}
-.jp-OutputArea-output.jp-RenderedMarkdown details>details>pre>code{white-space:pre;background:none}
-.jp-RenderedMarkdown>blockquote>pre{white-space:pre;overflow:hidden}
-.jp-OutputArea-child:has(>.hermes-stop){position:relative}
-.jp-OutputArea-child:has(>.hermes-stop) p:last-child{padding-right:5em}
-.hermes-stop{position:absolute;right:4px;bottom:6px}
-.hermes-stop button{font-size:12px;line-height:20px}`);
+.jp-OutputArea-output.jp-RenderedMarkdown details>details{margin-left:1.2em;
+>pre{white-space:pre;overflow:auto;max-height:24em;background:var(--jp-layout-color2);
+padding:6px 8px;margin:4px 0 8px;>code{white-space:pre;background:none}}}
+.jp-OutputArea-child:has(>.hermes-stop){position:relative;
+blockquote pre{white-space:pre;overflow:hidden}p:last-child{padding-right:5em}}
+.hermes-stop{position:absolute;right:4px;bottom:6px}`);
 
-  const plain = output => [output.data?.['text/plain'] ?? ''].flat().join('');
+  const plain = output => [output?.data?.['text/plain'] ?? ''].flat().join('');
 
-  // While a turn runs its status line has a button that stops it, and what it took of the page it
-  // keeps: what is below would move up and down.
-  const taken = new Set(); // ids of cells whose turn began before this page was loaded
-  const stops = new WeakMap(); // by cell widget
+  // A running turn has a button that stops it, and gives no room back: what is below stays put.
+  const stops = new WeakMap(); // [box, observer], by cell widget
   const look = (panel, cell) => {
     const { model, outputArea } = cell;
-    const here = model.sharedModel.executionState !== 'idle' || taken.has(model.id);
-    const child = outputArea?.widgets.find(
-      (_, i) => here && i < model.outputs.length && plain(model.outputs.get(i)) === RUNNING
-    )?.node;
-    const old = stops.get(cell);
-    if (old?.stop.parentNode === child) return;
+    const child =
+      model.sharedModel.executionState === 'running' &&
+      outputArea?.widgets.find((_, i) => plain(model.outputs.get(i)) === RUNNING)?.node;
+    const [old, size] = stops.get(cell) ?? [];
+    if (old ? old.parentNode === child : !child) return;
+    if (old?.contains(document.activeElement)) panel.content.activate();
+    old?.remove();
+    size?.disconnect();
     stops.delete(cell);
-    if (old?.stop.contains(document.activeElement)) panel.content.activate();
-    old?.end();
+    const { node } = outputArea;
+    node.style.minHeight = '';
     if (!child) return;
-    const { style } = outputArea.node;
-    const interrupt = () => void panel.sessionContext.session?.kernel?.interrupt();
-    const stop = dom.element('div', 'hermes-ui hermes-stop');
-    stop.append(dom.button('■ Stop', interrupt));
-    stop.firstChild.setAttribute('aria-label', 'Stop this turn');
-    child.append(stop);
-    const size = new ResizeObserver(([{ contentRect }]) => {
-      style.minHeight = `${contentRect.height}px`;
+    const box = dom.element('div', 'hermes-ui hermes-stop');
+    box.append(dom.button('Stop', () => void panel.sessionContext.session?.kernel?.interrupt()));
+    child.append(box);
+    const grown = new ResizeObserver(([{ contentRect }]) => {
+      node.style.minHeight = `${contentRect.height}px`;
     });
-    size.observe(outputArea.node);
-    const end = () => {
-      size.disconnect();
-      style.minHeight = '';
-      stop.remove();
-    };
-    stops.set(cell, { stop, end });
+    grown.observe(node);
+    stops.set(cell, [box, grown]);
   };
-  cells.watchOutputs(tracker, look);
+  const watch = panel =>
+    panel.content.modelContentChanged.connect(() => {
+      for (const cell of panel.content.widgets) look(panel, cell);
+    });
+  tracker.forEach(watch);
+  tracker.widgetAdded.connect((_, panel) => watch(panel));
 
   // A turn whose kernel is gone is over: what its cell shows would say "running" for ever.
   const gone = panel => {
@@ -78,7 +72,6 @@ max-height:24em;background:var(--jp-layout-color2);padding:6px 8px;margin:4px 0 
       // that, the cell has what an earlier run left; running it had cleared that.
       show: (panel, { id, outputs, running, over, execution_count }) => {
         const index = find(panel, id);
-        taken[over ? 'delete' : 'add'](id);
         const cell = panel.content.model.sharedModel.cells[index];
         if (cell.cell_type !== 'code') throw new Refusal('invalid', `cell ${id} is not a code cell`);
         const shown = cell.getOutputs();
