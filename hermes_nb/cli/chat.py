@@ -11,8 +11,10 @@ import argparse
 import asyncio
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -32,7 +34,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from traitlets.config import Config
 
 from hermes_nb.agent.session_manager import the_one
-from hermes_nb.cli.main import OK, STOPPED, UsageProblem
+from hermes_nb.cli.main import OK, STOPPED, UsageProblem, ending
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import make_private
 from hermes_nb.core.text import number_of, visible
@@ -62,7 +64,8 @@ def chat(arguments: argparse.Namespace) -> int:
     """Talk until the user leaves, and return the exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageProblem(NO_TERMINAL)
-    signal.signal(signal.SIGTERM, _leave)
+    for number in ending():
+        signal.signal(number, _leave)
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
@@ -85,7 +88,9 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 async def _talk(magics: HermesMagics, name: str) -> int:
     """Read and hand over, line by line, until the user leaves."""
-    print(await _joined(magics, name) if name else HELP)
+    if name:
+        _say(await _joined(magics, name))
+    _say(HELP)
     session = _prompt(magics)
     stopped = 0.0  # when; a turn, or the empty line
     while True:
@@ -99,7 +104,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
                 return OK
             if not again:
                 stopped = time.monotonic() - PATIENCE
-                print(AGAIN)
+                _say(AGAIN)
             continue
         if text.strip() in LEAVE:
             return OK
@@ -115,7 +120,7 @@ async def _joined(magics: HermesMagics, name: str) -> str:
     the_one(agent.store, name)  # or none, but not one of several
     found = agent.sessions.join(name, agent.spec(agent.settings()))
     said = number_of(len(found.messages), "message")
-    return f"Session {visible(name)}, {said}. {HELP}"
+    return f"Session {visible(name)}, {said}."
 
 
 async def _handed_over(magics: HermesMagics, text: str) -> bool:
@@ -129,11 +134,17 @@ async def _handed_over(magics: HermesMagics, text: str) -> bool:
         return False
     except HermesError as error:
         told = redact(visible(str(error), lines=True)).replace("%hermes ", "/").replace("`", "")
-        print(told)
+        _say(told)
         return told != "stopped"
     except Exception:  # noqa: BLE001 - shown as in IPython, and the chat goes on
         magics.shell.showtraceback()
     return True
+
+
+def _say(text: str) -> None:
+    width = shutil.get_terminal_size().columns - 1
+    for line in text.split("\n"):
+        print(textwrap.fill(line, width, break_long_words=False))
 
 
 def _checked(line: str) -> str:

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.run:  # nothing was named, so nothing was done
         top.print_help()
         raise SystemExit(USAGE)
-    before = signal.signal(signal.SIGTERM, _stop)
+    before = {number: signal.signal(number, _stop) for number in ending()}
     try:
         module, _, function = arguments.run.partition(":")
         code = int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
@@ -81,7 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         return code
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ending() -> list[int]:
+    """Return the signals to end at: to terminate, and a closed terminal's unless it is ignored."""
+    hangup: int = getattr(signal, "SIGHUP", 0)  # Windows has none
+    closed = hangup and signal.getsignal(hangup) in (signal.SIG_DFL, _stop)
+    return [signal.SIGTERM, *([hangup] if closed else [])]
 
 
 def _stop(*_: object) -> None:

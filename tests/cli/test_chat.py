@@ -14,7 +14,7 @@ import pytest
 from hermes_nb.cli.chat import HISTORY
 from hermes_nb.cli.main import main
 
-from tests.cli.conftest import KEY
+from tests.cli.conftest import KEY, gone
 from tests.loopback import Reply, calls, chunk, event, pause, says, stall
 from tests.patience import SOON, ended, until
 
@@ -267,6 +267,24 @@ def test_a_narrow_terminal_and_a_key_that_is_not_kept(serve, chat, home):
     talk.type(END)
     assert talk.left() == 0
     assert KEY not in (home / HISTORY).read_text()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, "closed"])
+def test_what_runs_ends_with_the_terminal(serve, chat, tmp_path, how):
+    command = "sleep 300 & echo $! > pid; wait"
+    serve(calls(("terminal", {"command": command})), says("never"))
+    talk = chat("--approve", "all")
+    talk.ready()
+    talk.type("go", ENTER)
+    assert until(lambda: talk.feed() or (tmp_path / "pid").exists(), 60), talk.text
+    assert until(lambda: (tmp_path / "pid").read_text().endswith("\n"))
+    if how == "closed":
+        talk.child.ptyproc.fileobj.close()
+    else:
+        talk.child.kill(how)
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert gone(talk.child.pid)
+    assert main(["sessions"]) == 0
 
 
 @pytest.mark.parametrize("name", ["TERM", "NO_COLOR"])

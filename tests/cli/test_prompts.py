@@ -150,8 +150,10 @@ def test_what_argparse_refuses(words):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_ends_the_turn_and_its_command(serve, tmp_path, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_ends_the_turn_and_its_command(serve, tmp_path, request, number):
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not that of `nohup pytest`
+    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, before))
     command = "sleep 300 & echo $! > pid; wait"
     serve(calls(("terminal", {"command": command})), says("never"))
     process = start(["run", "--approve", "all", "go"], tmp_path)
