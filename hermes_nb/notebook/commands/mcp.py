@@ -126,7 +126,7 @@ async def _tested(agent: KernelAgent, name: str) -> str:
         for tool in found.tools.values()
     ]
     seconds = f"{time.monotonic() - began:.1f} s"
-    head = f"{code_span(name)} is {found.told} ({seconds})."
+    head = f"{code_span(name)} is {found.told} · {seconds}"
     return f"{head}\n\n{grid(('tool', 'what for', 'it says that'), rows)}" if rows else head
 
 

@@ -143,7 +143,7 @@ class Commands:
                 f"{code_span(job.cron)} {escape(explained(job.cron, job.zone))}",
                 escape(visible(one_line(redact(job.what), 60))),
                 job.approve,
-                _next(job),
+                _next(job).removeprefix("next "),
                 f"{last[job.id].state}, {moment(last[job.id].began)}" if job.id in last else "",
             )
             for job in self.schedule.jobs()
