@@ -132,6 +132,7 @@ class CallView:
     result: str = ""
     answer: str = ""
     children: dict[int, ChildView] = field(default_factory=dict)
+    last_line: str = ""
 
     def lines(self) -> list[str]:
         """Return the call and below it its children, a Markdown line each."""
@@ -151,10 +152,15 @@ class CallView:
         return self.live if self.elapsed() >= LIVE_AFTER else []
 
     def line(self) -> str:
+        """Return the call as a Markdown line; that of one that has ended is made once."""
+        if self.last_line:
+            return self.last_line
         gist = f" {code_span(self.gist)}" if self.gist else ""
         name = escape(one_line(self.call.name))
         mark = WAITING if self.asked else MARKS[self.status]
-        return f"{mark} **{name}**{gist}{self._tail()}"
+        line = f"{mark} **{name}**{gist}{self._tail()}"
+        self.last_line = line if self.status else ""
+        return line
 
     def block(self) -> str:
         """Return the call as Markdown: its line, which opens to all the rest by a click."""
@@ -169,6 +175,7 @@ class CallView:
     def ended(self, status: str, seconds: float) -> None:
         """Take in how it ended, after `seconds` that include what its questions took."""
         self._settle()
+        self.last_line = ""
         self.status, self.seconds = status, max(seconds - self.waited, 0.0)
 
     def tell(self, text: str) -> None:
@@ -193,6 +200,7 @@ class CallView:
 
     def answered(self, given: ApprovalGiven) -> None:
         self._settle()
+        self.last_line = ""
         reason = visible(one_line(redact(given.reason), REASON))
         refused = f"denied: {reason}" if reason else ""
         once = f"answered: {reason}" if reason else "allowed once"

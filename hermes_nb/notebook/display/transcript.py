@@ -96,6 +96,7 @@ class Transcript:
         self._draft: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[str, CallView] = {}
+        self._shown = 0  # calls that have a line: all but those that keep the plan
         self._open: set[str] = set()
         self._asked: set[str] = set()
         self._asked_since = self._waited = 0.0
@@ -199,27 +200,28 @@ class Transcript:
 
     def _so_far(self) -> list[str]:
         """Return what was said and called, in order: what stands there stays where it is."""
-        blocks: list[str] = []
+        blocks: list[str] = []  # the last one first, as are lines
         lines: list[str] = []  # of calls with nothing said between them
-        left = sum(call.call.name != TODO for call in self.calls)
-        room, latest = EARLIER, not self._draft
+        left, room, latest = self._shown, EARLIER, not self._draft
         for step in reversed(self._steps):
-            for call in reversed([c for c in step.calls if c.call.name != TODO]):
+            for call in reversed(step.calls):
+                if call.call.name == TODO:
+                    continue
                 shown = call.lines()
                 room -= sum(map(len, shown))
                 if room < 0:
                     break
-                lines[:0] = shown
+                lines += reversed(shown)
                 left -= 1
             text = safe_markdown(redact(step.text)) if step.text else ""
             room -= 0 if latest else len(text)
             if room < 0:
                 break
             if text:
-                blocks[:0] = [text, _quoted(lines)]
+                blocks += [_quoted(reversed(lines)), text]
                 lines, latest = [], False
-        lines[:0] = [f"… {number_of(left, 'earlier call')}"] if left else []
-        return [_quoted(lines), *blocks]
+        lines += [f"… {number_of(left, 'earlier call')}"] if left else []
+        return [_quoted(reversed(lines)), *reversed(blocks)]
 
     def finished(
         self,
@@ -305,6 +307,7 @@ class Transcript:
                 view = CallView(call, time.monotonic(), gist_of(call, self.describe(call)))
                 self._calls[call.id] = view
                 self._open.add(call.id)
+                self._shown += call.name != TODO
                 if not self._steps:
                     self._steps.append(Step())
                 self._steps[-1].calls.append(view)
