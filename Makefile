@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
-        bench-start bench-bridge bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-trl screenshots
+        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-trl screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -173,6 +173,9 @@ bench-prompt: $(STAMP)  ## what a request costs before anybody has said a word
 
 bench-learning: $(STAMP)  ## when the agent looks back, and what that costs
 	@$(BIN)/python bench/learning.py
+
+bench-mcp: $(STAMP)  ## what twenty MCP servers cost a first turn, and idle
+	@$(BIN)/python bench/mcp.py
 
 bench-view: $(STAMP)  ## what showing a turn costs while it streams
 	@$(BIN)/python bench/view.py

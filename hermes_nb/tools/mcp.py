@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hermes_nb.core.errors import ToolDenied, ToolError
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 State = Literal["waiting", "starting", "ready", "ended"]
 
-START_AFTER = 0.5
-"""Seconds after which servers that nobody asks for yet are started: a first turn comes first."""
+QUIET, BUSY, LATEST = 0.3, 0.05, 15.0
+"""Servers that nobody asks for yet are started once this process has used less than a share `BUSY`
+of its time for `QUIET` seconds, `LATEST` seconds from now at last: a first turn comes first."""
 MOST_TOOLS = 256
 LINES, WIDTH = 300, 500
 """Of what is kept of a program's errors and log."""
@@ -163,9 +165,7 @@ class Connection:
                     elicitation_callback=self._elicit,
                     logging_callback=self._logged,
                     message_handler=self._heard,
-                    client_info=bridge.types.Implementation(
-                        name="hermes_nb", version=version("hermes_nb")
-                    ),
+                    client_info=bridge.types.Implementation(name=NAME, version=_version()),
                 )
                 session = await stack.enter_async_context(client)
                 self.capabilities = wire(await session.initialize()).get("capabilities", {})
@@ -373,6 +373,25 @@ class Connection:
         self._died.set()
 
 
+def _version() -> str:
+    try:
+        return version(NAME)
+    except PackageNotFoundError:  # run from a checkout
+        return "0"
+
+
+async def _quiet(hurry: asyncio.Event) -> None:
+    """Wait until this process has little to do, or is asked to hurry."""
+    latest = time.monotonic() + LATEST
+    used = QUIET
+    while used > BUSY * QUIET and time.monotonic() < latest and not hurry.is_set():
+        before = time.process_time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUIET):
+                await hurry.wait()
+        used = time.process_time() - before
+
+
 class Servers:
     """The MCP servers of one agent, on a loop of their own; callable from any thread.
 
@@ -443,9 +462,7 @@ class Servers:
         await asyncio.gather(*(each.end() for each in gone))
         if self._bridge is None:
             self._hurry = self._hurry or asyncio.Event()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(START_AFTER):
-                    await self._hurry.wait()
+            await _quiet(self._hurry)
         bridge = self._imported()
         for connection in self.connections.values():
             if connection.state == "waiting":

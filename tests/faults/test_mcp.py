@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -134,4 +136,24 @@ def test_82_nothing_of_a_server_is_left(peer):
     home = peer("stubborn")
     texts, *_ = told(home, call("mcp__p__garbage"))
     assert texts == ["still here"]
+    assert gone(home)
+
+
+KERNEL = """
+import os, signal, sys
+from hermes_nb import Hermes
+from hermes_nb.models.scripted import ScriptedModel, call
+hermes = Hermes(ScriptedModel([call("mcp__p__garbage"), "done"]), approve="all")
+hermes.ask("go")
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_82_servers_end_with_a_kernel_that_says_no_word(peer, how):
+    home = peer()
+    env = {**os.environ, "HERMES_HOME": str(home)}
+    subprocess.run([sys.executable, "-c", KERNEL, how], env=env, cwd=home, check=False, timeout=100)
+    assert len((home.parent / "pids").read_text().split()) == 2
     assert gone(home)

@@ -25,7 +25,7 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 how, *words = sys.argv[1:]
-V2 = hasattr(MCPServer, "session_manager") is False and "mcpserver" in MCPServer.__module__
+V2 = "mcpserver" in MCPServer.__module__
 port = int(words.pop(0)) if how == "http" else 0
 server = MCPServer("tests", **({} if V2 or not port else {"host": "127.0.0.1", "port": port}))
 READS = ToolAnnotations.model_validate({"readOnlyHint": True, "openWorldHint": False})

