@@ -40,6 +40,7 @@ from hermes_nb.core.files import make_private
 from hermes_nb.core.text import number_of, visible
 from hermes_nb.notebook.approval import CellApprover
 from hermes_nb.notebook.commands.table import Completions, find
+from hermes_nb.notebook.completion import completed
 from hermes_nb.notebook.interrupt import PATIENCE, StoppedInView
 from hermes_nb.notebook.line import KEY_OPTION
 from hermes_nb.notebook.magics import HermesMagics, load
@@ -199,10 +200,11 @@ class Names(Completer):
 
     def __init__(self, magics: HermesMagics) -> None:
         self._completions = Completions(magics)
+        self._shell = magics.shell
 
     def get_completions(self, document: Document, _event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
-        found = self._completions.reference(text.rpartition("\n")[2], inside=True)
+        found = completed(text, self._shell, Path())
         if found is None and (typed := COMMAND.fullmatch(text)):
             found = self._completions.offered(f"%hermes {typed[2]}", first=False)
         fragment, words = found or ("", [])

@@ -22,7 +22,7 @@ from traitlets import Int, TraitError, Unicode, observe, validate
 import hermes_nb
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
-from hermes_nb.notebook.commands.table import Completions
+from hermes_nb.notebook.commands.table import ASKED, Completions
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
 from hermes_nb.notebook.line import awaited, questions, refuse_key, split_options
 from hermes_nb.notebook.shell import MAGIC, other, ours
@@ -327,7 +327,9 @@ def load(shell: Shell) -> None:
     magics = HermesMagics(shell)
     magics.take(shell)
     if (completer := getattr(shell, "Completer", None)) is not None:
-        completer.custom_matchers.append(Completions(magics).matcher)
+        completions = Completions(magics)
+        completer.custom_matchers.append(completions.matcher)
+        completions.answer_while_busy(getattr(shell, "kernel", None))
     shell.input_transformers_cleanup.append(questions)
     shell.input_transformers_post.append(awaited)
 
@@ -341,6 +343,8 @@ def unload(shell: Shell) -> None:
     if (completer := getattr(shell, "Completer", None)) is not None:
         matchers = completer.custom_matchers
         matchers[:] = [each for each in matchers if getattr(each, "hermes", False) is False]
+    if (handlers := getattr(getattr(shell, "kernel", None), "control_handlers", None)) is not None:
+        handlers[ASKED] = shell.kernel.comm_info_request
     while (magics := ours(shell)) is not None:
         shell.configurables.remove(magics)
         magics.give_back(shell)

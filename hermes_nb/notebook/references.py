@@ -11,12 +11,11 @@ stands in a fenced block, is text; a name that looks meant and leads nowhere is 
 from __future__ import annotations
 
 import http.client
-import itertools
 import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +27,7 @@ from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.notebook.access import NotebookAccess
+from hermes_nb.notebook.completion import ENTRIES, bare
 from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.document.outputs import html_to_text
 from hermes_nb.notebook.shell import Shell
@@ -44,19 +44,14 @@ MOST = 50_000
 VARIABLE = 4_000
 COMMITS = 10
 LINES = 1_000
-ENTRIES = 200
 PAGE = 2_000_000
 """Bytes of a page that are read."""
 SECONDS = 20
 WARNING, REFUSAL = 0.25, 0.5
 """Shares of the window: over the first the user is told, over the second nothing is attached."""
-KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
 OWN = ("cell", "file", "folder", "git", "url")
 PROMPT = "prompt/"
-_FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _LINES = re.compile(r":(\d{1,9})(?:-(\d{1,9}))?$")
-TYPED = re.compile(r"(?<![\w@./`])@([\w:./~-]*)$")
-"""A reference that is being typed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +211,7 @@ def named(prompt: str, servers: tuple[str, ...] = ()) -> Iterable[tuple[str, str
 
     The kind of a variable is ""; `servers` are kinds as well.
     """
-    bare = _FENCED.sub(lambda block: " " * len(block[0]), prompt)
-    for match in _reference(servers).finditer(bare):
+    for match in _reference(servers).finditer(bare(prompt)):
         if match["word"]:
             word = match["word"]
             yield match[0], word if word in ("error", "diff", "staged") else "", word
@@ -258,26 +252,3 @@ def page(address: str) -> str:
     if not kind.startswith("text/") and "json" not in kind and "xml" not in kind:
         raise Missing(f"it is {kind}, no text")
     return head_tail(text, MOST)
-
-
-def offered(fragment: str, shell: Shell, root: Path) -> Sequence[str]:
-    """Return what a reference that is being typed, without its `@`, may become."""
-    kind, colon, typed = fragment.partition(":")
-    if not colon:
-        variables = user_variables(shell.user_ns, shell.user_ns_hidden)
-        return [f"@{name}" for name in (*variables, *KINDS) if name.startswith(fragment)]
-    if kind not in ("file", "folder"):
-        return []
-    folder, _, begins = typed.rpartition("/")
-    try:
-        entries = sorted((root / folder).iterdir())
-    except OSError:
-        return []
-    found = (
-        f"@{kind}:{folder}{'/' if folder else ''}{entry.name}{'/' if entry.is_dir() else ''}"
-        for entry in entries
-        if entry.name.startswith(begins)
-        and (begins or not entry.name.startswith("."))
-        and (kind == "file" or entry.is_dir())
-    )
-    return list(itertools.islice(found, ENTRIES))

@@ -49,6 +49,8 @@ OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
 """Options whose value is one of the agent's names."""
 VARIABLE = ("--image", "--into")
 """Options whose value is, or begins with, one of the user's variables."""
+ASKED = "comm_info_request"
+"""The control messages by which a page asks; labextension/static/prompts.js sends them."""
 MOST_FILES, MOST_SESSIONS = 200, 50
 """Files and sessions that are offered."""
 
@@ -219,13 +221,12 @@ class Completions:
     def _make_matcher(self) -> Foreign:
         @context_matcher(identifier="hermes")
         def match(context: CompletionContext) -> Mapping[str, object]:
-            line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
-            first = context.cursor_line == 0
-            inside = CELL_HEAD.match(context.full_text) is not None and not first
-            offered = self.reference(line, inside=inside) or self.offered(line, first=first)
-            if offered is None:
+            lines = context.full_text.split("\n")[: context.cursor_line + 1]
+            lines[-1] = lines[-1][: context.cursor_position]
+            found = self.found("\n".join(lines))
+            if found is None:
                 return {"completions": [], "suppress": False}
-            fragment, words = offered
+            fragment, words = found
             return {
                 "completions": [SimpleCompletion(text=word, type="hermes") for word in words],
                 "matched_fragment": fragment,
@@ -235,6 +236,40 @@ class Completions:
 
         match.hermes = True  # how it is found again by `unload`
         return match
+
+    def found(self, typed: str) -> tuple[str, list[str]] | None:
+        """Return what the end of a cell's text may become, None for what is not ours."""
+        above, newline, line = typed.rpartition("\n")
+        inside = bool(newline) and CELL_HEAD.match(above) is not None
+        if not inside and not LINE.match(line):
+            return self.offered(line, first=not newline)
+        from hermes_nb.notebook.completion import completed, in_words
+
+        shell = self._magics.shell
+        found = completed(typed if inside else line, shell, Path())
+        return found or (in_words(typed, shell) if inside else self.offered(line))
+
+    def answer_while_busy(self, kernel: Foreign) -> None:
+        """Let a page ask this while a cell runs.
+
+        It asks on the control channel, which is read at all times. The messages are those that ask
+        for a target's comms, with a question of ours in them: front ends do not take them for a
+        sign that the kernel became busy or idle, and a kernel without us answers them too.
+        """
+        if not hasattr(kernel, "control_handlers"):
+            return
+        ordinary = kernel.comm_info_request
+
+        def answer(stream: Foreign, ident: Foreign, parent: Foreign) -> Foreign:
+            question = parent["content"].get("complete")
+            if not isinstance(question, str):
+                return ordinary(stream, ident, parent)
+            fragment, words = self.found(question) or ("", [])
+            told = {"status": "ok", "comms": {}, "fragment": fragment, "matches": words}
+            kernel.session.send(stream, "comm_info_reply", told, parent, ident)
+            return None
+
+        kernel.control_handlers[ASKED] = answer
 
     def offered(self, line: str, *, first: bool = True) -> tuple[str, list[str]] | None:
         """Return what the last word begins with and may become; None for a line not ours.
@@ -260,16 +295,6 @@ class Completions:
         if not words:
             return fragment, _beginning([*COMMANDS, *installed()], fragment)
         return self._argument(words[0], typed.lstrip()[len(words[0]) :].lstrip())
-
-    def reference(self, line: str, *, inside: bool) -> tuple[str, list[str]] | None:
-        """Return what an `@` at the end of a prompt's line may become, None where there is none."""
-        if "@" not in line or not (inside or LINE.match(line)):
-            return None
-        from hermes_nb.notebook.references import TYPED, offered
-
-        typed = TYPED.search(line)
-        found = offered(typed[1], self._magics.shell, Path()) if typed else ()
-        return (typed[0], list(found)) if typed and found else None
 
     def _options(self) -> dict[str, argparse.Action]:
         parser = self._magics.hermes.parser

@@ -6,10 +6,12 @@ import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 from hermes_nb.core.messages import Text
+from hermes_nb.notebook.completion import completed
 from hypothesis import given
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook, new_output
@@ -167,21 +169,74 @@ def test_any_text_is_read_and_every_reference_stands_in_it(text):
         assert what
 
 
-def test_a_reference_is_completed(desk, monkeypatch):
+@pytest.fixture
+def completions(desk):
     from hermes_nb.notebook.commands.table import Completions
 
-    desk.shell.user_ns["tide_table"] = [1]
+    desk.shell.user_ns["tide_table"] = Unseen()
     Path("data").mkdir()
-    Path("data/gauge.csv").touch()
+    for name in ("data/gauge.csv", "data/my notes.md"):
+        Path(name).touch()
 
     class Magics:
         shell = desk.shell
 
-    completions = Completions(Magics())
-    assert completions._reference("compare @ti", inside=True) == ("@ti", ["@tide_table"])
-    found = completions._reference("compare @file:data/", inside=True)
-    assert found == ("@file:data/", ["@file:data/gauge.csv"])
-    assert completions._reference("x = a @ti", inside=False) is None
+    return Completions(Magics())
+
+
+class Unseen:
+    """A value that completion has no business to look at."""
+
+    def __getattr__(self, name):
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("%%hermes\ncompare @ti", ("@ti", ["@tide_table"])),
+        ("%%hermes --new\n```\nx\n```\nsee @fi", ("@fi", ["@file:"])),
+        ("%%hermes\n@file:data/g", ("@file:data/g", ["@file:data/gauge.csv"])),
+        ("%%hermes\n@file:data/my", ("@file:data/my", ['@file:"data/my notes.md"'])),
+        ("x = 1\n%hermes why @er", ("@er", ["@error"])),
+        ("%%hermes\nit is $`ti", ("ti", ["tide_table"])),
+        ("%%hermes\nit is $`len(ti", ("ti", ["tide_table"])),
+        ("%%hermes\nsee\n%hermes @ti", ("@ti", ["@tide_table"])),
+        ("%%hermes\ncompare ti", ("ti", ["tide_table"])),
+        ("%%hermes\ncompare ", ("", ["tide_table"])),
+        # Nobody else is to take these for Python.
+        ("%%hermes\nmail anna@ti", ("anna@ti", ["anna@ti"])),
+        ("%%hermes\nplease im", ("im", ["im"])),
+        ("%%hermes\nsee @cell:", ("@cell:", ["@cell:"])),
+    ],
+)
+def test_names_in_a_prompt_are_completed(completions, typed, expected):
+    assert completions.found(typed) == expected
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "%%hermes\n```python\n@ti",
+        "%%hermes\n```python\nti",
+        "%%hermes\n`@ti",
+        "%%hermes\nit is $`tide_table.ti",
+        "%%hermes\na plain $$`ti",
+        "%%hermes\nsee tide_table.ti",
+        "@ti",
+        "x = a @ti",
+        "%%hermesx\n@ti",
+    ],
+)
+def test_what_names_nothing_is_not_completed(completions, typed):
+    assert completions.found(typed) is None
+
+
+@given(st.text(alphabet="@$`%hermes\n ~.:/tidecl\"'😀", max_size=60))
+def test_what_is_completed_stands_at_the_end(text):
+    shell = SimpleNamespace(user_ns={"tide": 1}, user_ns_hidden={})
+    found = completed(text, shell, Path("nowhere"))
+    assert found is None or text.endswith(found[0])
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -152,3 +153,29 @@ def test_a_front_end_gets_them_from_a_real_kernel(kernel):
     assert "%hermes skills show" in matches("%hermes skills ")
     kernel.run("%unload_ext hermes_nb")
     assert "%hermes status" not in matches("%hermes sta")
+
+
+@pytest.mark.kernel
+def test_a_page_is_answered_while_a_cell_runs(kernel):
+    client = kernel.client
+
+    def ask(**content):
+        message = client.session.msg("comm_info_request", content)
+        client.control_channel.send(message)
+        while True:
+            reply = client.get_control_msg(timeout=10)
+            if reply["parent_header"]["msg_id"] == message["header"]["msg_id"]:
+                return reply["content"]
+
+    kernel.run("%load_ext hermes_nb\ntide_table = [1]")
+    client.execute("import time; time.sleep(3)")
+    began = time.monotonic()
+    told = ask(complete="%%hermes 😀\nsee @ti")
+    assert (told["fragment"], told["matches"]) == ("@ti", ["@tide_table"])
+    assert ask(complete="%%hermes --approve n")["matches"] == ["never"]
+    assert ask(complete="import o")["matches"] == []
+    assert ask(target_name="hermes_nb") == {"status": "ok", "comms": {}}
+    assert time.monotonic() - began < 2.5
+    client.get_shell_msg(timeout=30)
+    kernel.run("%unload_ext hermes_nb")
+    assert "matches" not in ask(complete="%%hermes\nsee @ti")

@@ -1,0 +1,81 @@
+"""What TAB offers in a prompt: references, and the names of the user's variables.
+
+It is asked while a cell runs as well, by another thread. So it looks at names and folders alone,
+evaluates nothing, and imports little.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.variables import user_variables
+
+ENTRIES = 200
+"""Files of a folder that are offered."""
+KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
+_FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_REFERENCE = re.compile(r"(?<![\w@./`])@([\w:./~-]*)$")
+_VALUE = re.compile(r"(?<!\$)\$`(?:[^`\n]*[^`\n\w.])?([^\W\d]\w*)?$")
+_WORD = re.compile(r"(?<![\w@.+`-])([^\W\d][\w@+-]*)?$")
+
+
+def bare(prompt: str) -> str:
+    """Return a prompt of the same length, with blanks for what stands in fenced blocks."""
+    return _FENCED.sub(lambda block: " " * len(block[0]), prompt)
+
+
+def completed(prompt: str, shell: Shell, root: Path) -> tuple[str, list[str]] | None:
+    """Return how the end of a prompt begins and what it may become; None for plain text.
+
+    What looks like a reference and is not known may become what it is: whoever else completes
+    would take it for Python.
+    """
+    if value := _VALUE.search(prompt):
+        begun = value[1] or ""
+        return begun, _variables(begun, shell)
+    if reference := _REFERENCE.search(bare(prompt)):
+        return reference[0], [*_references(reference[1], shell, root)] or [reference[0]]
+    return None
+
+
+def in_words(prompt: str, shell: Shell) -> tuple[str, list[str]] | None:
+    """Return the same for plain text: variables, or what it is; None in code."""
+    word = _WORD.search(prompt)
+    if word is None or bare(f"{prompt}x")[-1] == " ":
+        return None
+    begun = word[1] or ""
+    found = _variables(begun, shell) or [begun]
+    return (begun, found) if any(found) else None
+
+
+def _variables(begun: str, shell: Shell) -> list[str]:
+    variables = user_variables(shell.user_ns, shell.user_ns_hidden)
+    return [name for name in variables if name.startswith(begun)]
+
+
+def _references(typed: str, shell: Shell, root: Path) -> Sequence[str]:
+    """Return what a reference that is being typed, without its `@`, may become."""
+    kind, colon, path = typed.partition(":")
+    if not colon:
+        known = [*_variables(typed, shell), *KINDS]
+        return [f"@{name}" for name in known if name.startswith(typed)]
+    if kind not in ("file", "folder"):
+        return []
+    folder, _, begins = path.rpartition("/")
+    try:
+        entries = sorted((root / folder).iterdir())
+    except OSError:
+        return []
+    names = (
+        f"{folder}{'/' if folder else ''}{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in entries
+        if entry.name.startswith(begins)
+        and (begins or not entry.name.startswith("."))
+        and (kind == "file" or entry.is_dir())
+    )
+    quoted = (f'"{name}"' if " " in name else name for name in names)
+    return [f"@{kind}:{name}" for name in itertools.islice(quoted, ENTRIES)]
