@@ -304,5 +304,5 @@ export const start = async given => {
   };
   tracker.activeCellChanged.connect(notify);
 
-  return { operations: {}, gone, ask, approved, applied };
+  return { operations: {}, libraries, gone, ask, approved, applied };
 };

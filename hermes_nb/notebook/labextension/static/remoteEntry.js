@@ -10,7 +10,7 @@
   const HERE = document.currentScript.src;
   const TOOLS = ['cells', 'diff', 'dom', 'overlay']; // handed to the parts, by name
   // Each has `start(given)`, in this order, whose result bridge.js describes. It is in `given.parts`.
-  const PARTS = ['cells', 'edits', 'turns', 'question', 'side', 'changes', 'failed'];
+  const PARTS = ['cells', 'edits', 'prompts', 'turns', 'question', 'side', 'changes', 'failed'];
   let scope;
 
   const shared = async name => {
