@@ -40,7 +40,7 @@ from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
-from hermes_nb.tools.installed import Choice, installed_tools
+from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools
 from hermes_nb.tools.mcp_tools import McpTools
 
 
@@ -359,6 +359,8 @@ class Runtime:
 
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
     """Return the tools of some names, none for no names, the usual ones where nothing is said."""
+    if names is None and DEFAULT not in choice.groups:
+        return choice.usual
     return Toolset() if names is not None and not names else choice.of(names or ())
 
 

@@ -99,6 +99,8 @@ class TurnOptions:
 
     def preface(self) -> Preface:
         """Return what goes with the requests of this turn alone; raise `ConfigError`."""
+        if not (self.system or self.prefill):
+            return Preface()
         return preface_of(Path(), self.system, self.prefill)
 
 
