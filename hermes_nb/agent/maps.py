@@ -159,6 +159,7 @@ class Fanout:
         self._jobs = Jobs() if jobs is None else jobs  # none may run in it now
         self._spent = spent
         self._run = plan.run
+        self._settling: list[asyncio.Task[None]] = []
 
     async def run(self) -> list[Item]:
         """Do all that is to be done and return the items; a stop keeps what there is by then."""
@@ -170,6 +171,7 @@ class Fanout:
         try:
             await self._jobs.run("map", redact(self.plan.prompt), work, doing=self.progress)
         finally:
+            await asyncio.gather(*self._settling)
             for number, item in enumerate(self.items):
                 if item.status in ("waiting", "running"):
                     self._set(number, status="stopped")
@@ -213,6 +215,10 @@ class Fanout:
         item = replace(of_result(name, result), seconds=time.monotonic() - started)
         self.items[number] = item
         self.moved()
+        self._settling.append(asyncio.create_task(self._settled(number, attempt, result)))
+
+    async def _settled(self, number: int, attempt: Attempt, result: MapResult) -> None:
+        """Keep a result; meanwhile another input has its turn."""
         try:
             await in_thread(attempt.settle, result)
         except StoreError as error:  # the answer is there; another run will not know of it
