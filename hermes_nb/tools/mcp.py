@@ -121,7 +121,7 @@ class Connection:
         """End it, its program and whatever that started."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait({self._task}, timeout=4 * GRACE)
+            await asyncio.wait({self._task}, timeout=6 * GRACE)
 
     async def _serve(self) -> None:
         """Run it until it has ended for good: once it was ready, it is started a second time."""
@@ -484,6 +484,6 @@ class Servers:
             await asyncio.gather(*(each.end() for each in connections.values()))
 
         with suppress(TimeoutError):
-            self._loop.submit(ended()).result(timeout=5 * GRACE)
+            self._loop.submit(ended()).result(timeout=7 * GRACE)
         self._loop.close()
         self._pid, self._hurry, self._bridge = 0, None, None

@@ -31,6 +31,7 @@ from hermes_nb.tools.process import MARK, kill_marked, signal_group
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
     from mcp import ClientSession
 
 Result = TypeVar("Result")
@@ -155,10 +156,11 @@ class Wire:
 
     def __init__(self) -> None:
         import anyio
-        import mcp
-        from mcp import types
         from mcp.client import streamable_http
         from mcp.shared import _httpx_utils, message
+
+        import mcp
+        from mcp import types
 
         self.mcp, self.types, self._message = mcp, types, message
         self._pipe = anyio.create_memory_object_stream
@@ -186,11 +188,11 @@ class Wire:
     @asynccontextmanager
     async def over_http(self, spec: ServerSpec, *_: object) -> AsyncIterator[tuple[object, ...]]:
         """Connect to an address; the first two streams are those of a session."""
-        async with (
-            self._client(headers=dict(spec.headers)) as client,
-            self._http(spec.url, http_client=client) as streams,
-        ):
-            yield streams
+        headers = {"Accept-Encoding": "identity", **spec.headers}
+        async with self._client(headers=headers) as client:
+            client.event_hooks["response"] = [bounded]
+            async with self._http(spec.url, http_client=client) as streams:
+                yield streams
 
     def read_resource(self, session: ClientSession, uri: str) -> Awaitable[object]:
         """Ask for a resource: 1.x types it as an URL and takes a text as well."""
@@ -212,6 +214,31 @@ class Wire:
                 await session.send_notification(self.types.ClientNotification(notification))
 
         return tell
+
+
+async def bounded(response: Json) -> None:
+    """Have a response end with an error where a message in it is too long, or is compressed."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ValueError("it sent a compressed message, which was not asked for")
+    pieces = response.stream
+    kind = next(each for each in type(pieces).__mro__ if each.__name__ == "AsyncByteStream")
+
+    class Bounded(kind):  # type: ignore[misc, valid-type]
+        """The response's bytes, as far as each line is one that may be."""
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            length = 0
+            async for piece in pieces:
+                end = piece.rfind(b"\n")
+                length = len(piece) - end - 1 if end >= 0 else length + len(piece)
+                if length > LONGEST:
+                    raise ValueError(f"it sent a message of more than {LONGEST:,} bytes")
+                yield piece
+
+        async def aclose(self) -> None:
+            await pieces.aclose()
+
+    response.stream = Bounded()
 
 
 def wire(model: object) -> dict[str, Json]:
@@ -392,6 +419,9 @@ async def program(
         finally:
             signal_group(process.pid, KILL)
             kill_marked(mark, process.pid)
-            vars(process)["_transport"].close()  # asyncio leaves it to the collector
             for stream in (told, reading, writing, said):
                 stream.close()
+            vars(process)["_transport"].close()  # asyncio leaves it to the collector
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await process.wait()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -137,6 +141,52 @@ def test_82_nothing_of_a_server_is_left(peer):
     texts, *_ = told(home, call("mcp__p__garbage"))
     assert texts == ["still here"]
     assert gone(home)
+
+
+class Endless(http.server.BaseHTTPRequestHandler):
+    """Greets properly, and answers whatever else it is asked without an end."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self):
+        self.send_error(405)
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200 if "id" in asked else 202)
+        self.send_header("Content-Type", "application/json")
+        if asked["method"] == "initialize":
+            version = asked["params"]["protocolVersion"]
+            info = {"name": "endless", "version": "1"}
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+            body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode()
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while "id" in asked:
+                self.wfile.write(b"x" * 65_536)
+                self.server.sent += 65_536
+
+
+def test_82_a_server_at_an_address_floods(tmp_path):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        server.sent, server.daemon_threads = 0, True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/mcp"
+        home = tmp_path / "home"
+        home.mkdir()
+        servers = {"w": {"url": url, "connect_timeout": 5}}
+        (home / "config.yaml").write_text(yaml.safe_dump({"mcp_servers": servers}))
+        calls = [call("mcp_search", query="x"), call("mcp_call", tool="mcp__w__x")]
+        texts, *_ = told(home, *calls)
+        sent = server.sent
+        server.shutdown()
+    assert "server w:" in texts[0] and "there is no tool" in texts[1]
+    assert sent < 100_000_000
 
 
 KERNEL = """

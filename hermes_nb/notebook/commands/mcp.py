@@ -10,7 +10,7 @@ import urllib.parse
 from hermes_nb.agent.sources import write_server
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import both_ends, one_line, visible
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.references import PROMPT
@@ -56,7 +56,7 @@ def _listed(agent: KernelAgent) -> str:
         (
             code_span(name),
             each.told,
-            code_span(one_line(visible(redact(each.spec.told)), 60)),
+            code_span(both_ends(visible(redact(each.spec.told)), 60)),
             each.spec.source,
             escape(each.error),
         )

@@ -59,7 +59,7 @@ def test_a_server_from_its_first_word_to_its_last(desk, home, capsys):
     assert parts[1].origin == "outside"
     assert "t:summarise topic=…" in desk("mcp prompt t")
     shown = mcp_servers(desk.agent.mcp.servers.connections.values())
-    assert "1 of 1 ready" in shown and "12 tools" in shown
+    assert "1 of 1 ready" in shown and "8 tools" in shown
     with pytest.raises(ConfigError, match="no MCP server 'x'"):
         desk("mcp logs x")
     assert "t" in desk("mcp remove t") and "No MCP servers" in desk("mcp")
