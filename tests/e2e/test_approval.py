@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.e2e.looking import in_theme
 from tests.loopback import stream, text_chunks, tool_chunks
 from tests.patience import STOPS_WITHIN
 
@@ -212,7 +213,9 @@ def test_a_question_with_choices_is_answered_by_key_and_in_own_words(open_notebo
     notebook.page.wait_for_selector(f"{ASK} button", timeout=60_000)
     assert notebook.page.inner_text(f"{ASK} b") == "Hermes asks"
     assert HOSTILE in notebook.page.inner_text(ASK)
-    notebook.shot(f"question-{server.app}")
+    for theme in ("dark", "light"):
+        in_theme(notebook, theme)
+        notebook.shot(f"question-{server.app}-{theme}")
     notebook.page.focus(f"{ASK} button:has-text('2008')")
     notebook.page.wait_for_timeout(600)
     notebook.page.keyboard.press("2")
