@@ -111,7 +111,7 @@ def test_tab_completes_a_prompt_while_the_kernel_is_idle_and_busy(open_notebook,
         for typed, expected in (
             ("%%hermes\ncompare @ti", "@tide_table"),
             ("%%hermes\nsee @", "@tide_table"),
-            ("%%hermes\n😀 see @cell:", "@cell:1"),
+            ("%%hermes\nsee @cell:", "@cell:1"),
             ("%%hermes --approve ", "edits"),
             ("%%hermes\nthere are $`len(ti", "tide_table"),
         ):
@@ -124,7 +124,6 @@ def test_tab_completes_a_prompt_while_the_kernel_is_idle_and_busy(open_notebook,
         notebook.page.keyboard.press("Tab")  # the only one
         notebook.until(lambda: source(notebook, 1).endswith("$`len(tide_table"), timeout=10)
     print({state: [round(each, 2) for each in found] for state, found in took.items()})
-    assert notebook.evaluate("nb.sessionContext.session.kernel.status") == "busy"
     assert max(took["idle"]) < IDLE and max(took["busy"]) < BUSY
     notebook.command("notebook:interrupt-kernel")
     notebook.finish(2)
@@ -135,9 +134,11 @@ def test_an_older_kernel_completes_a_prompt_while_it_is_busy(open_notebook, serv
     notebook = open_notebook("%%hermes", "import time; time.sleep(20)", kernel=install(server))
     notebook.kernel(NAMES)
     notebook.start(2)
-    at_the_end(notebook, 1, "%%hermes\nsee @")
+    at_the_end(notebook, 1, "%%hermes\n😀 see @")
     words, seconds = offered(notebook)
     assert {"@tide_table", "@error", "@file:"} <= set(words) and seconds < BUSY
+    # The question was none that an application takes for work: JupyterLab 4.4 does.
+    assert notebook.evaluate("nb.sessionContext.session.kernel.status") == "busy"
     notebook.command("notebook:interrupt-kernel")
     notebook.finish(2)
 

@@ -253,8 +253,8 @@ class Completions:
         """Let a page ask this while a cell runs.
 
         It asks on the control channel, which is read at all times. The messages are those that ask
-        for a target's comms, with a question of ours in them: front ends do not take them for a
-        sign that the kernel became busy or idle, and a kernel without us answers them too.
+        for a target's comms, with a question of ours in them: JupyterLab from 4.5 on does not take
+        them for a sign that the kernel became busy or idle, and a kernel without us answers too.
         """
         if not hasattr(kernel, "control_handlers"):
             return
