@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import uuid
@@ -20,6 +21,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from hermes_nb.core.errors import ToolError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Json, Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request
@@ -389,15 +391,18 @@ class Program:
 async def program(
     spec: ServerSpec, bridge: Wire, note: Note, dead: Note
 ) -> AsyncIterator[tuple[object, ...]]:
-    """Run a server's program and yield the streams of a session with it; raise OSError.
+    """Run a server's program, yield the streams of a session with it; raise OSError, `ToolError`.
 
     It runs in a process group of its own, which is ended as a whole, and so is what has left it.
     """
     mark = uuid.uuid4().hex
+    environment = {**child_environment(), **spec.env, MARK: mark}
+    if shutil.which(spec.command, path=environment.get("PATH")) is None:
+        raise ToolError(f"there is no program {spec.command!r} here")
     process = await asyncio.create_subprocess_exec(
         spec.command,
         *spec.args,
-        env={**child_environment(), **spec.env, MARK: mark},
+        env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -100,6 +100,16 @@ def test_82_a_server_never_answers(peer):
     assert gone(home)
 
 
+def test_82_a_server_that_is_not_installed(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    servers = {"p": {"command": "no-such-program"}}
+    (home / "config.yaml").write_text(yaml.safe_dump({"mcp_servers": servers}))
+    texts, *_ = told(home, call("mcp_search", query="x"), call("mcp_resource", server="p"))
+    assert "server p: ended: there is no program 'no-such-program' here" in texts[0]
+    assert "cannot be used: there is no program" in texts[1]
+
+
 def test_82_a_server_floods(peer):
     """10 MB of errors, 20,000 lines of log and 10 MB of text; then a line without an end."""
     home = peer()
