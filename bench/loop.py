@@ -44,7 +44,7 @@ HERE = Path(__file__).parent
 ROUNDS = 5
 WINDOW = 5
 """Iterations on each side that an iteration's CPU time is the median of."""
-KERNEL_CALLS, WIDE = 1_250, 40
+KERNEL_CALLS, WIDE = 1_250, 80
 """Calls of a turn in a kernel, and on each side of one whose CPU is told: that is in ticks."""
 
 
