@@ -119,7 +119,18 @@ const writeShared = async (app, { path, localPath, model }) => {
   throw new Error('the server of the shared notebook has not written it');
 };
 
-export const start = ({ app, parts }) => ({
+export const start = ({ app, parts, shared }) => ({
+  run: async ({ content, sessionContext }, index) => {
+    const { NotebookActions } = await shared('@jupyterlab/notebook');
+    content.activeCellIndex = index;
+    content.deselectAll();
+    await NotebookActions.run(content, sessionContext);
+  },
+  // By an ordinary cell, as if it had been typed.
+  ask: (panel, after, source) => {
+    const { index } = parts.cells.operations.insert(panel, { after, source });
+    void parts.cells.run(panel, index);
+  },
   operations: {
     list: (panel, { outputs, cap }) =>
       panel.content.model.sharedModel.cells.map((_, i) => describe(panel, i, outputs, cap)),

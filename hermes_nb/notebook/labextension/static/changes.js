@@ -5,39 +5,37 @@ export const start = ({ cells, dom, shared, tracker }) => {
   const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
   const WAY_BACK = '.jp-RenderedMarkdown summary>code[title^="turn "]';
   dom.addStyle('changes', `
-${WAY_BACK}{cursor:pointer;color:var(--jp-content-link-color)}
-${WAY_BACK}:hover{text-decoration:underline}
-.jp-RenderedMarkdown details>pre{white-space:pre;overflow:auto;max-height:24em;margin:4px 0 8px}
-.jp-RenderedMarkdown details>pre ins,.jp-RenderedMarkdown details>pre del{color:inherit}
+${WAY_BACK}{cursor:pointer;color:var(--jp-content-link-color);&:hover{text-decoration:underline}}
+.jp-RenderedMarkdown details>pre{white-space:pre;overflow:auto;max-height:24em;margin:4px 0 8px;
+ins,del{color:inherit}}
 .jp-Cell>.hermes-mark{position:absolute;left:0;bottom:0;padding:0 4px;border:0;background:none;
-color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;z-index:1}
-.jp-Cell>.hermes-mark:hover{color:var(--jp-ui-font-color1)}`);
+color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;z-index:1;
+&:hover{color:var(--jp-ui-font-color1)}}`);
 
-  // The kernel is told what the words say, as the application tells it what to run in that cell.
-  const takeBack = async (code, kernel, cellId) => {
-    const session = TURN.exec(code.title)?.[1];
-    if (!session || !WORDS.test(code.textContent)) return;
-    const words = `${code.textContent} of ${session}`;
-    const said = [];
-    const content = { code: words, store_history: false, allow_stdin: true };
-    const future = kernel.requestExecute(content, true, { cellId, recordTiming: false });
-    future.onIOPub = ({ content }) => {
-      if (content.data) said.push([content.data['text/plain'] ?? ''].flat().join(''));
-      if (content.ename) said.push(content.evalue);
+  // Beside the cells; what the kernel says is shown.
+  const run = async (panel, code, metadata) => {
+    let said = '';
+    const content = { code, store_history: false, allow_stdin: true };
+    const { kernel } = panel.sessionContext.session;
+    const future = kernel.requestExecute(content, true, { ...metadata, recordTiming: false });
+    future.onIOPub = ({ content: { data, evalue } }) => {
+      said += `${[data?.['text/plain'] ?? evalue ?? ''].flat().join('')}\n`;
     };
     await future.done;
     const { Notification } = await shared('@jupyterlab/apputils');
-    Notification.info(said.join('\n'), { autoClose: 10000 });
+    if (said.trim()) Notification.info(said.trim(), { autoClose: 10000 });
   };
 
   document.addEventListener('click', event => {
     const code = event.isTrusted && event.target.closest?.(WAY_BACK);
     if (!code) return;
     event.preventDefault(); // the fold stays as it is
+    const session = TURN.exec(code.title)?.[1];
     const panel = tracker.find(p => p.node.contains(code));
-    const kernel = panel?.sessionContext.session?.kernel;
-    const cell = panel?.content.widgets.find(w => w.node.contains(code));
-    if (kernel && cell) takeBack(code, kernel, cell.model.id).catch(console.warn);
+    if (!panel?.sessionContext.session?.kernel || !session || !WORDS.test(code.textContent)) return;
+    // The kernel is told what the words say, as the application tells it what to run in that cell.
+    const cellId = panel.content.widgets.find(w => w.node.contains(code))?.model.id;
+    run(panel, `${code.textContent} of ${session}`, { cellId }).catch(console.warn);
   });
 
   // The mark is there as long as the cell is as the agent left it and nobody has accepted it.
@@ -45,7 +43,7 @@ color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;
     const { hash, ...rest } = model.getMetadata('hermes');
     model.setMetadata('hermes', rest);
   };
-  const mark = cell => {
+  const mark = (_, cell) => {
     const old = cell.node.querySelector(':scope>.hermes-mark');
     const left = cell.model.getMetadata('hermes')?.hash;
     const same = left && left === cells.hash(cell.model.sharedModel.getSource());
@@ -55,16 +53,6 @@ color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;
     made.title = 'As Hermes wrote it. Click to accept.';
     cell.node.append(made);
   };
-  const watch = ({ content }) => {
-    let due;
-    const later = () => {
-      clearTimeout(due);
-      due = setTimeout(() => content.isDisposed || content.widgets.forEach(mark), 200);
-    };
-    content.modelContentChanged.connect(later);
-    later();
-  };
-  tracker.forEach(watch);
-  tracker.widgetAdded.connect((_, panel) => void panel.context.ready.then(() => watch(panel)));
-  return {};
+  dom.eachCell({ tracker }, mark);
+  return { run };
 };

@@ -40,6 +40,36 @@ color:var(--jp-ui-inverse-font-color1)}
 .hermes-ui kbd{font:11px/14px var(--jp-code-font-family);border:1px solid currentcolor;
 border-radius:3px;padding:0 3px;background:none;color:inherit;box-shadow:none}`);
 
+// In the palette and, with a `selector`, in the menu of what fits it.
+export const command = ({ app, palette }, name, label, act, isEnabled, selector) => {
+  const command = `hermes-nb:${name}`;
+  app.commands.addCommand(command, {
+    label,
+    // By the user's own hand: what is handled now is an event of theirs.
+    execute: () => window.event?.isTrusted && isEnabled() && act(),
+    isEnabled: () => !!isEnabled()
+  });
+  palette?.addItem({ command, category: 'Hermes' });
+  if (selector) app.contextMenu.addItem({ command, selector, rank: 20 });
+};
+
+// Each notebook, when it is there.
+export const eachNotebook = (tracker, watch) => {
+  const ready = panel => void panel.context.ready.then(() => panel.isDisposed || watch(panel));
+  tracker.forEach(ready);
+  tracker.widgetAdded.connect((_, panel) => ready(panel));
+};
+
+// Each of their cells, at first and after each change.
+export const eachCell = ({ settings, tracker }, look) =>
+  eachNotebook(tracker, panel => {
+    const { content } = panel;
+    const all = () => content.widgets.forEach(each => each.model.isDisposed || look(panel, each));
+    content.modelContentChanged.connect(() => setTimeout(all));
+    settings?.changed.connect(all);
+    all();
+  });
+
 // Plain keys in what is ours; `actions` by key.
 export const keys = (root, actions) =>
   root.addEventListener('keydown', event => {

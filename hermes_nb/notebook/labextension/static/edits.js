@@ -13,13 +13,12 @@ const LIBRARIES = {
   highlight: '@lezer/highlight',
   widgets: '@lumino/widgets',
   codemirror: '@jupyterlab/codemirror',
-  apputils: '@jupyterlab/apputils',
-  notebook: '@jupyterlab/notebook'
+  apputils: '@jupyterlab/apputils'
 };
 const NONE = { operations: {}, ask: () => null, approved: () => null, applied: () => {} };
 
 export const start = async given => {
-  const { app, cells, diff, dom, editors, overlay, palette, shared, tracker } = given;
+  const { app, cells, diff, dom, editors, overlay, parts, shared, tracker } = given;
   const found = await Promise.all(Object.values(LIBRARIES).map(shared));
   const libraries = Object.fromEntries(Object.keys(LIBRARIES).map((name, i) => [name, found[i]]));
   // With another copy than the application's own, no editor could be made at all.
@@ -126,12 +125,9 @@ export const start = async given => {
     if (p.applied || !p.answer) run(p);
   };
 
-  const run = async p => {
+  const run = p => {
     const [[panel, widget] = []] = cellsOf(p);
-    if (!panel) return;
-    panel.content.activeCellIndex = panel.content.widgets.indexOf(widget);
-    panel.content.deselectAll();
-    await libraries.notebook.NotebookActions.run(panel.content, panel.sessionContext);
+    if (panel) void parts.cells.run(panel, panel.content.widgets.indexOf(widget));
   };
 
   // After typing, an undo, another person's edit: is anything left to decide?
@@ -201,7 +197,7 @@ export const start = async given => {
     if (at?.id !== target.id || at.notebook !== target.notebook) return null;
     yes = null;
     if (given.text !== target.getSource() || given.until < Date.now()) return null;
-    return { source: given.source, then: () => given.run && void run(at) };
+    return { source: given.source, then: () => given.run && run(at) };
   };
 
   /* Show what was applied without a question, with `old` over it. */
@@ -244,27 +240,23 @@ export const start = async given => {
     if (lost.length) told(UNSAVED);
   };
 
-  const watch = panel =>
-    void panel.context.ready.then(() => {
-      if (panel.isDisposed) return;
-      const { sharedModel } = panel.content.model;
-      recall(panel);
-      panel.content.model.cells.changed.connect(() =>
-        setTimeout(() => {
-          for (const p of [...open]) {
-            if (p.notebook !== sharedModel) continue;
-            if (cell(p)) drawn.caps(p);
-            else if (!p.answer) close(p);
-          }
-        })
-      );
-      panel.disposed.connect(() => {
-        if (views(sharedModel).some(each => each !== panel)) return;
-        for (const p of [...open]) if (p.notebook === sharedModel) open.delete(p);
-      });
+  dom.eachNotebook(tracker, panel => {
+    const { sharedModel } = panel.content.model;
+    recall(panel);
+    panel.content.model.cells.changed.connect(() =>
+      setTimeout(() => {
+        for (const p of [...open]) {
+          if (p.notebook !== sharedModel) continue;
+          if (cell(p)) drawn.caps(p);
+          else if (!p.answer) close(p);
+        }
+      })
+    );
+    panel.disposed.connect(() => {
+      if (views(sharedModel).some(each => each !== panel)) return;
+      for (const p of [...open]) if (p.notebook === sharedModel) open.delete(p);
     });
-  tracker.forEach(watch);
-  tracker.widgetAdded.connect((_, panel) => watch(panel));
+  });
 
   // The text is all here: what was suggested can still be kept, only nobody waits for it.
   const gone = panel => {
@@ -289,16 +281,7 @@ export const start = async given => {
     'undo-all': ['Undo or Reject All Changes', () => decideAll(notebook(), false), any],
     'next-change': ['Next Change', () => drawn.next(here()), any]
   };
-  for (const [name, [label, act, isEnabled]] of Object.entries(commands)) {
-    app.commands.addCommand(`hermes-nb:${name}`, {
-      label,
-      // By the user's own hand: what is handled now is an event of theirs.
-      execute: () => window.event?.isTrusted && isEnabled() && act(),
-      isEnabled: () => Boolean(isEnabled()),
-      describedBy: { args: {} }
-    });
-    palette?.addItem({ command: `hermes-nb:${name}`, category: 'Hermes' });
-  }
+  for (const [name, command] of Object.entries(commands)) dom.command(given, name, ...command);
   const notify = () => {
     for (const name in commands) app.commands.notifyCommandChanged(`hermes-nb:${name}`);
   };

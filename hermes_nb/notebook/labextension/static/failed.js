@@ -1,5 +1,6 @@
 /* Help on a cell that failed: a bar above it, commands in the palette and in the cell's menu. */
-export const start = async ({ app, dom, palette, settings, shared, tracker }) => {
+export const start = async given => {
+  const { dom, parts, settings, shared, tracker } = given;
   const { Widget } = await shared('@lumino/widgets');
   const LABELS = { fix: 'Fix with Hermes', explain: 'Explain' };
   const OURS = /^\s*%{1,2}hermes\b/; // what fails there is a turn of its own
@@ -7,21 +8,11 @@ export const start = async ({ app, dom, palette, settings, shared, tracker }) =>
 .hermes-failed .hermes-what{flex:1;min-width:40px;overflow:hidden;text-overflow:ellipsis;
 font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
 
-  // An ordinary cell below: the same queue, stop, questions and replay as if it had been typed.
-  const ask = async (what, panel, cell) => {
-    const kernel = panel.sessionContext.session?.kernel;
-    const { id } = cell.model;
+  const ask = (what, panel, { model: { id } }) => {
     // A file may have any id; one that is none would be code in the line below.
-    if (!kernel || !/^[\w-]{1,64}$/.test(id)) return;
-    const load = { code: '%load_ext hermes_nb', silent: true, store_history: false };
-    kernel.requestExecute({ ...load, allow_stdin: false }, true);
-    const model = panel.content.model.sharedModel;
-    const at = model.cells.findIndex(each => each.id === id) + 1;
-    const source = `%hermes ${what} --cell ${id}`;
-    model.insertCell(at, { cell_type: 'code', source });
-    panel.content.deselectAll();
-    panel.content.activeCellIndex = at;
-    await app.commands.execute('notebook:run-cell');
+    if (!panel.sessionContext.session?.kernel || !/^[\w-]{1,64}$/.test(id)) return;
+    void parts.changes.run(panel, '%load_ext hermes_nb');
+    parts.cells.ask(panel, id, `%hermes ${what} --cell ${id}`);
   };
 
   const errorOf = ({ model }) => {
@@ -35,7 +26,6 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
 
   const bars = new WeakMap(); // by cell widget
   const show = (panel, cell) => {
-    if (cell.isDisposed || cell.model.isDisposed) return;
     const python = panel.content.model?.defaultKernelLanguage === 'python';
     const wanted = python && (settings?.composite.failedCells ?? true) ? errorOf(cell) : '';
     if ((bars.get(cell)?.node.title ?? '') === wanted) return;
@@ -46,43 +36,25 @@ font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
     const node = dom.element('div', 'hermes-ui hermes-cap hermes-failed', '', about);
     node.append(dom.element('span', 'hermes-what', wanted));
     for (const what of Object.keys(LABELS))
-      node.append(dom.button(LABELS[what], () => void ask(what, panel, cell)));
+      node.append(dom.button(LABELS[what], () => ask(what, panel, cell)));
     const bar = new Widget({ node });
     bars.set(cell, bar);
     // A cell that was never in view has no inside yet.
     void cell.ready.then(() => bar.isDisposed || cell.layout.insertWidget(1, bar));
   };
 
-  const watched = new WeakSet();
-  const watch = panel => {
-    const cells = () => {
-      for (const cell of panel.content.widgets) {
-        const later = () => setTimeout(() => show(panel, cell));
-        if (!watched.has(cell) && cell.model.type === 'code')
-          cell.model.outputs.changed.connect(later);
-        watched.add(cell);
-        later();
-      }
-    };
-    panel.content.modelContentChanged.connect(cells);
-    settings?.changed.connect(cells);
-    cells();
-  };
-  tracker.forEach(watch);
-  tracker.widgetAdded.connect((_, panel) => void panel.context.ready.then(() => watch(panel)));
+  dom.eachCell(given, show);
 
-  for (const what of Object.keys(LABELS)) {
-    const command = `hermes-nb:${what}`;
-    app.commands.addCommand(command, {
-      label: what === 'fix' ? 'Fix this cell with Hermes' : 'Explain this cell with Hermes',
-      isEnabled: () => tracker.activeCell?.model.type === 'code',
-      execute: () => {
-        if (!window.event?.isTrusted) return; // a script in some output may not begin a turn
-        void ask(what, tracker.currentWidget, tracker.activeCell);
-      }
-    });
-    palette?.addItem({ command, category: 'Hermes' });
-    app.contextMenu.addItem({ command, selector: '.jp-Notebook .jp-CodeCell', rank: 20 });
+  const add = (name, label, act, kind) => {
+    const on = () => act(tracker.currentWidget, tracker.activeCell);
+    const fits = () => tracker.activeCell?.node.matches(kind);
+    dom.command(given, name, label, on, fits, `.jp-Notebook ${kind}`);
+  };
+  for (const what of ['Fix', 'Explain']) {
+    const name = what.toLowerCase();
+    add(name, `${what} this cell with Hermes`, (...at) => ask(name, ...at), '.jp-CodeCell');
   }
+  if (settings?.composite.composer !== 'off')
+    add('about', 'Ask about this cell…', parts.side.about, '.jp-Cell');
   return {};
 };

@@ -13,13 +13,14 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
 .hermes-cap{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:center;box-sizing:border-box;
 margin-left:calc(var(--jp-cell-prompt-width,64px) + var(--jp-cell-collapser-width,8px));padding:2px 8px;
 border:1px solid var(--jp-border-color1);border-bottom:0;border-left:3px solid var(--jp-brand-color1);
-white-space:nowrap}
-.hermes-cap .hermes-why{flex:1;min-width:40px;overflow:hidden;text-overflow:ellipsis}
-.hermes-cap button{font-size:12px;line-height:20px}
-.jp-Cell.hermes-undecided .jp-cell-toolbar{display:none}
-.jp-Cell.hermes-undecided :is(.cm-line,.hermes-line){padding-left:18px;position:relative}
-.jp-Cell :is(.cm-line,.hermes-block).hermes-plus{background:color-mix(in srgb,var(--jp-success-color1) 12%,transparent)}
-.jp-Cell :is(.cm-line,.hermes-block).hermes-minus{background:color-mix(in srgb,var(--jp-error-color1) 12%,transparent)}
+white-space:nowrap;
+.hermes-why{flex:1;min-width:40px;overflow:hidden;text-overflow:ellipsis}
+button{font-size:12px;line-height:20px}}
+.jp-Cell.hermes-undecided{.jp-cell-toolbar{display:none}
+:is(.cm-line,.hermes-line){padding-left:18px;position:relative}}
+.jp-Cell :is(.cm-line,.hermes-block){
+&.hermes-plus{background:color-mix(in srgb,var(--jp-success-color1) 12%,transparent)}
+&.hermes-minus{background:color-mix(in srgb,var(--jp-error-color1) 12%,transparent)}}
 :is(.cm-line.hermes-plus,.hermes-plus>.hermes-line)::before{content:'+'}
 :is(.cm-line.hermes-minus,.hermes-minus>.hermes-line)::before{content:'\\2212'}
 :is(.cm-line.hermes-plus,.cm-line.hermes-minus,.hermes-line)::before{position:absolute;left:5px;
@@ -29,8 +30,8 @@ color:var(--jp-ui-font-color1)}
 .cm-lineWrapping .hermes-block{white-space:break-spaces}
 .hermes-line{padding-right:2px;min-height:1.3em}
 .hermes-hunk{float:right;position:sticky;right:4px;display:inline-flex;gap:6px;align-items:center;z-index:2;
-padding:0 4px;font:11px var(--jp-ui-font-family);white-space:nowrap}
-.hermes-hunk button{line-height:14px;padding:0 6px}`);
+padding:0 4px;font:11px var(--jp-ui-font-family);white-space:nowrap;
+button{line-height:14px;padding:0 6px}}`);
 
   // What is suggested is shown as it is: characters that hide, or turn the line round, by number.
   const HIDDEN = /[\p{Cc}\p{Cf}\u2028\u2029]/gu;

@@ -7,31 +7,31 @@ export const start = ({ app, cells, dom, parts, shared }) => {
   const COLOURS = ['builtin', 'comment', 'def', 'keyword', 'number', 'string'];
   addStyle('question', `
 .hermes-ask{border:1px solid var(--jp-border-color1);border-left:3px solid var(--jp-warn-color1);
-padding:8px 10px;margin:6px 0}
-.jp-Cell>.hermes-ask{margin-left:calc(var(--jp-cell-prompt-width,64px) + 8px)}
-.hermes-ask .hermes-head{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:baseline}
-.hermes-ask .hermes-head :nth-child(2){flex:1}
-.hermes-ask .hermes-code{font:12.5px/1.5 var(--jp-code-font-family);
+padding:8px 10px;margin:6px 0;
+.jp-Cell>&{margin-left:calc(var(--jp-cell-prompt-width,64px) + 8px)}
+.hermes-head{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:baseline}
+.hermes-head :nth-child(2){flex:1}
+.hermes-code{font:12.5px/1.5 var(--jp-code-font-family);
 background:var(--jp-cell-editor-background);color:var(--jp-content-font-color1);margin:6px 0;
 padding:6px 0;border:1px solid var(--jp-border-color2)}
-.hermes-ask .hermes-code div{padding:0 8px;white-space:pre-wrap;overflow-wrap:anywhere;
+.hermes-code div{padding:0 8px;white-space:pre-wrap;overflow-wrap:anywhere;
 min-height:1.5em}
 ${COLOURS.map(
-  name => `.hermes-ask .hermes-${name}{color:color-mix(in srgb,
+  name => `.hermes-${name}{color:color-mix(in srgb,
 var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
 ).join('')}
-.hermes-ask .hermes-add{background:color-mix(in srgb,var(--jp-success-color1) 18%,transparent)}
-.hermes-ask .hermes-del{background:color-mix(in srgb,var(--jp-error-color1) 18%,transparent)}
-.hermes-ask .hermes-gap{font-style:italic}
-.hermes-ask .hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
-.hermes-ask .hermes-scope{display:none;margin-top:4px}
-.hermes-ask .hermes-row:has(.hermes-always:is(:focus,:hover))+.hermes-scope{display:block}
-.hermes-ask kbd{margin-left:6px}
-.hermes-ask :is(button,input){height:26px}
-.hermes-ask button{padding:0 12px;max-width:min(30em,100%);overflow:hidden;text-overflow:ellipsis}
-.hermes-ask input{flex:1;min-width:8em}
-.hermes-ask button.hermes-link{border:0;padding:0;height:auto;color:var(--jp-content-link-color)}
-.hermes-ask button.hermes-link:hover{background:none;text-decoration:underline}`);
+.hermes-add{background:color-mix(in srgb,var(--jp-success-color1) 18%,transparent)}
+.hermes-del{background:color-mix(in srgb,var(--jp-error-color1) 18%,transparent)}
+.hermes-gap{font-style:italic}
+.hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
+.hermes-scope{display:none;margin-top:4px}
+.hermes-row:has(.hermes-always:is(:focus,:hover))+.hermes-scope{display:block}
+kbd{margin-left:6px}
+:is(button,input){height:26px}
+button{padding:0 12px;max-width:min(30em,100%);overflow:hidden;text-overflow:ellipsis}
+input{flex:1;min-width:8em}
+button.hermes-link{border:0;padding:0;height:auto;color:var(--jp-content-link-color)}
+button.hermes-link:hover{background:none;text-decoration:underline}}`);
 
   // What stands in place of the middle of a long text, until it is asked for.
   const HEAD_LINES = 8;

@@ -41,12 +41,7 @@ blockquote pre{white-space:pre;overflow:hidden}p:last-child{padding-right:5em}}
     grown.observe(node);
     stops.set(cell, [box, grown]);
   };
-  const watch = panel =>
-    panel.content.modelContentChanged.connect(() => {
-      for (const cell of panel.content.widgets) look(panel, cell);
-    });
-  tracker.forEach(watch);
-  tracker.widgetAdded.connect((_, panel) => watch(panel));
+  dom.eachCell({ tracker }, look);
 
   // A turn whose kernel is gone is over: what its cell shows would say "running" for ever.
   const gone = panel => {
