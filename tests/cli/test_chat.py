@@ -22,6 +22,11 @@ pytestmark = pytest.mark.slow
 ENTER, ESCAPE, STOP, END = "\r", "\x1b", "\x03", "\x04"
 
 
+def hears_hangups():
+    """Be as in a terminal, also where the tests are run by nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Chat:
     """A chat on a pty, and its screen as a terminal shows it."""
 
@@ -34,6 +39,7 @@ class Chat:
         self.child = pexpect.spawn(
             sys.executable, ["-m", "hermes_nb.cli", "chat", *words],
             env=env, cwd=str(folder), encoding="utf-8", dimensions=(30, columns),
+            preexec_fn=hears_hangups,
         )  # fmt: skip
 
     @property

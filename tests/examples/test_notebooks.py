@@ -19,8 +19,8 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.glob("[0-9][0-9]_*")}
 
 
-def test_there_are_nine_and_each_is_recorded():
-    assert [name[:2] for name in NAMES] == [f"{n:02}" for n in range(1, 10)]
+def test_there_are_ten_and_each_is_recorded():
+    assert [name[:2] for name in NAMES] == [f"{n:02}" for n in range(1, 11)]
     for name in NAMES:
         assert cassette_for(ROOT / "notebooks" / name).stat().st_size > 0
 
