@@ -136,7 +136,7 @@ def _counted(text: Json, role: str) -> Json:
 FORM = 4
 """The version of the key. That of form 1 was made of every word and of the tools' schemas, and one
 more is due with every new rule above: recordings of lower forms are keyed by what they hold."""
-_ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?: this one[^\n]*)?:\n.*\Z")
+_ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:\n.*\Z")
 """Where the notebook lies and what stands above: a run without a page does not know either."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
 _TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")

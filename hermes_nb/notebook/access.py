@@ -284,20 +284,29 @@ class NotebookAccess:
             self._keeper = CellKeeper(self.checkpoints, session=self._session, turn=self._turn)
         return self._keeper.kept(document, self.path or document.way)
 
+    def here(self) -> str:
+        """Return the id of the cell that a turn is at, "" where there is none.
+
+        That is the running one; for what is asked in the panel it is the selected one.
+        """
+        page = self.frontend.page
+        return running_cell(self._shell) or (page.active if page is not None else "")
+
     async def above(self) -> tuple[str, str]:
         """Return the outline of the cells above the running one, and that cell's id.
 
-        Both are "" where the notebook cannot be read or the running cell is not in it.
+        For what is asked in the panel these are the cells down to the selected one, and "".
+        Both are "" where the notebook cannot be read or the cell is not in it.
         """
         running = running_cell(self._shell)
-        if not running:
+        if not (running or self.frontend.in_lab):
             return "", ""
         try:
             document = await self._reach()
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
         except ToolError:  # the turn goes on without it; the notebook tools will say why
             return "", ""
-        before = _before(cells, running)
+        before = _before(cells, self.here(), itself=not running)
         if not before:
             return "", running if cells else ""
         changed = self.seen.changes(document.way, cells)
@@ -360,8 +369,8 @@ class NotebookAccess:
         return notebook_path(self._shell.user_ns, explicit=explicit, open_path=open_path)
 
 
-def _before(cells: list[Cell], running: str) -> list[Cell]:
+def _before(cells: list[Cell], running: str, *, itself: bool = False) -> list[Cell]:
     for position, cell in enumerate(cells):
         if cell.id == running:
-            return cells[:position]
+            return cells[: position + itself]
     return []

@@ -41,7 +41,7 @@ from hermes_nb.notebook.document.outline import (
     with_outputs,
 )
 from hermes_nb.notebook.run_tools import kernel_tools, run_tools
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, running_cell
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
@@ -54,14 +54,16 @@ def notebook_tools(
     turn_mark: Callable[[], Arguments] = dict,
     sees_images: Callable[[], bool] = bool,
     seen: Seen | None = None,
+    here: Callable[[], str] | None = None,
     path: Callable[[], str] = str,
     root: Callable[[], Path] = Path.cwd,
 ) -> Toolset:
     """Return the tools for the notebook that `document()` opens, anew for each call.
 
     `turn_mark()` is the `hermes` metadata of cells the agent makes. `seen` may be shared with
-    whoever else shows cells to the agent. `path()` is the notebook's own file, "" if unknown, and
-    `root()` the directory below which other notebooks may be run.
+    whoever else shows cells to the agent. `here()` is the id of the cell behind which new ones go,
+    by default the running one. `path()` is the notebook's own file, "" if unknown, and `root()` the
+    directory below which other notebooks may be run.
     """
     bench = KnownCells(
         shell=shell,
@@ -69,6 +71,7 @@ def notebook_tools(
         turn_mark=turn_mark,
         sees_images=sees_images,
         seen=Seen() if seen is None else seen,
+        here=here or partial(running_cell, shell),
     )
     makers = (_outline, _read, _insert, _edit, _delete, _move)
     return Toolset(make(bench) for make in makers) + run_tools(bench, path=path, root=root)
@@ -263,6 +266,7 @@ def own_tools(
         turn_mark=mark,
         sees_images=sees_images,
         seen=access.seen,
+        here=access.here,
         path=lambda: access.path,
         root=root,
     )

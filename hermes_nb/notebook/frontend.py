@@ -104,7 +104,7 @@ class FrontEnd:
             if await self._alive():
                 return self._usable(self._page)
             client = self._parent()[1]
-            slow = patient and not self.expected and self._in_lab and client not in self._awaited
+            slow = patient and not self.expected and self.in_lab and client not in self._awaited
             self._awaited |= {client} if slow else set()
             return await self._probe(SLOW if slow else None)
 
@@ -167,10 +167,10 @@ class FrontEnd:
             page = await self.probe(absent)
         return None
 
-    def drop(self, name: str) -> None:
-        """Have the page take away what it shows by that name, if there still is a page."""
+    def tell(self, op: str, **arguments: Json) -> None:
+        """Have the page do something, if there still is a page; nobody waits for its answer."""
         if self._page is not None and self._channel is not None and not self._channel.closed:
-            self._channel.tell(self._page.name, "drop", {"id": name})
+            self._channel.tell(self._page.name, op, arguments)
 
     def _showing(self, channel: Channel) -> set[str]:
         """Return the names of the pages that can be asked there and show the running cell."""
@@ -288,7 +288,7 @@ class FrontEnd:
         return None if mismatch else page
 
     @property
-    def _in_lab(self) -> bool:
+    def in_lab(self) -> bool:
         """Whether JupyterLab or Notebook 7 ran this cell: they say something that no other does."""
         parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
         return "recordTiming" in (parent.get("metadata") or {})

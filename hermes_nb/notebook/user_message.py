@@ -244,7 +244,8 @@ def turn_context(
 ) -> str:
     """Return the block, of at most `limit` characters (100 or more), "" when there is no news.
 
-    `outline` has a line a cell, of the cells above the running one; `running_cell` is its id.
+    `outline` has a line a cell, of the cells above the running one; `running_cell` is its id, None
+    where no cell is, and the outline ends with the selected one.
     `variables` are those that are new or different, `gone` the names that went. What does not fit
     is left out from the far end of the outline, then from the variables.
     """
@@ -291,7 +292,8 @@ def _error_lines(error: FailedCell | None) -> list[str]:
 def _cell_lines(outline: str, running_cell: str | None, room: int) -> list[str]:
     """Return the outline's last lines, the ones next to the running cell."""
     lines = _plain(redact(outline).splitlines())
-    here = f" this one ({one_line(running_cell, 40)})" if running_cell else ""
+    selected = ", the last one is selected"
+    here = f" this one ({one_line(running_cell, 40)})" if running_cell else selected
     title = f"Cells above{here}:"
     if not lines or len(title) + _MARK > room:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -11,8 +12,9 @@ import hermes_nb
 
 FOLDER = Path(hermes_nb.__file__).parent / "notebook" / "labextension"
 FILES = sorted((FOLDER / "static").iterdir())
-MOST = 80_000
-"""Bytes of all the files together, which a page loads once."""
+MODULES = [file for file in FILES if file.suffix == ".js"]
+MOST, MOST_SENT = 80_000, 30_000
+"""Bytes of the modules, and of all the files as they are sent, which a page loads once."""
 
 
 def test_what_is_loaded_is_named_by_its_content():
@@ -25,7 +27,10 @@ def test_what_is_loaded_is_named_by_its_content():
 
 def test_every_module_is_loaded_at_an_address_that_changes_with_it():
     entry = (FOLDER / "static" / "remoteEntry.js").read_text("utf-8")
-    for file in FILES:
+    assert {file.name for file in FILES} - {file.name for file in MODULES} == {"style.css"}
+    assert "at('style.css')" in entry
+    for file in MODULES:
         assert file.name == "remoteEntry.js" or f"'{file.stem}'" in entry
         assert not re.search(r"^import |^export .* from ", file.read_text("utf-8"), re.MULTILINE)
-    assert sum(file.stat().st_size for file in FILES) <= MOST
+    assert sum(file.stat().st_size for file in MODULES) <= MOST
+    assert len(gzip.compress(b"".join(file.read_bytes() for file in FILES))) <= MOST_SENT

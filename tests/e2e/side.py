@@ -86,6 +86,9 @@ class Side:
         patience = 10 if self.where == PANEL else 1.5
         code = _FRESH.format(environment=environment, work=str(self.work), patience=patience)
         self.notebook.kernel(code)
+        # What was asked at the panel's foot stays there, whichever kernel or home answered it.
+        forget = "document.querySelectorAll('.hermes-composer details').forEach(e => e.remove())"
+        self.notebook.page.evaluate(forget)
 
     def note(self, *notes: str) -> None:
         """Write MEMORY.md as a user does, in an editor."""

@@ -1,55 +1,160 @@
-"""The field for prompts at the foot of the panel, used as its user does: by clicks and by keys."""
+"""The composer at the foot of the panel, used as its user does: by clicks and by keys."""
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from tests.e2e.looking import THEMES, in_theme, untidy, violations
 from tests.e2e.side import BOTH
-from tests.e2e.test_approval import prepare, shown
+from tests.e2e.test_approval import prepare
+from tests.e2e.test_panel_actions import store
+from tests.loopback import Reply, chunk, event, stream, text_chunks, tool_chunks
 
 COMPOSER = ".hermes-composer"
+ANSWERS = f"{COMPOSER} > * > details"
+FORM = f"{COMPOSER} > :last-child"
+OTHERS = (
+    "fallback_providers:\n"
+    "  - {{model: other-model, base_url: '{url}'}}\n"
+    "  - {{model: elsewhere, base_url: 'http://127.0.0.1:9/v1'}}\n"
+)
 LONG = "Plot the yield per week of @df, one line per plot, and compare it. " * 30
-SCRIPT = """() => {
-  document.querySelector('.hermes-composer button').click();
-  const keys = { key: 'Enter', ctrlKey: true, bubbles: true };
-  document.querySelector('.hermes-composer textarea').dispatchEvent(
-    new KeyboardEvent('keydown', keys));
-}"""
+
+
+def answer(side, text):
+    """The answer to the prompt of this text."""
+    page = side.notebook.page
+    return page.locator(ANSWERS).filter(has=page.locator("summary", has_text=text))
+
+
+def write(side, prompt):
+    """Type a prompt."""
+    side.field("Ask Hermes").click()
+    side.notebook.page.keyboard.type(prompt)
+
+
+def ask(side, prompt):
+    """Type a prompt and ask."""
+    write(side, prompt)
+    side.press("Ask")
+
+
+def gated(gate):
+    """Return a reply whose end comes when the gate is opened."""
+    begin = event(chunk({"content": "Let me **see**. "}))
+    return Reply([begin, lambda _: gate.wait(30), *stream(text_chunks("Seen.")).steps])
+
+
+def prompts(side):
+    """Return what the user said in all the requests, the last of each."""
+    return [body["messages"][-1]["content"] for body in side.model.bodies]
 
 
 @BOTH
-def test_what_is_asked_in_the_panel_is_a_cell_behind_the_selected_one(side):
+def test_a_prompt_needs_no_cell_and_is_a_turn_like_others(side):
     notebook, page = side.notebook, side.notebook.page
     side.fresh()
     side.open()
-    field, before = side.field("Ask Hermes"), notebook.sources()
+    before = notebook.sources()
     notebook.evaluate("(nb.content.activeCellIndex = 1)")
-    field.click()
-    page.keyboard.type("how many?\nin all")
-    page.evaluate(SCRIPT)  # no hand's
+    side.plays(stream(tool_chunks(("insert_cell", {"source": "z = 12"}))), "It is **twelve**.")
+    write(side, "how many?")
+    page.evaluate(
+        """() => { document.querySelectorAll('.hermes-composer button').forEach(b => b.click());
+        const keys = { key: 'Enter', ctrlKey: true, bubbles: true };
+        const area = document.querySelector('.hermes-composer textarea');
+        area.dispatchEvent(new KeyboardEvent('keydown', keys)); }"""
+    )
     page.wait_for_timeout(500)
+    assert not side.model.bodies  # no hand's
     assert notebook.sources() == before
-    side.plays("Twelve.", "Ten.")
     side.keys("Escape", "Control+Enter")
-    notebook.until(lambda: "Twelve." in shown(notebook.outputs(2)))
-    assert notebook.sources() == [before[0], "%%hermes\nhow many?\nin all", *before[1:]]
-    assert field.input_value() == ""
-    side.press("Ask")  # nothing is asked where nothing is written
-    field.fill("and now?")
-    side.open()  # the panel is made anew
-    assert field.input_value() == "and now?"
+    side.press("Apply")  # the question stands in the panel
+    answer(side, "how many?").locator("strong", has_text="twelve").wait_for()
+    assert "Cells above, the last one is selected:" in prompts(side)[0]
+    assert notebook.sources() == [before[0], "z = 12", *before[1:]]
+    assert side.field("Ask Hermes").input_value() == ""
+    (session,) = store(side).sessions()
+    assert [m.role for m in store(side).messages(session.id)] == [
+        *("user", "assistant", "tool", "assistant")
+    ]
+    page.locator(f"{ANSWERS} summary > code[title]").click()  # its way back
+    notebook.until(lambda: notebook.sources() == before)
+    page.locator(".Toastify__toast button").first.click()  # it tells of that, over the buttons
+    page.locator(".Toastify__toast").wait_for(state="detached")
+    # As a cell, with a mode and a model: behind the active one.
+    side.plays("Ten.")
+    write(side, "as a cell, please")
+    side.press("as a cell")
+    notebook.until(lambda: "Ten." in str(notebook.outputs(2)))
+    assert notebook.sources()[1] == "%%hermes\nas a cell, please"
+    notebook.evaluate("m.deleteCell(2)")
+
+
+@BOTH
+def test_prompts_queue_and_a_stop_gives_back_what_was_not_asked(side):
+    side.fresh()
+    side.open()
+    gate = threading.Event()
+    side.plays(gated(gate), "A table.")
+    ask(side, "one form")
+    answer(side, "one form").locator("strong").wait_for()
+    ask(side, "then a table")
+    waiting = answer(side, "then a table")
+    mark = "e => getComputedStyle(e, '::before').content"
+    assert waiting.locator("summary").evaluate(mark) == '"queued: "'
+    assert len(prompts(side)) == 1
+    gate.set()
+    waiting.get_by_text("A table.").wait_for()
+    assert not answer(side, "one form").get_by_text("Seen.").is_visible()  # it is folded
+    gate.clear()
+    side.plays(gated(gate))
+    ask(side, "again")
+    answer(side, "again").locator("strong").wait_for()
+    ask(side, "and then?")
+    write(side, "half a thought")
+    side.press("■ Stop")
+    answer(side, "again").get_by_text("Stopped").wait_for()
+    gate.set()
+    written = side.field("Ask Hermes")
+    side.notebook.until(lambda: written.input_value() == "half a thought\n\nand then?")
+    assert not answer(side, "and then?").count()
+    assert len(prompts(side)) == 1
+
+
+@BOTH
+def test_mode_and_model_are_those_of_the_kernel_until_others_are_chosen(side):
+    notebook = side.notebook
+    side.fresh(config=OTHERS.format(url=side.model.url))
+    side.open()
+    mode, model = (side.panel.get_by_label(name, exact=True) for name in ("approve", "model"))
+    notebook.until(lambda: model.locator("option").count() == 2)
+    assert mode.locator("option").all_text_contents() == [
+        *("approve: ask", "ask", "edits", "all", "never")
+    ]
+    notebook.kernel("%hermes approve never")
+    notebook.until(lambda: "approve: never" in mode.locator("option").all_text_contents())
+    notebook.kernel("%hermes approve ask\nimport hermes_nb.notebook.approval as approval")
+    notebook.kernel("ceiling, approval.CEILING = approval.CEILING, None")
+    run = stream(tool_chunks(("run_python", {"code": "y = 6 * 7"})))
+    side.plays(run, "Done.", "Sure.")
+    mode.select_option("all")
+    model.select_option("other-model")
+    write(side, "compute")
     side.press("Ask")
-    notebook.until(lambda: "Ten." in str(notebook.evaluate("m.cells.map(c => c.toJSON())")))
-    assert len(notebook.sources()) == len(before) + 2
-    field.fill(LONG)
-    for theme in THEMES:
-        in_theme(notebook, theme)
-        notebook.shot(f"looks-composer-{theme}-{notebook.server.app}")
-        assert violations(page.locator(COMPOSER)) == []
-        assert untidy(page.locator(COMPOSER), 240) == []
-    in_theme(notebook, "light")
-    field.fill("")
-    made = "m.cells.filter(c => /how many|and now/.test(c.getSource()))"
-    notebook.evaluate(f"{made}.forEach(c => m.deleteCell(m.cells.indexOf(c)))")
+    # A mode is not raised by the page: the notebook is asked about once, as by a cell.
+    question = answer(side, "compute").locator("input")
+    question.fill("y")
+    question.press("Enter")
+    notebook.kernel("approval.CEILING = ceiling")
+    answer(side, "compute").get_by_text("Done.").wait_for()
+    assert side.model.bodies[-1]["model"] == "other-model"
+    notebook.until(lambda: "model: other-model" in model.locator("option").all_text_contents())
+    assert model.input_value() == ""
+    assert mode.input_value() == "all"
+    assert notebook.value("y") == 42
 
 
 @BOTH
@@ -65,16 +170,45 @@ def test_ask_about_a_cell_opens_the_panel_and_names_it_by_keys_alone(open_notebo
     assert not page.locator(COMPOSER).count()
     notebook.evaluate("nb.content.activate()")
     page.keyboard.press("Control+Alt+Enter")
-    field = page.get_by_label("Ask Hermes")
-    notebook.until(lambda: field.count() and field.input_value() == f"@cell:{number} ")
-    assert field.evaluate("e => e === document.activeElement")
-    assert not page.locator(".jp-Toast, .Toastify__toast").count()  # there is nothing to say
+    written = page.get_by_label("Ask Hermes")
+    notebook.until(lambda: written.count() and written.input_value() == f"@cell:{number} ")
+    assert written.evaluate("e => e === document.activeElement")
     page.keyboard.type("what is it?")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    notebook.until(lambda: "Done." in shown(notebook.outputs(2)))
+    page.keyboard.press("Control+Enter")
+    page.locator(ANSWERS).get_by_text("Done.").wait_for()
     assert "x = 41" in str(model.bodies[-1]["messages"][-1]["content"])
     page.locator(".jp-MarkdownCell").click(button="right")
     page.get_by_role("menuitem", name="Ask about this cell…").click()
-    notebook.until(lambda: field.input_value() == "@cell:head ")
+    notebook.until(lambda: written.input_value() == "@cell:head ")
     notebook.shot(f"composer-about-{server.app}")
+    for label in ("approve", "model", "as a cell", "■ Stop", "Ask"):
+        page.keyboard.press("Tab")
+        shown = "document.activeElement.title || document.activeElement.textContent"
+        assert page.evaluate(shown) == label
+
+
+@pytest.mark.parametrize("server", ["lab"], indirect=True)
+def test_the_composer_can_be_read_in_both_themes_and_in_a_narrow_side(side):
+    side.fresh(config=OTHERS.format(url=side.model.url))
+    side.open("session")
+    side.plays("| plot | kg |\n|---|---:|\n| south | 12 |\n\n" + "It grows. " * 200)
+    ask(side, LONG)
+    answer(side, "Plot the yield").get_by_text("It grows.").first.wait_for()
+    gate = threading.Event()
+    side.plays(gated(gate))
+    ask(side, "Which week?")
+    answer(side, "Which week?").locator("strong").wait_for()
+    ask(side, "and then the next one")
+    write(side, LONG)
+    page = side.notebook.page
+    for theme in THEMES:
+        in_theme(side.notebook, theme)
+        side.notebook.shot(f"looks-composer-{theme}")
+        assert violations(page.locator(COMPOSER)) == []
+        for width in (240, 300):
+            assert untidy(page.locator(FORM), width) == []
+    in_theme(side.notebook, "light")
+    gate.set()
+    answer(side, "and then the next one").get_by_text("Seen.").wait_for()
+    whole, foot = side.panel.bounding_box(), page.locator(COMPOSER).bounding_box()
+    assert foot["height"] < 0.8 * whole["height"]

@@ -252,7 +252,7 @@ def test_the_panel(guide):
     for number, (sent, cached) in enumerate(GAUGES):
         said = "Gentoo penguins are the heaviest of the three species. " * 200
         side.ask(f"Compare the species, step {number + 1}", reply(text_chunks(said), sent, cached))
-    notebook.page.set_viewport_size({"width": 1040, "height": 640})
+    notebook.page.set_viewport_size({"width": 1040, "height": 770})
     side.open()
     edge = side.panel.bounding_box()
     notebook.page.mouse.move(edge["x"] - 2, 300)
@@ -277,6 +277,18 @@ def test_the_panel(guide):
     side.tab("Session")
     side.see("Clean the 2024 export")
     taken(side, "panel-session", side.panel)
+
+
+@asked_for
+def test_the_composer(guide):
+    side = guide
+    side.open("session")
+    side.plays(reply(text_chunks(BRIEF), 5_100, 4_600))
+    side.field("Ask Hermes").fill(QUESTION)
+    side.press("Ask")
+    side.see("✓")
+    side.field("Ask Hermes").fill("Plot body_mass_g of @df, a box for each species")
+    taken(side, "panel-composer", side.panel.locator(".hermes-composer"))
 
 
 @asked_for

@@ -143,7 +143,7 @@ def test_skills_are_found_read_switched_deleted_and_brought_back(side):
     side.notebook.until(lambda: 0 < names.count() < 5)
     side.field("Search").fill("")
     side.notebook.until(lambda: names.count() > 8)
-    choice = side.panel.locator("select:visible")
+    choice = side.content.locator("select:visible")
     assert choice.evaluate("each => getComputedStyle(each).backgroundImage") != "none"  # an arrow
     choice.select_option(label="data (1)")
     side.notebook.until(lambda: names.all_inner_texts() == ["penguin-units"])

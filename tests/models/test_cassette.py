@@ -223,6 +223,8 @@ def test_the_place_of_a_notebook_is_no_news():
     assert asked(here) != asked(here.replace("3 x 2", "4 x 2"))
     only_place = "[Notebook context]\nNotebook: a.ipynb\nCells above:\n0 1a2b3c4d code: x"
     assert asked(only_place) == key(Message.user("how many?"))
+    in_the_panel = only_place.replace("above:", "above, the last one is selected:")
+    assert asked(in_the_panel) == key(Message.user("how many?"))
 
 
 def test_layers_from_the_users_own_home_do_not_count():

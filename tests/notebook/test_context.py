@@ -41,6 +41,11 @@ def test_the_whole_block():
     ]
 
 
+def test_without_a_running_cell_the_outline_ends_with_the_selected_one():
+    told = turn_context(outline="0 c1 code: x")
+    assert told.endswith("Cells above, the last one is selected:\n0 c1 code: x")
+
+
 def test_no_news_is_no_block():
     assert turn_context() == ""
     assert turn_context(notebook="a.ipynb") == "[Notebook context]\nNotebook: a.ipynb"

@@ -106,6 +106,7 @@ class KnownCells:
 
     `open` gives the notebook, anew for every call: pages come and go. `turn_mark` is the metadata
     for cells that the agent makes; `seen` may be shared with whoever else shows cells to the agent.
+    `here` gives the id of the cell that the turn is at.
     """
 
     shell: Shell
@@ -113,6 +114,7 @@ class KnownCells:
     turn_mark: Callable[[], Arguments]
     sees_images: Callable[[], bool]
     seen: Seen
+    here: Callable[[], str]
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
     _inserted: tuple[Arguments, str] | None = None
 
@@ -134,14 +136,14 @@ class KnownCells:
         return document, found
 
     def place(self, cells: Sequence[Cell]) -> str | None:
-        """Return the id behind which a new cell goes: this turn's last one, or the running one."""
+        """Return the id behind which a new cell goes: this turn's last one, or that it is at."""
         ids = {cell.id for cell in cells}
         if self._inserted is not None:
             mark, last = self._inserted
             if last in ids and mark == self.turn_mark():
                 return last
-        running = running_cell(self.shell)
-        return running if running in ids else None
+        here = self.here()
+        return here if here in ids else None
 
     def placed(self, cell: Cell) -> None:
         """Note where the agent's last new cell is."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import html
+import re
 import time
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import ipywidgets as widgets
 
+from hermes_nb.agent.config import APPROVE_MODES, load_settings, within
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.plugins import plugins
@@ -31,6 +33,7 @@ from hermes_nb.notebook.panels.sessions import ContextTab, SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
@@ -41,6 +44,8 @@ DRAWN = 0.15
 """Seconds after which a page that opened the panel has drawn what is seen and gets the rest."""
 SHOWING = 10.0
 """Seconds that a page has to show the panel: it may have to load the widget library first."""
+
+_NAME = re.compile(r"\w[\w./:@+-]*")
 
 
 class Panel:
@@ -79,6 +84,7 @@ class Panel:
         self._reading = asyncio.Lock()
         self._again = False
         agent.hub.listeners.append(self)
+        agent.shell.events.register("post_run_cell", self._ran)
         agent.access.frontend.listeners.append(self._hello)
 
     @property
@@ -109,6 +115,7 @@ class Panel:
         name = one_line(visible(PurePosixPath(page.path).stem), 30)
         asked = {"model_id": self.widget.model_id, "title": f"{TITLE} · {name}", "again": again}
         await frontend.call("panel", timeout=SHOWING, **asked)
+        self._actions.start(self._tell_choices)
         self._seen()
         return True
 
@@ -132,11 +139,21 @@ class Panel:
         hub, frontend = self._agent.hub, self._agent.access.frontend
         if self in hub.listeners:
             hub.listeners.remove(self)
+            self._agent.shell.events.unregister("post_run_cell", self._ran)
         if self._hello in frontend.listeners:
             frontend.listeners.remove(self._hello)
-        frontend.drop("panel")
+        frontend.tell("drop", id="panel")
         self._actions.close()
         self._kit.close()
+
+    def _ran(self, _result: Foreign) -> None:
+        """Look after each cell, which may have chosen another mode or model."""
+        if self._beside:
+            self._actions.start(self._tell_choices)
+
+    async def _tell_choices(self) -> None:
+        found = await in_thread(choices, self._agent)
+        self._agent.access.frontend.tell("choices", **found)
 
     def _soon(self) -> None:
         if self._timer is None:
@@ -237,6 +254,23 @@ class Panel:
                 self._beside = True
 
         self._actions.start(again)
+
+
+def choices(agent: KernelAgent) -> dict[str, list[str]]:
+    """Return for each option of the composer what holds now, and then what may be chosen.
+
+    Of the models these are the ones of the configuration that are asked at the same address.
+    """
+    now, configured = agent.settings(), load_settings()
+    model = agent.models.name or now.endpoint.model
+    ends = (configured.endpoint, *configured.fallbacks, *configured.auxiliary.values())
+    named = {end.model for end in ends if end.base_url == now.endpoint.base_url}
+    fit = sorted(name for name in named - {model} if _NAME.fullmatch(name))
+    mode = within(now.approve)
+    return {
+        "approve": [f"approve: {mode}", *APPROVE_MODES],
+        "model": [f"model: {model or 'as set'}", *fit],
+    }
 
 
 def _tabs(place: Place) -> tuple[Tab, ...]:

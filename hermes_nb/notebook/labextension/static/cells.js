@@ -126,7 +126,7 @@ export const start = ({ app, parts, shared }) => ({
     content.deselectAll();
     await NotebookActions.run(content, sessionContext);
   },
-  // By an ordinary cell, as if it had been typed.
+  // By an ordinary cell: the same queue, stop, questions and replay as if it had been typed.
   ask: (panel, after, source) => {
     const { index } = parts.cells.operations.insert(panel, { after, source });
     void parts.cells.run(panel, index);

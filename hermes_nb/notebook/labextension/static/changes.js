@@ -1,16 +1,9 @@
 /* What a turn changed: its way back at a click, and a quiet mark on cells that are the agent's. */
-export const start = ({ cells, dom, shared, tracker }) => {
+export const start = ({ cells, dom, parts, shared, tracker }) => {
   // notebook/display/changes.py writes words and title. Any Markdown may have others: they are not run.
   const WORDS = /^%hermes undo \d{1,9}$/;
   const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
   const WAY_BACK = '.jp-RenderedMarkdown summary>code[title^="turn "]';
-  dom.addStyle('changes', `
-${WAY_BACK}{cursor:pointer;color:var(--jp-content-link-color);&:hover{text-decoration:underline}}
-.jp-RenderedMarkdown details>pre{white-space:pre;overflow:auto;max-height:24em;margin:4px 0 8px;
-ins,del{color:inherit}}
-.jp-Cell>.hermes-mark{position:absolute;left:0;bottom:0;padding:0 4px;border:0;background:none;
-color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;z-index:1;
-&:hover{color:var(--jp-ui-font-color1)}}`);
 
   // Beside the cells; what the kernel says is shown.
   const run = async (panel, code, metadata) => {
@@ -31,7 +24,7 @@ color:var(--jp-ui-font-color3);font-size:var(--jp-ui-font-size0);cursor:pointer;
     if (!code) return;
     event.preventDefault(); // the fold stays as it is
     const session = TURN.exec(code.title)?.[1];
-    const panel = tracker.find(p => p.node.contains(code));
+    const panel = tracker.find(p => [p, parts.side.of(p)].some(w => w?.node.contains(code)));
     if (!panel?.sessionContext.session?.kernel || !session || !WORDS.test(code.textContent)) return;
     // The kernel is told what the words say, as the application tells it what to run in that cell.
     const cellId = panel.content.widgets.find(w => w.node.contains(code))?.model.id;

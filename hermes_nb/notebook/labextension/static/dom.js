@@ -19,27 +19,6 @@ export const button = (label, action, className) => {
   return made;
 };
 
-// Each part brings its own rules.
-export const addStyle = (name, rules) =>
-  document.head.append(element('style', '', rules, { id: `hermes-nb-${name}` }));
-
-// What is the same in all that is ours.
-addStyle('ui', `
-.hermes-ui{background:var(--jp-layout-color1);color:var(--jp-ui-font-color1);
-font-size:var(--jp-ui-font-size1);line-height:1.5}
-.hermes-ui .hermes-dim{color:var(--jp-ui-font-color2)}
-.hermes-ui :is(button,input){font:inherit;box-sizing:border-box;margin:0;padding:0 10px;
-border:1px solid var(--jp-border-color1);border-radius:2px;white-space:nowrap;
-background:var(--jp-layout-color1);color:var(--jp-ui-font-color1)}
-.hermes-ui button{cursor:pointer}
-.hermes-ui button:hover{background:var(--jp-layout-color2)}
-.hermes-ui :is(button,input):focus-visible{outline:2px solid var(--jp-brand-color1);outline-offset:1px}
-.hermes-ui button.hermes-first{background:var(--jp-brand-color1);border-color:var(--jp-brand-color1);
-color:var(--jp-ui-inverse-font-color1)}
-.hermes-ui button.hermes-first:hover{background:var(--jp-brand-color0)}
-.hermes-ui kbd{font:11px/14px var(--jp-code-font-family);border:1px solid currentcolor;
-border-radius:3px;padding:0 3px;background:none;color:inherit;box-shadow:none}`);
-
 // In the palette and, with a `selector`, in the menu of what fits it.
 export const command = ({ app, palette }, name, label, act, isEnabled, selector) => {
   const command = `hermes-nb:${name}`;
@@ -47,7 +26,7 @@ export const command = ({ app, palette }, name, label, act, isEnabled, selector)
     label,
     // By the user's own hand: what is handled now is an event of theirs.
     execute: () => window.event?.isTrusted && isEnabled() && act(),
-    isEnabled: () => !!isEnabled()
+    isEnabled: () => Boolean(isEnabled())
   });
   palette?.addItem({ command, category: 'Hermes' });
   if (selector) app.contextMenu.addItem({ command, selector, rank: 20 });

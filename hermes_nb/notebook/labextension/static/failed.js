@@ -4,9 +4,6 @@ export const start = async given => {
   const { Widget } = await shared('@lumino/widgets');
   const LABELS = { fix: 'Fix with Hermes', explain: 'Explain' };
   const OURS = /^\s*%{1,2}hermes\b/; // what fails there is a turn of its own
-  dom.addStyle('failed', `
-.hermes-failed .hermes-what{flex:1;min-width:40px;overflow:hidden;text-overflow:ellipsis;
-font-family:var(--jp-code-font-family);font-size:var(--jp-code-font-size)}`);
 
   const ask = (what, panel, { model: { id } }) => {
     // A file may have any id; one that is none would be code in the line below.

@@ -9,30 +9,6 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
   const redraw = StateEffect.define();
   const editors = new Set(); // {editor, model}: those of this page
 
-  dom.addStyle('edits', `
-.hermes-cap{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:center;box-sizing:border-box;
-margin-left:calc(var(--jp-cell-prompt-width,64px) + var(--jp-cell-collapser-width,8px));padding:2px 8px;
-border:1px solid var(--jp-border-color1);border-bottom:0;border-left:3px solid var(--jp-brand-color1);
-white-space:nowrap;
-.hermes-why{flex:1;min-width:40px;overflow:hidden;text-overflow:ellipsis}
-button{font-size:12px;line-height:20px}}
-.jp-Cell.hermes-undecided{.jp-cell-toolbar{display:none}
-:is(.cm-line,.hermes-line){padding-left:18px;position:relative}}
-.jp-Cell :is(.cm-line,.hermes-block){
-&.hermes-plus{background:color-mix(in srgb,var(--jp-success-color1) 12%,transparent)}
-&.hermes-minus{background:color-mix(in srgb,var(--jp-error-color1) 12%,transparent)}}
-:is(.cm-line.hermes-plus,.hermes-plus>.hermes-line)::before{content:'+'}
-:is(.cm-line.hermes-minus,.hermes-minus>.hermes-line)::before{content:'\\2212'}
-:is(.cm-line.hermes-plus,.cm-line.hermes-minus,.hermes-line)::before{position:absolute;left:5px;
-color:var(--jp-ui-font-color1)}
-.hermes-word{text-decoration:underline 2px;text-underline-offset:3px}
-.hermes-block{font-family:var(--jp-code-font-family);white-space:pre}
-.cm-lineWrapping .hermes-block{white-space:break-spaces}
-.hermes-line{padding-right:2px;min-height:1.3em}
-.hermes-hunk{float:right;position:sticky;right:4px;display:inline-flex;gap:6px;align-items:center;z-index:2;
-padding:0 4px;font:11px var(--jp-ui-font-family);white-space:nowrap;
-button{line-height:14px;padding:0 6px}}`);
-
   // What is suggested is shown as it is: characters that hide, or turn the line round, by number.
   const HIDDEN = /[\p{Cc}\p{Cf}\u2028\u2029]/gu;
   const plainly = text =>

@@ -1,37 +1,7 @@
 /* What is asked of the user: in a box that is in no model, below the cell that asks. */
 export const start = ({ app, cells, dom, parts, shared }) => {
   const { Refusal } = cells;
-  const { OWN_KEYS, addStyle, button, element } = dom;
-
-  // Colours of code, by the names that the editor's theme has for them.
-  const COLOURS = ['builtin', 'comment', 'def', 'keyword', 'number', 'string'];
-  addStyle('question', `
-.hermes-ask{border:1px solid var(--jp-border-color1);border-left:3px solid var(--jp-warn-color1);
-padding:8px 10px;margin:6px 0;
-.jp-Cell>&{margin-left:calc(var(--jp-cell-prompt-width,64px) + 8px)}
-.hermes-head{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:baseline}
-.hermes-head :nth-child(2){flex:1}
-.hermes-code{font:12.5px/1.5 var(--jp-code-font-family);
-background:var(--jp-cell-editor-background);color:var(--jp-content-font-color1);margin:6px 0;
-padding:6px 0;border:1px solid var(--jp-border-color2)}
-.hermes-code div{padding:0 8px;white-space:pre-wrap;overflow-wrap:anywhere;
-min-height:1.5em}
-${COLOURS.map(
-  name => `.hermes-${name}{color:color-mix(in srgb,
-var(--jp-mirror-editor-${name}-color) 60%,var(--jp-content-font-color1))}`
-).join('')}
-.hermes-add{background:color-mix(in srgb,var(--jp-success-color1) 18%,transparent)}
-.hermes-del{background:color-mix(in srgb,var(--jp-error-color1) 18%,transparent)}
-.hermes-gap{font-style:italic}
-.hermes-row{display:flex;flex-wrap:wrap;gap:8px;margin-top:6px}
-.hermes-scope{display:none;margin-top:4px}
-.hermes-row:has(.hermes-always:is(:focus,:hover))+.hermes-scope{display:block}
-kbd{margin-left:6px}
-:is(button,input){height:26px}
-button{padding:0 12px;max-width:min(30em,100%);overflow:hidden;text-overflow:ellipsis}
-input{flex:1;min-width:8em}
-button.hermes-link{border:0;padding:0;height:auto;color:var(--jp-content-link-color)}
-button.hermes-link:hover{background:none;text-decoration:underline}}`);
+  const { OWN_KEYS, button, element } = dom;
 
   // What stands in place of the middle of a long text, until it is asked for.
   const HEAD_LINES = 8;
@@ -171,7 +141,7 @@ button.hermes-link:hover{background:none;text-decoration:underline}}`);
       return () => {};
     }
     const show = async () => {
-      app.shell.activateById(panel.id);
+      app.shell.activateById(below.id || panel.id);
       const at = panel.content.widgets.indexOf(below);
       if (at >= 0) await panel.content.scrollToItem(at, 'smart');
       bring();
@@ -187,12 +157,12 @@ button.hermes-link:hover{background:none;text-decoration:underline}}`);
   return {
     operations: {
       // Answers when the user has. The box is in no model, so nothing of it is ever saved: it
-      // stands below the cell that asks or, where that is gone, at the side.
+      // stands below the cell that asks or, where there is none, in the panel or beside it.
       ask: async (panel, args, boxes) => {
         const { Widget } = await shared('@lumino/widgets');
         const index = panel.content.widgets.findIndex(cell => cell.model.id === args.cell);
-        const below = panel.content.widgets[index];
-        if (below && args.again) await panel.content.scrollToItem(index, 'smart');
+        const below = panel.content.widgets[index] ?? parts.side.of(panel);
+        if (index >= 0 && args.again) await panel.content.scrollToItem(index, 'smart');
         return new Promise((resolve, reject) => {
           let forget = () => {};
           const done = (answer, reason) => {
@@ -214,7 +184,7 @@ button.hermes-link:hover{background:none;text-decoration:underline}}`);
             boxes.delete(args.id);
             // Closed by the user at the side; or its cell was deleted, and it is asked elsewhere.
             if (!below) done('deny');
-            else reject(new Refusal('gone', 'the cell was removed'));
+            else reject(new Refusal('gone', 'its place was removed'));
           });
           if (below) {
             below.layout.addWidget(widget);

@@ -19,13 +19,22 @@
     return (await (versions.find(v => v.loaded) ?? versions[0]).get())();
   };
 
-  const part = name => import(new URL(`./${name}.js${new URL(HERE).search}`, HERE).href);
+  const at = file => new URL(`./${file}${new URL(HERE).search}`, HERE).href;
+  const part = name => import(at(`${name}.js`));
+
+  // Ones that cannot be had leave the page plain.
+  const styles = () =>
+    new Promise(done => {
+      const link = document.createElement('link');
+      Object.assign(link, { rel: 'stylesheet', href: at('style.css'), onload: done, onerror: done });
+      document.head.append(link);
+    });
 
   const activate = async (app, tracker, editors, palette, registry) => {
     const names = ['bridge', ...TOOLS, ...PARTS];
     // Settings that cannot be had are no reason to do without the rest.
     const chosen = registry?.load('hermes-nb:plugin').catch(console.warn);
-    const [settings, ...loaded] = await Promise.all([chosen, ...names.map(part)]);
+    const [settings, , ...loaded] = await Promise.all([chosen, styles(), ...names.map(part)]);
     const files = Object.fromEntries(names.map((name, i) => [name, loaded[i]]));
     const given = { app, editors, palette, parts: {}, settings, shared, tracker };
     for (const name of TOOLS) given[name] = files[name];

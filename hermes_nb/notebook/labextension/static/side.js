@@ -1,58 +1,107 @@
-/* The panel at the side: a widget of the kernel's, and a field whose text becomes a prompt. */
-export const start = ({ app, dom, parts, settings, shared }) => {
+/* The panel at the side: a widget of the kernel's, and the composer, which asks without a cell. */
+export const start = async ({ app, dom, parts, settings, shared }) => {
   const WIDGET = 'application/vnd.jupyter.widget-view+json';
-  const LABEL = 'Ask Hermes (Ctrl+Enter)';
-  const fields = new WeakMap(); // by notebook: what is written outlives the panel
+  const libraries = ['@lumino/widgets', '@jupyterlab/outputarea', '@jupyterlab/rendermime'];
+  const [lumino, outputs, { MimeModel }] = await Promise.all(libraries.map(shared));
+  const { OWN_KEYS, button, element } = dom;
+  const composers = new WeakMap(); // by notebook: they outlive their panels
+  const control = (tag, title) =>
+    element(tag, '', '', { ...OWN_KEYS, title, 'aria-label': title, placeholder: title });
 
-  const field = panel => {
-    const about = { ...dom.OWN_KEYS, 'aria-label': LABEL, placeholder: LABEL };
-    const text = dom.element('textarea', '', '', about);
-    const ask = () => {
-      const prompt = text.value.trim();
-      if (!prompt) return;
-      text.value = '';
-      parts.cells.ask(panel, panel.content.activeCell?.model.id, `%%hermes\n${prompt}`);
+  const compose = panel => {
+    const [root, answers, foot] = [new lumino.Panel(), new lumino.Panel(), new lumino.Widget()];
+    const prompt = control('textarea', 'Ask Hermes (Ctrl+Enter)');
+    const options = ['approve', 'model'].map(name => control('select', name));
+    const kernel = () => panel.sessionContext.session?.kernel;
+
+    const send = run => {
+      const text = prompt.value.trim();
+      if (!text || !kernel()) return;
+      const chosen = options.map(({ title, value }) => value && ` --${title} ${value}`);
+      prompt.value = '';
+      run(`%%hermes${chosen.join('')}\n${text}`, text);
     };
-    text.addEventListener('keydown', event => {
-      if (event.isTrusted && event.key === 'Enter' && (event.ctrlKey || event.metaKey)) ask();
+    const asCell = code => parts.cells.ask(panel, panel.content.activeCell?.model.id, code);
+    const here = (code, text) => {
+      const { rendermime } = panel.content;
+      const model = new outputs.OutputAreaModel({ trusted: true });
+      const output = new outputs.OutputArea({ model, rendermime });
+      const node = element('details', '', '', { name: panel.id }); // one is open
+      const entry = new lumino.Widget({ node });
+      node.append(element('summary', '', text));
+      entry.layout = new lumino.PanelLayout();
+      entry.layout.addWidget(output);
+      answers.insertWidget(0, entry);
+      answers.widgets[20]?.dispose();
+      const begin = () => {
+        node.open = true;
+        model.changed.disconnect(begin);
+      };
+      const content = { code, stop_on_error: true };
+      output.future = kernel().requestExecute(content, false, { recordTiming: false });
+      model.changed.connect(begin);
+      output.inputRequested.connect(begin);
+      // What waits behind a turn that fails or is stopped is not run; a kernel may end.
+      const over = ({ content }) => {
+        if (entry.isDisposed || (content && model.length)) return;
+        prompt.value = `${prompt.value}\n\n${text}`.trim();
+        entry.dispose();
+      };
+      output.future.done.then(over, over);
+    };
+
+    prompt.addEventListener('keydown', event => {
+      if (event.isTrusted && event.key === 'Enter' && (event.ctrlKey || event.metaKey)) send(here);
     });
-    const root = dom.element('div', 'hermes-ui hermes-composer');
-    root.append(text, dom.button('Ask', ask, 'hermes-first'));
-    fields.set(panel, root);
-    return root;
+    foot.node.append(
+      prompt,
+      ...options,
+      button('as a cell', () => send(asCell), 'hermes-link'),
+      button('■ Stop', () => void kernel()?.interrupt()),
+      button('Ask', () => send(here), 'hermes-first')
+    );
+    root.addClass('hermes-composer');
+    root.addWidget(answers);
+    root.addWidget(foot);
+    return { root, prompt, options };
   };
 
+  const composer = panel =>
+    composers.get(panel) ?? composers.set(panel, compose(panel)).get(panel);
+  const of = panel => composers.get(panel)?.root.parent;
+
   return {
-    // Begin a prompt about a cell.
+    of,
+    // Begin a prompt about a cell, by the number that it shows where no other one shows it.
     about: async (panel, { model: { sharedModel } }) => {
-      const at = () => fields.get(panel)?.closest('.hermes-nb-panel');
-      if (!at()) await parts.changes.run(panel, '%load_ext hermes_nb\n%hermes panel');
-      if (!at()) return;
-      app.shell.activateById(at().id);
-      fields.get(panel).firstChild.focus();
-      const name = sharedModel.execution_count ?? sharedModel.id;
-      document.execCommand('insertText', false, `@cell:${name} `);
+      if (!of(panel)) await parts.changes.run(panel, '%load_ext hermes_nb\n%hermes panel');
+      if (!of(panel)) return;
+      const { id, execution_count: number, notebook } = sharedModel;
+      const two = notebook.cells.filter(cell => cell.execution_count === number)[1];
+      app.shell.activateById(of(panel).id);
+      composer(panel).prompt.focus();
+      document.execCommand('insertText', false, `@cell:${number && !two ? number : id} `);
     },
     operations: {
       // One for each kernel, which ends with it and with its notebook. One that was hidden before
       // the page was reloaded is there `again`, but does not come forward.
       panel: async (panel, { model_id, title, area, again }, boxes) => {
-        const [lumino, rendermime] = await Promise.all(
-          ['@lumino/widgets', '@jupyterlab/rendermime'].map(shared)
-        );
         const view = panel.content.rendermime.createRenderer(WIDGET);
         const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id } };
-        await view.renderModel(new rendermime.MimeModel({ data, trusted: true }));
+        await view.renderModel(new MimeModel({ data, trusted: true }));
         boxes.get('panel')?.();
         const side = new lumino.Panel();
-        const close = () => side.dispose();
+        const { root } = composer(panel);
+        const close = () => {
+          root.parent = null;
+          side.dispose();
+        };
         side.id = `hermes-nb-panel-${model_id}`;
         side.addClass('hermes-nb-panel');
         const label = title ?? 'Hermes';
         Object.assign(side.title, { label, caption: label, closable: true });
         side.addWidget(view);
-        if (settings?.composite.composer !== 'off')
-          side.node.append(fields.get(panel) ?? field(panel));
+        if (settings?.composite.composer !== 'off') side.addWidget(root);
         side.onCloseRequest = close;
         boxes.set('panel', close);
         const leave = () => sessionStorage.setItem(side.id, side.isVisible);
@@ -67,6 +116,15 @@ export const start = ({ app, dom, parts, settings, shared }) => {
         const hidden = again && sessionStorage.getItem(side.id) === 'false';
         if (!hidden) app.shell.activateById(side.id);
         return { id: side.id };
+      },
+      // By option: what holds now, and what may be chosen.
+      choices: (panel, given) => {
+        for (const select of composer(panel).options) {
+          const { title, value } = select;
+          const [now, ...others] = given[title];
+          select.replaceChildren(new Option(now, ''), ...others.map(each => new Option(each)));
+          if (others.includes(value)) select.value = value;
+        }
       }
     }
   };

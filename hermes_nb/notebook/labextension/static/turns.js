@@ -4,16 +4,6 @@ export const start = ({ cells, dom, tracker }) => {
   // As in notebook/display/views.py.
   const RUNNING = '(the turn was still running when this was saved)';
 
-  // For a turn's calls: a table that a call printed scrolls sideways in a box of its own, where
-  // the application would wrap its lines. Nothing else nests folds so.
-  dom.addStyle('turns', `
-.jp-OutputArea-output.jp-RenderedMarkdown details>details{margin-left:1.2em;
->pre{white-space:pre;overflow:auto;max-height:24em;background:var(--jp-layout-color2);
-padding:6px 8px;margin:4px 0 8px;>code{white-space:pre;background:none}}}
-.jp-OutputArea-child:has(>.hermes-stop){position:relative;
-blockquote pre{white-space:pre;overflow:hidden}p:last-child{padding-right:5em}}
-.hermes-stop{position:absolute;right:4px;bottom:6px}`);
-
   const plain = output => [output?.data?.['text/plain'] ?? ''].flat().join('');
 
   // A running turn has a button that stops it, and gives no room back: what is below stays put.
