@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -12,6 +13,15 @@ from tests.docs.running import Reader
 from tests.notebook.conftest import shell
 
 __all__ = ["reader", "shell"]
+
+
+@pytest.fixture(autouse=True)
+def surroundings():
+    """Take back what a page sets in the environment, in this process."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture

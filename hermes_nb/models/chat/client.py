@@ -273,7 +273,8 @@ class OpenAIChat:
             client = await self._client()
             openai = sys.modules["openai"]
             response = await client.post(
-                f"{client.base_url}{path}",  # of a relative one the base would be read anew, twice
+                # Of a relative one the base would be read anew, twice.
+                f"{str(client.base_url).rstrip('/')}/{path}",
                 cast_to=object,
                 content=body,
                 stream=True,
