@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from tests.e2e.looking import in_theme
@@ -59,6 +60,30 @@ def offered(notebook):
     notebook.page.keyboard.press("Escape")
     notebook.page.wait_for_selector(SHOWN, state="hidden")
     return words, took
+
+
+@BOTH
+def test_the_menu_of_a_prompt_writes_its_options(open_notebook):
+    notebook = open_notebook(f"%%hermes --approve edits\n{BODY}", BODY)
+    page = notebook.page
+    page.wait_for_selector(".hermes-prompt")
+    at, cells = {"x": 300, "y": 30}, page.locator(".jp-Notebook .jp-Cell")
+    menu = page.locator(".lm-Menu-item", has_text="Mode of This Prompt")
+    for value in ("all", "never"):  # though another cell is the active one; a step of undo each
+        assert notebook.evaluate("nb.content.activeCellIndex") == 0
+        cells.nth(1).click(button="right", position=at)
+        menu.hover()
+        page.locator(".lm-Menu-item", has_text=re.compile(f"^{value}$")).click()
+        assert source(notebook, 1) == f"%%hermes --approve {value}\n{BODY}"
+    for _ in range(2):
+        notebook.evaluate("nb.content.widgets[1].editor.undo()")
+    assert source(notebook, 1) == f"%%hermes --approve edits\n{BODY}"
+    cells.nth(2).click(button="right", position=at)
+    page.locator(".lm-Menu-item", has_text="Explain this cell").wait_for()
+    assert not menu.is_visible()
+    page.locator(".lm-Menu-item", has_text="Explain this cell").click()
+    notebook.until(lambda: source(notebook, 3).startswith("%hermes explain --cell"))
+    assert source(notebook, 3).split()[-1] == notebook.evaluate("m.cells[2].id")
 
 
 @BOTH

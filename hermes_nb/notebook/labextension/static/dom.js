@@ -19,6 +19,15 @@ export const button = (label, action, className) => {
   return made;
 };
 
+// The cell that a command is for: whose menu is open, though another may be the active one.
+export const cellMeant = ({ app, tracker }) => {
+  const { target, type } = window.event ?? {};
+  const menu = type === 'contextmenu' || target?.closest?.('.lm-Menu');
+  const node = menu && app.contextMenuHitTest(each => each.classList.contains('jp-Cell'));
+  const { widgets } = tracker.currentWidget?.content ?? {};
+  return widgets?.find(cell => cell.node === node) ?? tracker.activeCell;
+};
+
 // In the palette and, with a `selector`, in the menu of what fits it.
 export const command = ({ app, palette }, name, label, act, isEnabled, selector) => {
   const command = `hermes-nb:${name}`;

@@ -43,8 +43,8 @@ export const start = async given => {
   dom.eachCell(given, show);
 
   const add = (name, label, act, kind) => {
-    const on = () => act(tracker.currentWidget, tracker.activeCell);
-    const fits = () => tracker.activeCell?.node.matches(kind);
+    const on = () => act(tracker.currentWidget, dom.cellMeant(given));
+    const fits = () => dom.cellMeant(given)?.node.matches(kind);
     dom.command(given, name, label, on, fits, `.jp-Notebook ${kind}`);
   };
   for (const what of ['Fix', 'Explain']) {

@@ -1,10 +1,11 @@
-/* Cells that hold a prompt: shown as Markdown, completed also while the kernel is busy. */
-export const start = async ({ app, editors, parts, shared }) => {
+/* Cells that hold a prompt: shown as Markdown, with a menu, completed also while the kernel is busy. */
+export const start = async given => {
+  const { app, cells, dom, editors, parts, shared } = given;
   // The MIME type stays: for the file it is a cell of code.
   const follow = async ({ codemirror, state, view: { Decoration, EditorView } }) => {
     const languages = await app.resolveOptionalService(codemirror.IEditorLanguageRegistry);
     const { support } = await languages.getLanguage('text/x-ipythongfm');
-    const quiet = Decoration.line({ attributes: { style: 'color:var(--jp-ui-font-color2)' } });
+    const quiet = Decoration.line({ class: 'hermes-prompt' });
     const magic = EditorView.decorations.of(Decoration.set(quiet.range(0)));
     const markdown = state.Prec.highest([support, EditorView.lineWrapping, magic]);
     const [python, mode] = [[], new state.Compartment()];
@@ -44,11 +45,42 @@ export const start = async ({ app, editors, parts, shared }) => {
     });
   };
 
+  // Options of a prompt's first line, in the menu of its cell.
+  const menus = {};
+  const choose = ({ Menu }) => {
+    const command = 'hermes-nb:option';
+    app.commands.addCommand(command, {
+      label: ({ value }) => value,
+      execute: ({ name, value }) => {
+        const cell = dom.cellMeant(given)?.model.sharedModel;
+        const [first] = /^%%hermes\b.*/.exec(cell?.getSource()) ?? [];
+        if (!first || !window.event?.isTrusted) return;
+        const text = `${first.replace(new RegExp(` --${name} \\S+`), '')} --${name} ${value}`;
+        cells.step([cell.undoManager], () => cell.updateSource(0, first.length, text));
+      }
+    });
+    for (const [name, label] of [['approve', 'Mode'], ['model', 'Model']]) {
+      const submenu = new Menu({ commands: app.commands });
+      submenu.title.label = `${label} of This Prompt`;
+      const selector = '.jp-CodeCell:has(.hermes-prompt)';
+      const entry = { type: 'submenu', submenu, selector, rank: 21 };
+      let added;
+      menus[name] = values => {
+        submenu.clearItems();
+        for (const value of values) submenu.addItem({ command, args: { name, value } });
+        added?.dispose();
+        added = values.length ? app.contextMenu.addItem(entry) : null;
+      };
+    }
+    menus.approve(['ask', 'edits', 'all', 'never']);
+  };
+
   try {
+    choose(await shared('@lumino/widgets'));
     if (parts.edits.libraries) await follow(parts.edits.libraries);
     await complete(await shared('@jupyterlab/completer'), await shared('@jupyterlab/services'));
   } catch (error) {
     console.warn(error);
   }
-  return { operations: {} };
+  return { operations: {}, menus };
 };

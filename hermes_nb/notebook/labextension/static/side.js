@@ -124,6 +124,7 @@ export const start = async ({ app, dom, parts, settings, shared }) => {
           const [now, ...others] = given[title];
           select.replaceChildren(new Option(now, ''), ...others.map(each => new Option(each)));
           if (others.includes(value)) select.value = value;
+          parts.prompts.menus[title]?.(others);
         }
       }
     }
