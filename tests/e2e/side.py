@@ -87,8 +87,11 @@ class Side:
         code = _FRESH.format(environment=environment, work=str(self.work), patience=patience)
         self.notebook.kernel(code)
         # What was asked at the panel's foot stays there, whichever kernel or home answered it.
-        forget = "document.querySelectorAll('.hermes-composer details').forEach(e => e.remove())"
-        self.notebook.page.evaluate(forget)
+        self.notebook.page.evaluate(
+            """() => { const foot = '.hermes-composer';
+            document.querySelectorAll(`${foot} details`).forEach(each => each.remove());
+            document.querySelectorAll(`${foot} textarea`).forEach(e => { e.value = ''; }); }"""
+        )
 
     def note(self, *notes: str) -> None:
         """Write MEMORY.md as a user does, in an editor."""

@@ -91,6 +91,7 @@ def test_a_prompt_is_shown_as_markdown_and_stays_python(open_notebook, server):
     notebook = open_notebook(f"%%hermes --approve edits\n{BODY}", BODY)
     page = notebook.page
     page.wait_for_selector(".jp-Notebook .cm-content")
+    in_theme(notebook, "light")  # whatever somebody before has chosen
     bold, plain = classes(notebook, 1, "two"), classes(notebook, 1, "for the")
     assert bold[0] == "700" and plain[0] == "400"
     assert classes(notebook, 1, "rest") == plain

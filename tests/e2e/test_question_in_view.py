@@ -69,6 +69,8 @@ def test_of_two_windows_the_first_answer_counts(open_notebook, server, browser, 
     second.show(first.name)
     edit = ("edit_cell", {"id": "cell1", "new": "y = 2"})
     prepare(first, model, python("made = 1"), edit)
+    # One that is not connected before the turn begins hears of the kernel behind it.
+    second.evaluate("nb.sessionContext.session.kernel.requestKernelInfo().then(() => true)")
     first.start(2)
     for notebook in (first, second):
         assert asked(notebook) == "made = 1"
