@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import socket
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hermes_nb.core.threads import LoopThread
 from hermes_nb.tools.mcp_tools import FILE, McpTools
 from hermes_nb.tools.mcp_wire import specs
 
@@ -31,7 +31,11 @@ def started_once(home, **servers):
     """Let servers tell of their tools, as an earlier kernel did."""
     tools = McpTools()
     tools.use(specs(servers, {}, "config.yaml"), home=home)
-    asyncio.run(tools.servers.settled(60))
+    loop = LoopThread("settling")  # a thread that drives a browser has a loop of its own
+    try:
+        loop.run(tools.servers.settled(60))
+    finally:
+        loop.close()
     states = {name: each.state for name, each in tools.servers.connections.items()}
     tools.servers.close()
     assert set(states.values()) == {"ready"}, states
