@@ -15,7 +15,7 @@ def begets(*tasks):
 
 def shown(side):
     """Return what the test's cell shows, as its reader sees it."""
-    return side.notebook.page.locator(".jp-OutputArea-output").last.inner_text()
+    return side.notebook.page.locator(".jp-Notebook .jp-OutputArea-output").last.inner_text()
 
 
 def test_children_are_seen_and_one_is_stopped_by_its_button(side):
