@@ -200,9 +200,9 @@ class Settings:
     how long sessions are kept after their last message, 0 for ever. `model_options` has further
     fields of requests, by a pattern of the model's name; `redact_requests` keeps secrets out of
     what is sent. `toolsets` are names of tools and toolsets by a name of the user's; `default`
-    is what a turn has that names none. `unknown` has a line for each key that nothing reads.
-    `sources` says for every setting that is not a default where it came from, and `values` has
-    them all by the user's names.
+    is what a turn has that names none. `gateway` is that group as it stands. `unknown` has a line
+    for each key that nothing reads. `sources` says for every setting that is not a default where it
+    came from, and `values` has them all by the user's names.
     """
 
     home: Path
@@ -237,6 +237,7 @@ class Settings:
     toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     web: WebSettings = field(default_factory=WebSettings)
     mcp: McpSettings = field(default_factory=McpSettings)
+    gateway: Mapping[str, Json] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -304,6 +305,7 @@ def load_settings(
         vision=_on_or_off(picked("vision", default="auto")),
         model_options=model_options(picked),
         mcp=_mcp(picked, document),
+        gateway=_gateway(picked, document),
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
         toolsets=_toolsets(picked),
         web=_web(picked),
@@ -391,6 +393,15 @@ def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
     )
     picked.values["mcp_servers"] = ", ".join(found.servers)  # whose environment may have keys
     picked.values["mcp.allow"] = ", ".join(found.allow)
+    return found
+
+
+def _gateway(picked: Picker, document: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return what config.yaml alone says of the gateway, which reads it itself."""
+    given = (dig(document, ("gateway",)), dig(document, ("hermes_nb", "gateway")))
+    groups = (each for each in given if isinstance(each, Mapping))
+    found = {str(key): value for group in groups for key, value in group.items()}
+    picked.values["gateway"] = ", ".join(found)
     return found
 
 

@@ -13,7 +13,7 @@ from tests.docs.blocks import ROOT, blocks, pages
 
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 ROW = re.compile(r"^\| `([\w.]+)` \| (`[^`]*`|–) \|(.*)$", re.MULTILINE)
-BESIDES = {"fallback_providers", "mcp", "mcp_servers"}
+BESIDES = {"fallback_providers", "gateway", "mcp", "mcp_servers"}
 """Root keys that are not looked up by a picker."""
 
 

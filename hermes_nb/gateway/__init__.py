@@ -1,0 +1,1 @@
+"""Messages from chat services in, answers of the agent out: `jupyter hermes gateway`."""

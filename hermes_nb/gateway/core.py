@@ -1,0 +1,195 @@
+"""What an adapter of the gateway is: values in and out, the protocol, and how one is found.
+
+An adapter speaks to one service. It is a factory under the entry point group
+`hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; those of this
+package are there without one. What it makes knows nothing of sessions, turns or the journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from hermes_nb.agent.config import Settings
+from hermes_nb.agent.sources import read_dotenv
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.messages import Json
+from hermes_nb.core.plugins import plugins
+
+GROUP = "hermes_nb.gateway_adapters"
+SHIPPED = ("mail", "matrix", "telegram", "web")
+"""Adapters of this package: the function `adapter` of the module of that name."""
+MAX_BYTES = 20_000_000
+
+
+class NotSent(HermesError):
+    """A message was surely not sent, so that sending it again makes no second copy."""
+
+
+class Undeliverable(HermesError):
+    """A message will never be taken, such as a file that is too large; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file that came with a message, by the name that its sender gave it."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A message as a service delivered it.
+
+    `id` is the service's own, one of a kind among all that an adapter delivers, and the same when
+    it is delivered again. A session is kept for each `chat`; `user` is whom the allow-list names.
+    `text` is what the user wrote, `quoted` what somebody else did: a forwarded or an earlier
+    message. `left_out` names what came along and was not taken, with the reason. `receipt` is
+    whatever else the adapter needs to acknowledge it.
+    """
+
+    id: str
+    chat: str
+    user: str
+    text: str
+    quoted: str = ""
+    files: tuple[File, ...] = ()
+    left_out: tuple[str, ...] = ()
+    receipt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A message to a chat: a text in Markdown, or a file.
+
+    `key` is one of a kind, and the same when it is sent again: what a service de-duplicates by.
+    `to` is the id of the message that it answers, "" where it answers none. `again` says that it
+    may have been sent before, where nothing de-duplicates: it is to be marked as a possible copy.
+    """
+
+    chat: str
+    text: str = ""
+    file: Path | None = None
+    key: str
+    to: str = ""
+    again: bool = False
+
+
+class Adapter(Protocol):
+    """One service, in the event loop of the gateway; blocking calls go to `core.threads.in_thread`.
+
+    Subclass it to inherit what an adapter need not have. `deduplicates` says whether the service
+    shows what is sent twice with one key only once, and `most` how long a text may be, in UTF-16
+    units, 0 for any length: longer answers come in parts.
+    """
+
+    name: str
+    deduplicates: bool = False
+    most: int = 0
+
+    def receive(self) -> AsyncGenerator[Incoming, None]:
+        """Yield messages as they come, of each chat in order, until it is closed.
+
+        Asking for the next one says that the one before is written down and will be answered,
+        whatever happens. Files are fetched only where `Setup.allowed` lets their user. A service
+        that is away is waited for here, with a growing pause; what is raised ends the gateway.
+        """
+        ...
+
+    async def send(self, answer: Answer) -> None:
+        """Send a message, in one piece.
+
+        What is raised has it sent again after a pause: `NotSent` as it is, anything else `again`
+        where the service does not de-duplicate. `Undeliverable` gives it up.
+        """
+        ...
+
+    async def acknowledge(self, message: Incoming) -> None:
+        """Tell the service that a message is answered, without its files by now.
+
+        It is called after the answer was sent and that is written down, and again when an answered
+        message is delivered again. What it raises is told, and changes nothing.
+        """
+        return
+
+    async def working(self, chat: str) -> None:
+        """Show in a chat that an answer is being made; called every few seconds, may do nothing."""
+        return
+
+    async def aclose(self) -> None:
+        """Release the connection; `receive` has ended or is closed before."""
+        return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What an adapter is made of.
+
+    `settings` are those below `gateway.NAME` in config.yaml, `folder` is a directory of its own
+    (not there before it is made) for what it has to remember, such as where it stopped reading. No
+    file of more than `max_bytes` is taken. `tell` shows a line to whoever runs the gateway.
+    """
+
+    name: str
+    settings: Mapping[str, Json]
+    folder: Path
+    secret: Callable[[str], str]
+    allowed: Callable[[str, str], bool]
+    tell: Callable[[str], None]
+    max_bytes: int = MAX_BYTES
+
+
+def secret_of(home: Path, name: str) -> str:
+    """Return a variable of the environment or of the home's `.env`; raise `ConfigError` without."""
+    value = os.environ.get(name) or read_dotenv(home).get(name, "")
+    if not value:
+        raise ConfigError(f"{name} is not set; write it into {home / '.env'}")
+    return value
+
+
+def open_adapter(name: str, settings: Settings, tell: Callable[[str], None]) -> Adapter:
+    """Return the adapter of that name, made by what `gateway.NAME` says; raise `ConfigError`."""
+    group = settings.gateway.get(name)
+    points = plugins(GROUP, name)
+    if not isinstance(group, Mapping) or not (points or name in SHIPPED):
+        known = ", ".join(sorted({*SHIPPED, *(point.name for point in plugins(GROUP))}))
+        raise ConfigError(f"gateway.{name} sets up no adapter; there are {known}")
+    users, chats = _listed(name, group, "allow"), _listed(name, group, "chats")
+    if not users:
+        raise ConfigError(f"gateway.{name}.allow names nobody; list who may write to Hermes there")
+
+    def allowed(user: str, chat: str) -> bool:
+        return user in users and (not chats or chat in chats)
+
+    factory = points[0].load() if points else import_module(f"hermes_nb.gateway.{name}").adapter
+    made: Adapter = factory(
+        Setup(
+            name=name,
+            settings=group,
+            folder=settings.home / "gateway" / name,
+            secret=lambda variable: secret_of(settings.home, variable),
+            allowed=allowed,
+            tell=tell,
+            max_bytes=int(settings.gateway.get("max_bytes") or MAX_BYTES),
+        )
+    )
+    return made
+
+
+def _listed(name: str, group: Mapping[str, Json], key: str) -> frozenset[str]:
+    """Return the ids that a setting lists, as texts; raise `ConfigError` for what is no list."""
+    given = group.get(key, ["you"] if (name, key) == ("web", "allow") else [])
+    if not isinstance(given, list):
+        raise ConfigError(f"gateway.{name}.{key} is {given!r}; use a list")
+    return frozenset(map(str, given))
+
+
+def key_of(*parts: str) -> str:
+    """Return a short key that is the same for the same parts, and no others'."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
