@@ -21,6 +21,8 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import plugins
 
+Allowed = Callable[[str, str], bool]
+"""Says whether the gateway listens to a user, in a chat."""
 GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
 """Adapters of this package: the function `adapter` of the module of that name."""
@@ -133,14 +135,15 @@ class Setup:
 
     `settings` are those below `gateway.NAME` in config.yaml, `folder` is a directory of its own
     (not there before it is made) for what it has to remember, such as where it stopped reading. No
-    file of more than `max_bytes` is taken. `tell` shows a line to whoever runs the gateway.
+    file of more than `max_bytes` is taken. `secret` returns a variable of the environment or of
+    `.env`, and raises `ConfigError` where it is not set. `tell` shows a line to whoever runs the gateway.
     """
 
     name: str
     settings: Mapping[str, Json]
     folder: Path
     secret: Callable[[str], str]
-    allowed: Callable[[str, str], bool]
+    allowed: Allowed
     tell: Callable[[str], None]
     max_bytes: int = MAX_BYTES
 
@@ -153,9 +156,19 @@ def secret_of(home: Path, name: str) -> str:
     return value
 
 
-def open_adapter(name: str, settings: Settings, tell: Callable[[str], None]) -> Adapter:
-    """Return the adapter of that name, made by what `gateway.NAME` says; raise `ConfigError`."""
-    group = settings.gateway.get(name)
+def adapter_names(settings: Settings) -> list[str]:
+    """Return the adapters that are set up: the groups below `gateway`."""
+    return [name for name, group in settings.gateway.items() if isinstance(group, Mapping)]
+
+
+def open_adapter(
+    name: str, settings: Settings, tell: Callable[[str], None]
+) -> tuple[Adapter, Allowed]:
+    """Return the adapter that `gateway.NAME` sets up, and whom it says to listen to.
+
+    The web page needs no such group. Raises `ConfigError`.
+    """
+    group = settings.gateway.get(name, {} if name == "web" else None)
     points = plugins(GROUP, name)
     if not isinstance(group, Mapping) or not (points or name in SHIPPED):
         known = ", ".join(sorted({*SHIPPED, *(point.name for point in plugins(GROUP))}))
@@ -179,7 +192,7 @@ def open_adapter(name: str, settings: Settings, tell: Callable[[str], None]) -> 
             max_bytes=int(settings.gateway.get("max_bytes") or MAX_BYTES),
         )
     )
-    return made
+    return made, allowed
 
 
 def _listed(name: str, group: Mapping[str, Json], key: str) -> frozenset[str]:
