@@ -136,7 +136,7 @@ class Setup:
     `settings` are those below `gateway.NAME` in config.yaml, `folder` is a directory of its own
     (not there before it is made) for what it has to remember, such as where it stopped reading. No
     file of more than `max_bytes` is taken. `secret` returns a variable of the environment or of
-    `.env`, and raises `ConfigError` where it is not set. `tell` shows a line to whoever runs the gateway.
+    `.env`, and raises `ConfigError` where it is not set. `tell` shows a line to whoever runs it.
     """
 
     name: str
