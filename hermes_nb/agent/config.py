@@ -152,6 +152,14 @@ class McpSettings:
     allow: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtelSettings:
+    """Spans for OpenTelemetry; `content` puts words and arguments in, without secrets."""
+
+    enabled: bool = False
+    content: bool = False
+
+
 MODES: tuple[Mode, ...] = ("never", "ask", "edits", "all")
 """From the least that runs without a question to the most."""
 
@@ -238,6 +246,7 @@ class Settings:
     web: WebSettings = field(default_factory=WebSettings)
     mcp: McpSettings = field(default_factory=McpSettings)
     gateway: Mapping[str, Json] = field(default_factory=dict)
+    otel: OtelSettings = field(default_factory=OtelSettings)
     unknown: tuple[str, ...] = ()
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -309,6 +318,10 @@ def load_settings(
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
         toolsets=_toolsets(picked),
         web=_web(picked),
+        otel=OtelSettings(
+            enabled=picked.switch("otel", "enabled", default=False),
+            content=picked.switch("otel", "content", default=False),
+        ),
         max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
         keep_days=picked.whole("store", "keep_days", 0),
     )

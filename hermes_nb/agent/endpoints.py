@@ -175,9 +175,15 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
         if api_key or base_url:
             named = "OPENROUTER_API_KEY" if "openrouter" in base_url else "OPENAI_*"
             picked.sources.setdefault("base_url", f"{named} in the environment")
-    return Endpoint(
-        model=str(model), base_url=str(base_url), api_key=api_key or _key_for(str(base_url), env)
-    )
+    api_key = api_key or _named_key(picked, env) or _key_for(str(base_url), env)
+    return Endpoint(model=str(model), base_url=str(base_url), api_key=api_key)
+
+
+def _named_key(picked: Picker, env: Mapping[str, str]) -> str:
+    """Return the key that `key_env` names, for the address that was given in the same place."""
+    name, places = str(picked("key_env")), [picked.sources.get(n) for n in ("base_url", "key_env")]
+    same = len({str(each).partition("HERMES_NB_")[0] for each in places}) == 1
+    return env.get(name, "") if name and all(places) and same else ""
 
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"

@@ -26,11 +26,13 @@ from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import Memory, flush
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import (
     Approver,
     ChatModel,
     ContextEngine,
+    EventSink,
     SessionStore,
     StoredSession,
 )
@@ -159,6 +161,12 @@ class Runtime:
         self._foreign = Toolset(foreign.values())
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
+        self._spans = None
+        if settings.otel.enabled:
+            from hermes_nb.agent.telemetry import Telemetry
+
+            address, content = settings.endpoint.base_url, settings.otel.content
+            self._spans = Telemetry(base_url=address, content=content)
         if mcp is not None:
             servers = self.knowledge.mcp_servers(settings.mcp)
             mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
@@ -188,6 +196,7 @@ class Runtime:
                 tools=_chosen(choice, chosen),
                 choose=choice.of,
                 max_requests=settings.max_requests,
+                sinks=self._sinks,
             )
 
         def engine(
@@ -231,6 +240,7 @@ class Runtime:
             preface=preface_of(
                 settings.home, settings.ephemeral_system_prompt, settings.prefill_messages_file
             ),
+            sinks=self._sinks,
         )
 
     def _child(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> SessionSpec:
@@ -258,7 +268,11 @@ class Runtime:
             enforce=self.settings.enforce,
             marked=True,
             engine=engine,
+            sinks=self._sinks,
         )
+
+    def _sinks(self, agent: Agent, session: str, parent: str) -> Sequence[EventSink]:
+        return () if self._spans is None else (self._spans.sink(agent, session, parent),)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return what tasks of a map get of the tools that children may have.

@@ -75,7 +75,8 @@ class SessionSpec:
     the tools of other names than those that it has by itself. `budget` is what the session, and
     its notebook, may spend. `preface` goes with each request. `jobs` lists what runs beside the
     conversation. As an engine is made for one session, `engine` makes it: of its store, its
-    place, and what returns the conversation that is in view.
+    place, and what returns the conversation that is in view. `sinks` makes what else
+    listens to a session's agent, by the session's id and its parent's.
     """
 
     model: ChatModel
@@ -90,6 +91,7 @@ class SessionSpec:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     jobs: Jobs = field(default_factory=Jobs)
     preface: Preface = field(default_factory=Preface)
+    sinks: Callable[[Agent, str, str], Sequence[EventSink]] = lambda *_: ()
 
 
 def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
@@ -146,7 +148,7 @@ class Session:
         self._begun = False
         self._offered: tuple[Toolset, ContextEngine | None] | None = None
         agent.sinks[:0] = [recorder]
-        agent.sinks.append(self._fold)
+        agent.sinks += [self._fold, *spec.sinks(agent, session_id, identity.parent)]
         recorder.moved = self._moved
         agent.rebuild = self._rebuilt
         self._engage()
@@ -361,9 +363,7 @@ class Session:
     def rewind(self, turns: int = 1) -> Message:
         """Take the last turns out of the conversation and return the prompt of the first of them.
 
-        Their rows stay, out of searches.
-
-        Raises as `asked` does.
+        Their rows stay, out of searches. Raises as `asked` does.
         """
         stored = self.asked(turns).message
         starts = [i for i, each in enumerate(self.messages) if _is_the_users(each)]

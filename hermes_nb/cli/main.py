@@ -125,6 +125,9 @@ def parser() -> argparse.ArgumentParser:
     _jobs(_command(commands, "jobs", "run what is due, or see to what is scheduled", "jobs:jobs"))
     about = "write sessions as training data, or lead some for it"
     _trajectories(_command(commands, "trajectories", about, "trajectories:trajectories"))
+    about = "hold a hub's key of a model, with a budget for each user"
+    served = _command(commands, "proxy", about, "proxy:proxy")
+    served.add_argument("--config", metavar="FILE", required=True, help="upstream, models, budgets")
     return top
 
 

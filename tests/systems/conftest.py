@@ -33,13 +33,15 @@ def cache() -> Path:
     return cache / "hermes_nb" / "systems"
 
 
-def environment(name: str, *more: str) -> Path:
+def environment(
+    name: str, *more: str, where: Path | None = None, interpreter: str = sys.executable
+) -> Path:
     """Return the folder of a system's environment; make it where it is not as pinned.
 
     With `more`, it has that and what the project needs, by the project's pins where it has none of
-    its own.
+    its own. It lies in the user's cache, unless other users have to reach it and its interpreter.
     """
-    folder = cache() / name
+    folder = (where or cache()) / name
     pins = [HERE / f"{name}.txt", REPOSITORY / "constraints.txt"]
     needs = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     wanted = [*needs["dependencies"], *more] if more else []
@@ -50,11 +52,14 @@ def environment(name: str, *more: str) -> Path:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     make, install = (
-        [sys.executable, "-m", "venv"],
+        [interpreter, "-m", "venv"],
         [python, "-m", "pip", "--disable-pip-version-check", "-qqq", "install"],
     )
     if uv := shutil.which("uv"):
-        make, install = [uv, "venv", "-q"], [uv, "pip", "install", "-q", "--python", python]
+        make, install = (
+            [uv, "venv", "-q", "-p", interpreter],
+            [uv, "pip", "install", "-q", "--python", python],
+        )
     subprocess.run([*make, folder], check=True)
     own, others = (path.read_text("utf-8").splitlines() for path in pins)
     names = {line.partition("==")[0] for line in own}

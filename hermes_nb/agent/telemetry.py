@@ -1,0 +1,187 @@
+"""Spans of turns, requests and calls for OpenTelemetry, by its conventions for generative AI.
+
+A fold over the events of a session: a turn is `invoke_agent`, each request in it `chat`, each call
+`execute_tool`, and what a child does hangs below the call that made it. Only the API is needed
+(extra `[otel]`); who wants the spans configures an SDK, without which they cost next to nothing.
+The names of attributes are literals: the package that has them as constants is about to lose them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import (
+    ContextCompressed,
+    Event,
+    MessageAdded,
+    RequestRetried,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from hermes_nb.core.loop import Agent
+from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.text import canonical_json
+from hermes_nb.safety.redact import redact
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+PROVIDERS = {"": "openai", "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic"}
+"""The names of well-known hosts; of others it is the host itself."""
+
+
+class Telemetry:
+    """Makes the folds of sessions. `content` puts words and arguments in, without secrets.
+
+    `base_url` is where the model is served. Raises `ConfigError` without the API.
+    """
+
+    def __init__(self, *, base_url: str = "", content: bool = False) -> None:
+        try:
+            from opentelemetry import trace
+        except ImportError as error:
+            message = 'otel.enabled needs OpenTelemetry: pip install "hermes_nb[otel]"'
+            raise ConfigError(message) from error
+        self.content = content
+        self.trace = trace
+        self.tracer = trace.get_tracer("hermes_nb")
+        host = urlsplit(base_url).hostname or ""
+        self.common = {"gen_ai.provider.name": PROVIDERS.get(host, host)}
+        if host:
+            self.common["server.address"] = host
+        self.open: dict[str, list[Span]] = {}
+
+    def sink(self, agent: Agent, session: str, parent: str) -> Spans:
+        """Return what listens to an agent; the `parent` is the session that it works for."""
+        return Spans(self, agent, session, parent)
+
+
+class Spans:
+    """The spans of one agent's turns, as a sink."""
+
+    def __init__(self, telemetry: Telemetry, agent: Agent, session: str, parent: str) -> None:
+        self._all = telemetry
+        self._agent = agent
+        self._session, self._parent = session, parent
+        self._turn: Span | None = None
+        self._calls: dict[str, Span] = {}
+        self._usage = Usage()
+        self._since = 0
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        match event:
+            case TurnStarted():
+                self._begin()
+            case UsageReported(usage, model, purpose):
+                self._chat(usage, model, purpose)
+            case RequestRetried(reason):
+                self._chat(Usage(), "", "", failed=reason)
+            case ToolStarted(call):
+                self._call(call)
+            case ToolFinished(call, status):
+                self._end(self._calls.pop(call.id, None), "" if status == "ok" else status)
+            case MessageAdded(message):
+                self._said(message)
+            case TurnEnded(reason, error):
+                self._ended(reason, error)
+            case ContextCompressed():
+                self._since = time.time_ns()
+            case _:
+                pass
+
+    def _begin(self) -> None:
+        above = next(reversed(self._all.open.get(self._parent, [])), None)
+        self._usage, self._since = Usage(), time.time_ns()
+        more = {"gen_ai.agent.name": "hermes", "gen_ai.conversation.id": self._session}
+        self._turn = self._span("invoke_agent", "hermes", above, more)
+        self._all.open[self._session] = [self._turn]
+
+    def _span(
+        self,
+        operation: str,
+        name: str,
+        above: Span | None,
+        more: Mapping[str, str | int],
+        began: int | None = None,
+    ) -> Span:
+        trace = self._all.trace
+        outward = operation == "chat"
+        return self._all.tracer.start_span(
+            f"{operation} {name}",
+            context=trace.set_span_in_context(above) if above is not None else None,
+            kind=trace.SpanKind.CLIENT if outward else trace.SpanKind.INTERNAL,
+            attributes={"gen_ai.operation.name": operation, **self._all.common, **more},
+            start_time=began,
+        )
+
+    def _chat(self, usage: Usage, answered: str, purpose: str, failed: str = "") -> None:
+        """Add the span of a request that is over."""
+        asked = self._agent.model.name
+        more: dict[str, str | int] = {"gen_ai.request.model": asked}
+        if answered:
+            more["gen_ai.response.model"] = answered
+            more["gen_ai.usage.input_tokens"] = usage.input
+            more["gen_ai.usage.output_tokens"] = usage.output
+            more["gen_ai.usage.cache_read.input_tokens"] = usage.cached
+        if purpose:
+            more["hermes_nb.purpose"] = purpose
+        self._usage += usage
+        self._end(self._span("chat", asked, self._turn, more, self._since or None), failed)
+        self._since = time.time_ns()
+
+    def _call(self, call: ToolCall) -> None:
+        more = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+        more["gen_ai.tool.type"] = "function"
+        if self._all.content:
+            more["gen_ai.tool.call.arguments"] = redact(canonical_json(call.arguments))
+        span = self._span("execute_tool", call.name, self._turn, more)
+        self._calls[call.id] = span
+        self._all.open.setdefault(self._session, []).append(span)
+
+    def _said(self, message: Message) -> None:
+        self._since = time.time_ns()
+        names = {"user": "gen_ai.input.messages", "assistant": "gen_ai.output.messages"}
+        name = names.get(message.role)
+        if self._turn is None or not self._all.content or name is None or not message.text:
+            return
+        part = {"type": "text", "content": redact(message.text)}
+        self._turn.set_attribute(name, canonical_json([{"role": message.role, "parts": [part]}]))
+
+    def _ended(self, reason: str, error: str) -> None:
+        if self._turn is None:
+            return
+        if reason == "failed":
+            self._chat(Usage(), "", "", failed=error)
+        for span in self._calls.values():
+            self._end(span, reason)
+        self._turn.set_attributes(
+            {
+                "gen_ai.usage.input_tokens": self._usage.input,
+                "gen_ai.usage.output_tokens": self._usage.output,
+                "hermes_nb.reason": reason,
+            }
+        )
+        self._end(self._turn, error if reason == "failed" else "")
+        self._calls.clear()
+        self._turn = None
+        self._all.open.pop(self._session, None)
+
+    def _end(self, span: Span | None, failed: str) -> None:
+        if span is None:
+            return
+        open_here = self._all.open.get(self._session, [])
+        if span in open_here:
+            open_here.remove(span)
+        if failed:
+            span.set_attribute("error.type", failed.partition(":")[0][:80])
+            status = self._all.trace.Status(self._all.trace.StatusCode.ERROR, redact(failed)[:200])
+            span.set_status(status)
+        span.end()

@@ -1,0 +1,308 @@
+"""`jupyter hermes proxy`: a real process between a provider and users whom a hub knows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from hermes_nb import Hermes
+from hermes_nb.cli.proxy import Rules
+from hermes_nb.core.errors import ConfigError
+
+from tests.loopback import (
+    Loopback,
+    Reply,
+    disconnect,
+    document,
+    event,
+    failure,
+    free_port,
+    pause,
+    says,
+    stream,
+    text_chunks,
+    usage_chunk,
+)
+from tests.patience import until
+
+SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
+TOKENS = {
+    "ada-token": {"kind": "user", "name": "ada", "scopes": ["access:services!service=hermes"]},
+    "bob-token": {"kind": "user", "name": "bob", "scopes": ["access:services"]},
+    "eve-token": {"kind": "user", "name": "eve", "scopes": ["access:servers!server=eve/"]},
+    "service-token": {"kind": "service", "name": "cull", "scopes": ["access:services"]},
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """What a hub says of a token; a real one is in tests/systems."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        token = self.headers["Authorization"].removeprefix("token ")
+        found = TOKENS.get(token) if self.path == "/hub/api/user" else None
+        self.server.asked.append(token)
+        body = json.dumps(found or {"message": "no"}).encode()
+        self.send_response(200 if found else 403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def hub():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.asked = []
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+class Proxy:
+    """A running proxy, and requests to it."""
+
+    def __init__(self, folder, provider, hub, **more):
+        (folder / "key").write_text(f"{SECRET}\n")
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.config = folder / "proxy.yaml"
+        rules = {
+            "upstream": provider,
+            "key_file": str(folder / "key"),
+            "ledger": str(folder / "spent.db"),
+            "models": {"small": {"input": 1, "output": 10, "cached": 0.1}},
+            "budget": {"tokens": 100},
+        }
+        self.config.write_text(yaml.safe_dump(rules | more))
+        self.environ = {
+            **os.environ,
+            "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_address[1]}/hub/api",
+            "JUPYTERHUB_SERVICE_PREFIX": "/services/hermes/",
+            "JUPYTERHUB_SERVICE_URL": self.url,
+            "JUPYTERHUB_SERVICE_NAME": "hermes",
+        }
+        self.base = f"{self.url}/services/hermes/v1"
+        self.start()
+
+    def start(self):
+        command = [sys.executable, "-m", "hermes_nb.cli", "proxy", "--config", str(self.config)]
+        self.process = subprocess.Popen(
+            command, env=self.environ, stderr=subprocess.PIPE, text=True
+        )
+        assert "serving small" in self.process.stderr.readline()
+
+    def ask(self, token="ada-token", path="v1/chat/completions", timeout=20, **more):
+        """Return the status and the body."""
+        body = json.dumps({"model": "small", "messages": [], **more}).encode()
+        request = urllib.request.Request(
+            f"{self.url}/services/hermes/{path}",
+            body if path.endswith("completions") else None,
+            {"Authorization": f"Bearer {token}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def used(self, token="ada-token"):
+        status, body = self.ask(token, "used")
+        assert status == 200
+        return json.loads(body)
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        self.process.wait(20)
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def serving(tmp_path, hub):
+    """Return a function that puts a proxy before a provider that gives these replies."""
+
+    @contextlib.contextmanager
+    def start(*replies, **rules):
+        with Loopback(*replies) as server:
+            proxy = Proxy(tmp_path, server.url, hub, **rules)
+            proxy.server = server
+            try:
+                yield proxy
+            finally:
+                proxy.stop()
+
+    return start
+
+
+def plain(prompt, output, cached=0):
+    usage = {"prompt_tokens": prompt, "completion_tokens": output}
+    usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    message = {"role": "assistant", "content": "Hello."}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return document({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage})
+
+
+def test_a_budget_ends_for_one_user_and_the_cell_says_so(serving, tmp_path):
+    with serving(stream(text_chunks("Hello."), usage=False), says("Hi.")) as proxy:
+        proxy.server.replies[0] = Reply(
+            [*map(event, [*text_chunks("Hello."), usage_chunk(90, 15)])]
+        )
+
+        def turn(token):
+            options = {"base_url": proxy.base, "api_key": token, "home": tmp_path / token}
+            with Hermes("small", tools=[], **options) as hermes:
+                return hermes.ask("hi")
+
+        first, second, other = turn("ada-token"), turn("ada-token"), turn("bob-token")
+    assert (first.text, first.usage.input, other.text) == ("Hello.", 90, "Hi.")
+    assert second.reason == "failed"
+    assert "ada: today's budget of 100 tokens is used up (105); it begins anew at 00:00" in (
+        second.error
+    )
+    sent = proxy.server.exchanges
+    assert [e.headers["authorization"] for e in sent] == [f"Bearer {SECRET}"] * 2
+    assert all("ada-token" not in str(e.headers) + e.body.decode() for e in sent)
+
+
+def test_answers_of_all_kinds_are_counted(serving):
+    replies = [plain(40, 2, cached=30), stream(text_chunks("Hi."), usage=False), failure(500)]
+    with serving(*replies, budget={"tokens": 10_000, "dollars": 1}) as proxy:
+        status, body = proxy.ask()
+        assert status == 200 and "Hello." in body
+        used = proxy.used()
+        assert used["tokens"] == 42
+        assert used["dollars"] == pytest.approx((10 + 30 * 0.1 + 2 * 10) / 1e6)
+        # Whoever asks for no figures is counted by what went over the wire.
+        status, body = proxy.ask(stream=True, stream_options={"include_usage": False})
+        assert "[DONE]" in body and proxy.server.bodies[-1]["stream_options"] == {
+            "include_usage": True
+        }
+        guessed = proxy.used()["tokens"]
+        assert guessed > 42 + 50
+        assert proxy.ask()[0] == 500  # a failure of the provider's costs nothing
+        assert proxy.used()["tokens"] == guessed
+        assert proxy.used("bob-token")["tokens"] == 0
+
+
+def test_who_leaves_pays_for_the_whole_answer(serving):
+    answer = Reply([event(text_chunks("Hello.")[1]), pause(1.5), event(usage_chunk(50, 30))])
+    with serving(answer) as proxy:
+        with pytest.raises(TimeoutError):
+            proxy.ask(stream=True, timeout=0.5)
+        assert proxy.used()["tokens"] >= 1000  # the estimate, while it goes on
+        assert until(lambda: proxy.used()["tokens"] == 80)
+
+
+def test_counts_survive_a_kill(serving):
+    def hang(exchange):
+        exchange.server.ending.wait(30)
+
+    with serving(plain(30, 5), Reply([hang])) as proxy:
+        assert proxy.ask()[0] == 200
+
+        def ask():
+            with contextlib.suppress(OSError):
+                proxy.ask()
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        assert until(lambda: len(proxy.server.exchanges) == 2)
+        proxy.stop(signal.SIGKILL)
+        proxy.start()
+        assert proxy.used()["tokens"] > 35 + 1000  # what it was at counts by its estimate
+        assert proxy.ask()[0] == 402
+        asking.join(10)
+
+
+def test_requests_side_by_side_do_not_pass_the_budget_together(serving):
+    with serving(Reply([pause(1), *plain(30, 5).steps], length=False)) as proxy:
+        found = []
+        asking = [threading.Thread(target=lambda: found.append(proxy.ask()[0])) for _ in range(12)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        assert sorted(found) == [200] + [402] * 11 and len(proxy.server.exchanges) == 1
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "said"),
+    [
+        ("nobody", 401, "does not know"),
+        ("eve-token", 403, "access:services"),
+        ("service-token", 403, "access:services"),
+        ("", 401, "missing"),
+    ],
+)
+def test_who_may_not_come(serving, token, status, said):
+    with serving(plain(1, 1)) as proxy:
+        found, body = proxy.ask(token)
+        assert found == status and said in json.loads(body)["error"]["message"]
+        assert not proxy.server.exchanges
+
+
+def test_other_models_other_ways_and_what_is_no_request(serving, hub):
+    with serving(plain(1, 1), plain(1, 1)) as proxy:
+        assert json.loads(proxy.ask(path="v1/models")[1])["data"][0]["id"] == "small"
+        status, body = proxy.ask(model="large")
+        assert status == 404 and "there are: small" in body
+        assert proxy.ask(path="v1/files")[0] == 404
+        assert not proxy.server.exchanges
+        assert proxy.ask()[0] == 200
+        assert hub.asked.count("ada-token") == 1  # the hub is asked once a minute
+
+
+def test_a_provider_that_breaks_off_or_is_away(serving):
+    broken = Reply([event(text_chunks("Hello.")[1]), pause(0.3), disconnect])
+    with serving(broken, budget={"tokens": 10_000}) as proxy:
+        assert "Hell" in proxy.ask(stream=True)[1]
+        assert until(lambda: 0 < proxy.used()["tokens"] < 1000)
+    with serving(broken, upstream="http://127.0.0.1:9/v1") as proxy:
+        status, body = proxy.ask("bob-token")
+        assert status == 502 and "cannot be reached" in body
+        assert proxy.used("bob-token")["tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"budget": {"tokns": 1}},
+        {"budget": {"dollars": 1}, "models": {"m": {}}},
+        {"key_file": "/nowhere"},
+        {"more": 1},
+        {"models": None},
+    ],
+)
+def test_a_configuration_that_cannot_be_meant(tmp_path, wrong):
+    (tmp_path / "key").write_text("k")
+    rules = {"upstream": "u", "key_file": f"{tmp_path}/key", "ledger": "l", "models": {"m": None}}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(rules))
+    assert Rules.read(tmp_path / "p.yaml").key == "k"
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(rules | wrong))
+    with pytest.raises(ConfigError, match=r"\.yaml: "):
+        Rules.read(tmp_path / "p.yaml")
+
+
+def test_the_configuration_of_the_guide_is_one(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/howto/jupyterhub.md").read_text("utf-8")
+    text = page.partition("<!-- file: proxy.yaml -->\n```text\n")[2].partition("```")[0]
+    (tmp_path / "key").write_text("k\n")
+    (tmp_path / "p.yaml").write_text(text.replace("/etc/jupyterhub/model.key", f"{tmp_path}/key"))
+    rules = Rules.read(tmp_path / "p.yaml")
+    assert rules.key == "k" and rules.users["ada"].dollars == 20 and "qwen3-coder" in rules.models
+    assert rules.models["gpt-5-mini"].dollars(1_000_000, 1_000_000, 500_000) == pytest.approx(
+        2.1375
+    )
