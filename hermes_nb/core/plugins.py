@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 
 def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
@@ -29,6 +32,8 @@ def _group(folders: _Folders, group: str) -> list[EntryPoint]:
 
 @lru_cache(maxsize=1)
 def _read(folders: _Folders) -> EntryPoints:  # noqa: ARG001 - what voids it
+    from importlib.metadata import entry_points  # 1.4 MB, which %load_ext does without
+
     return entry_points()  # type: ignore[return-value,unused-ignore]  # up to Python 3.11
 
 

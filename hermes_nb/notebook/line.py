@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ast
 import asyncio
-import difflib
 import inspect
 import re
 import sqlite3
@@ -108,7 +107,9 @@ def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str]
 
 def _unknown(name: str, known: dict[str, bool]) -> ConfigError:
     names = [each for each in known if each.startswith("--")]
-    near = difflib.get_close_matches(name, names, n=1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(names)}"
     return ConfigError(f"there is no option {name}; {hint} (`--` starts a prompt)")
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.metadata
 
 import pytest
-from hermes_nb.core import plugins as module
 from hermes_nb.core.plugins import plugins
 
 GROUP = "hermes_nb.detectors"
@@ -12,13 +11,13 @@ GROUP = "hermes_nb.detectors"
 @pytest.fixture
 def reads(monkeypatch):
     """How often the metadata of all packages was read."""
-    found = []
+    found, real = [], importlib.metadata.entry_points
 
     def read():
         found.append(1)
-        return importlib.metadata.entry_points()
+        return real()
 
-    monkeypatch.setattr(module, "entry_points", read)
+    monkeypatch.setattr(importlib.metadata, "entry_points", read)
     return found
 
 

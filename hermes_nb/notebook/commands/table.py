@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import difflib
 import glob
 import inspect
 import pkgutil
@@ -23,7 +22,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -35,6 +33,8 @@ from hermes_nb.core.text import one_line
 from hermes_nb.notebook.shell import Foreign
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from hermes_nb.notebook.kernel_agent import KernelAgent
 
 GROUP = "hermes_nb.commands"
@@ -154,10 +154,10 @@ def _check_first(name: str, command: Command, words: str) -> None:
     first = next(iter(words.split(None, 1)), "")
     if not first or first in command.words or not command.words:
         return
-    near = difflib.get_close_matches(first, command.words, n=1, cutoff=CLOSE_ENOUGH)
+    near = _nearest(first, command.words, CLOSE_ENOUGH)
     if near and (command.names in (None, "skills") or first.startswith("-")):
         raise ConfigError(
-            f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near[0]}`? "
+            f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near}`? "
             f"`%hermes -- {name} {words}` sends it as a prompt"
         )
 
@@ -169,7 +169,7 @@ def _meant(word: str, rest: str) -> str:
     takes = [name for name, command in COMMANDS.items() if not rest or rest in command.words]
     takes += [] if rest else installed()
     near = [name for name in takes if _is_slip(word.lower(), name)]
-    return next(iter(difflib.get_close_matches(word.lower(), near, n=1, cutoff=0)), "")
+    return _nearest(word.lower(), near, 0)
 
 
 def _is_slip(typed: str, name: str) -> bool:
@@ -180,8 +180,15 @@ def _is_slip(typed: str, name: str) -> bool:
     missing, extra = Counter(name) - Counter(typed), Counter(typed) - Counter(name)
     others = missing.total(), extra.total()
     few = max(others) <= 1 or (sum(others) == LONG_SLIP and len(typed) >= LONG)
-    alike = difflib.SequenceMatcher(None, typed, name).ratio() >= CLOSE_ENOUGH
-    return not any(others) or (few and alike and typed[:1] == name[:1])
+    near = few and typed[:1] == name[:1] and _nearest(name, [typed], CLOSE_ENOUGH)
+    return not any(others) or bool(near)
+
+
+def _nearest(word: str, known: Iterable[str], least: float) -> str:
+    """Return the word that is most like it, "" where none is alike by `least` (0 to 1)."""
+    from difflib import get_close_matches  # only for slips of the pen
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), "")
 
 
 def help_(_agent: KernelAgent, words: str) -> str:
