@@ -140,10 +140,12 @@ def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
     for cell in sorted(cells):
         start, end = cell * _CELL - (reach if needs else 0), (cell + 1) * _CELL
         if start > done or end - first > _MOST:
-            yield first, done
+            if done:
+                yield first, done
             first = max(start, done)
         done = end
-    yield first, done
+    if done:
+        yield first, done
 
 
 def some(places: Iterator[Span]) -> Iterator[Span]:
