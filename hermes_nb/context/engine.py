@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from hermes_nb.context.compressor import BeforeCompress, Compressor, Flush
-from hermes_nb.context.lossless import Lossless
 from hermes_nb.context.policy import Archive, Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import plugins
@@ -78,6 +77,8 @@ def _compressor(setup: Setup) -> ContextEngine:
 
 
 def _lossless(setup: Setup) -> ContextEngine:
+    from hermes_nb.context.lossless import Lossless
+
     return Lossless(
         setup.store,
         setup.session_id,

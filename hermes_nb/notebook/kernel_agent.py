@@ -32,7 +32,6 @@ from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
-from hermes_nb.notebook.attachments import attachments
 from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
@@ -295,6 +294,8 @@ class KernelAgent:
         """Return the pictures that a turn names; raise `ConfigError` where the model sees none."""
         if not options.images:
             return ()
+        from hermes_nb.notebook.attachments import attachments
+
         self.models.require_eyes(model)
         return attachments(options.images, self.shell)
 

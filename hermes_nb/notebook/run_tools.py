@@ -33,7 +33,6 @@ from hermes_nb.notebook.document.outline import (
     telling,
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
-from hermes_nb.notebook.execute.fresh_kernel import clean_run
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import (
@@ -250,6 +249,8 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
     ) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
         target, name, notebook = await held(path)
+        from hermes_nb.notebook.execute.fresh_kernel import clean_run
+
         told = await clean_run(
             notebook,
             name=name,
