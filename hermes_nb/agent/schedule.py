@@ -37,7 +37,7 @@ from cronsim import CronSim, CronSimError
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, make_private
-from hermes_nb.core.text import both_ends
+from hermes_nb.core.text import head_tail
 from hermes_nb.safety.redact import redact
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
@@ -296,7 +296,7 @@ class Schedule:
 
     def settle(self, run: Run, state: State, text: str = "") -> Run | None:
         """Note how a run ended, unless that is noted, and forget the oldest ones of its job."""
-        ended = replace(run, state=state, ended=time.time(), text=both_ends(redact(text), TEXT))
+        ended = replace(run, state=state, ended=time.time(), text=head_tail(redact(text), TEXT))
 
         def settle(connection: sqlite3.Connection) -> tuple[int, list[str]]:
             made = connection.execute(

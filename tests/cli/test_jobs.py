@@ -62,7 +62,8 @@ def due(schedule, number, seconds=0.5, when=None):
 
 
 def test_a_prompt_runs_when_it_is_due_and_its_answer_is_kept(serve, schedule, tmp_path, capsys):
-    server = serve(says("Two new files."))
+    answer = "Two new files:\n\n- a.csv\n- b.csv"
+    server = serve(says(answer))
     number = scheduled(schedule, "-what is new?")
     assert main(["jobs", "run"]) == 0
     assert server.bodies == []
@@ -71,13 +72,13 @@ def test_a_prompt_runs_when_it_is_due_and_its_answer_is_kept(serve, schedule, tm
     assert main(["jobs", "run"]) == 0
     assert capsys.readouterr().out == "", "cron sends what is printed by mail"
     (run,) = schedule.runs()
-    assert (run.state, run.text, run.missed) == ("done", "Two new files.", 0)
+    assert (run.state, run.text, run.missed) == ("done", answer, 0)
     assert "-what is new?" in str(server.bodies[0]["messages"])
     assert main(["jobs", "run"]) == 0
     assert len(server.bodies) == 1
     assert schedule.job(number).due > time.time()
     assert main(["jobs", "history", str(number)]) == 0
-    assert "Two new files." in capsys.readouterr().out
+    assert answer in capsys.readouterr().out
 
 
 def test_nobody_can_be_asked_and_the_job_says_what_may_run(serve, schedule, tmp_path, capsys):

@@ -38,6 +38,7 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.commands.jupyter_scheduler import JUPYTER, JupyterScheduler
 from hermes_nb.notebook.display.tables import grid, moment
 from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import KernelAgent
@@ -53,6 +54,7 @@ NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
 )
 """Words that a cron line may have; any other asks for a translation."""
+CLOCKS = {"cron", "systemd", JUPYTER}
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
 WHICH = (
     "Which cron line means this time? It has five fields: minute, hour, day of the month, month, "
@@ -87,14 +89,15 @@ class Commands:
             case ["history", *some] if len(some) <= 1:
                 return _history(schedule.runs(_id(*some) if some else None), whole=bool(some))
             case ["remove", number]:
-                return f"Job {schedule.remove(_id(number)).id} and its history are gone."
+                job = schedule.remove(_id(number))
+                return f"Job {job.id} and its history are gone.{self._follow()}"
             case ["pause" | "resume" as word, number]:
                 job = schedule.pause(_id(number), paused=word == "pause")
-                return f"Job {job.id}: {_next(job)}."
+                return f"Job {job.id}: {_next(job)}.{self._follow()}"
             case ["run", number]:
                 run = await run_job(schedule, schedule.job(_id(number)), at_once=True)
                 return _told(run) if run else f"Job {number} is gone."
-            case ["install" | "uninstall" as word, *kind] if kind in ([], ["cron"], ["systemd"]):
+            case ["install" | "uninstall" as word, *kind] if set(kind) <= CLOCKS and not kind[1:]:
                 done = self._install if word == "install" else self._uninstall
                 return done(*kind, yes=options.yes)
             case [when, *what] if what and when not in WORDS.split(", "):
@@ -125,7 +128,7 @@ class Commands:
         )
         job = self.schedule.add(job)
         told = f"Job {job.id}: {explained(cron, zone)} ({code_span(cron)}); {_next(job)}."
-        return f"{told}{self._silence()}"
+        return f"{told}{self._follow()}{self._silence()}"
 
     def _agreed(self, question: str, *, yes: bool) -> None:
         """Raise `ConfigError` unless the user says yes."""
@@ -155,13 +158,44 @@ class Commands:
     def _silence(self) -> str:
         """Return that nobody looks for what is due, "" if somebody does."""
         looked = self.schedule.looked()
-        if time.time() - looked < SILENT:
+        late = self.schedule.next_due()
+        if time.time() - looked < SILENT or (self._marker.exists() and not late):
             return ""
         since = f"since {moment(looked)}" if looked else "yet"
         return f"\n\nNobody has looked for what is due {since}; `{self._name} install` has it done."
 
+    @property
+    def _marker(self) -> Path:
+        """What is there while jupyter-scheduler is to run the jobs."""
+        return self.schedule.lock(JUPYTER)
+
+    def _scheduler(self) -> JupyterScheduler:
+        home = self.schedule.home
+        return JupyterScheduler(home, _mark(home).split()[-1])
+
+    def _follow(self) -> str:
+        """Tell jupyter-scheduler of all jobs, if it runs them; return what there is to say."""
+        if not self._marker.exists():
+            return ""
+        try:
+            self._scheduler().keep(self.schedule.jobs())
+        except ConfigError as error:
+            told = f"{JUPYTER} does not know of that yet: {escape(visible(str(error)))}"
+            return f"\n\n{told}. `{self._name} install {JUPYTER}` tells it."
+        return ""
+
+    def _define(self, *, yes: bool) -> str:
+        scheduler = self._scheduler()
+        shown = f"this at the times of each job?\n{scheduler.code('ID')}"
+        self._agreed(f"Have {JUPYTER} at {scheduler.url} run {shown}", yes=yes)
+        self._marker.touch(mode=0o600)
+        scheduler.keep(self.schedule.jobs())
+        return f"{JUPYTER} at {code_span(scheduler.url)} runs the jobs, while that server runs."
+
     def _install(self, kind: str = "", *, yes: bool) -> str:
         home = self.schedule.home
+        if kind == JUPYTER:
+            return self._define(yes=yes or self._marker.exists())
         line, files = cron_line(home), units(home)
         if kind == "cron" or (not kind and shutil.which("crontab")):
             if line in _crontab().splitlines():
@@ -173,7 +207,8 @@ class Commands:
             return f"Added to your crontab: {code_span(line)}"
         if not shutil.which("systemctl"):
             raise ConfigError(
-                f"there is no cron and no systemd; this has to run by the minute: {line}"
+                f"there is no cron and no systemd; this has to run by the minute: {line}\n"
+                f"Or a Jupyter server does it: `{self._name} install {JUPYTER}`"
             )
         if all(file.is_file() and file.read_text("utf-8") == text for file, text in files.items()):
             return f"The timer is there already: {code_span(', '.join(map(str, files)))}"
@@ -189,18 +224,24 @@ class Commands:
 
     def _uninstall(self, kind: str = "", *, yes: bool) -> str:
         home, gone = self.schedule.home, []
-        before = _crontab() if kind != "systemd" and shutil.which("crontab") else ""
+        before = _crontab() if kind in ("", "cron") and shutil.which("crontab") else ""
         if ours := [line for line in before.splitlines() if line.rstrip().endswith(_mark(home))]:
             self._agreed("\n".join(["Take out of your crontab?", *ours, ""]), yes=yes)
             _call("crontab", "-", given=without(_crontab(), home))
             gone.append("the line in your crontab")
-        if kind != "cron" and (files := [file for file in units(home) if file.is_file()]):
+        if kind in ("", "systemd") and (files := [file for file in units(home) if file.is_file()]):
             self._agreed(f"Stop the timer and remove {', '.join(map(str, files))}?", yes=yes)
             _call("systemctl", "--user", "disable", "--now", files[-1].name)
             for file in files:
                 file.unlink()
             _call("systemctl", "--user", "daemon-reload")
             gone.append("the timer")
+        if kind in ("", JUPYTER) and self._marker.exists():
+            scheduler = self._scheduler()
+            self._agreed(f"Take the jobs out of {JUPYTER} at {scheduler.url}?", yes=yes)
+            scheduler.keep([])
+            self._marker.unlink()
+            gone.append(f"what {JUPYTER} had")
         return f"Gone: {' and '.join(gone)}." if gone else "There was nothing to take back."
 
 
