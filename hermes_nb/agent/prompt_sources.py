@@ -16,6 +16,7 @@ from hermes_nb.agent.config import McpSettings, Settings
 from hermes_nb.agent.sources import read_dotenv
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import SessionStore
@@ -92,6 +93,7 @@ class PromptSources:
         self._told: set[str] = set()
         self._provider: Guarded | None = None
         self._provider_opened = False
+        self._said: list[Message] = []
 
     @property
     def provider(self) -> Guarded | None:
@@ -146,6 +148,15 @@ class PromptSources:
     def recalled(self, prompt: str) -> str:
         """Return what the external memory has to say about a prompt; it may block for seconds."""
         return self.provider.prefetch(prompt) if self.provider else ""
+
+    def hear(self, event: Event) -> None:
+        """Take in an event of a turn; at its end the external memory is told what was said."""
+        if isinstance(event, MessageAdded):
+            self._said.append(event.message)
+        elif isinstance(event, TurnEnded):
+            said, self._said = self._said, []
+            if self.provider is not None:
+                self.provider.turn_ended(said)
 
     def written(self, outcome: Outcome) -> None:
         """Take note of a write to the curated memory, and pass it on to the external one."""

@@ -175,13 +175,19 @@ def together(usages: Iterable[Usage]) -> Usage:
     return replace(sum(found, Usage()), cost=sum(costs) if costs else None)
 
 
-def session_usage(store: SessionStore, session_id: str, *, source: str = "") -> Usage:
-    """Return what a session and all that was made from it have used; raise `StoreError`.
-
-    With a `source`, what those of that source have, such as reviews.
-    """
+def session_usage(store: SessionStore, session_id: str) -> Usage:
+    """Return what a session and all that was made from it have used; raise `StoreError`."""
     rows = (store.get(each) for each in store.lineage(session_id))
-    return together(row.usage for row in rows if row and source in ("", row.source))
+    return together(row.usage for row in rows if row)
+
+
+def usage_by_model(store: SessionStore, session_id: str, source: str) -> dict[str, Usage]:
+    """Return what those of a `source` used that were made from a session, such as its reviews."""
+    found: dict[str, Usage] = {}
+    for row in (store.get(each) for each in store.lineage(session_id)):
+        if row and row.source == source and row.usage.requests:
+            found[row.model] = together([row.usage, found.get(row.model, Usage())])
+    return found
 
 
 def notebook_usage(store: SessionStore, notebook: str) -> Usage:

@@ -250,7 +250,7 @@ class Session:
         """
         self.check_idle()
         self._taking = True
-        extra = list(sinks)
+        extra = [*sinks, *([self._spec.sources.hear] if self._spec.sources is not None else [])]
         self.agent.sinks += extra
         place = place or self.place
         self.agent.place = place if place.session else replace(place, session=self.id)

@@ -218,7 +218,7 @@ async def keyed(question: str) -> str:
     """
     keys, session = KeyBindings(), PromptSession[str]()
     empty = Condition(lambda: not get_app().current_buffer.text)
-    for key in re.findall(r"\[(\w)\]", question):
+    for key in re.findall(r"\[(\w)\]", question.rpartition("\n")[2]):  # choices stand above
 
         @keys.add(key, filter=empty)
         def _(event: KeyPressEvent) -> None:

@@ -376,6 +376,10 @@ class MemoryProvider(Protocol):
         """Return what is worth knowing about the user's message, "" for nothing."""
         return ""
 
+    def turn_ended(self, messages: Sequence[Message]) -> None:
+        """Take what was said in a turn, from the prompt on."""
+        return
+
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
         """Take note of a change to the curated memory `target`; an empty side did not exist."""
         return

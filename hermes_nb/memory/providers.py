@@ -130,6 +130,10 @@ class Guarded:
         heading = f"[From memory ({self.name}): background, not part of the request]"
         return f"{heading}\n{_cleaned(text, self.name, RECALL_CHARACTERS)}"
 
+    def turn_ended(self, messages: Sequence[Message]) -> None:
+        self._put("turn_ended", tuple(messages))
+        self._tell()
+
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
         self._put("on_memory_write", target, action, before, after)
         self._tell()
@@ -207,6 +211,8 @@ class Guarded:
                 make, self._make = self._make, None
                 self._provider = make()
                 self.name = one_line(str(self._provider.name), 40) or self.name
+            if what == "turn_ended" and not hasattr(self._provider, what):
+                return ""  # it is of before there was this
             found = getattr(self._provider, what)(*arguments)
         except BaseException as error:  # noqa: BLE001 - somebody else's code; told below
             self._note(_told(error))

@@ -1,8 +1,9 @@
 """Mem0, Hindsight and Honcho as memory providers, each by the client that its makers publish.
 
-What user and agent say to each other goes to the service before it is compressed and when the
-session ends, what is written into the curated memory at once; what the service recalls comes with
-the user's messages. Only that leaves: no tool result, no text of a file or a page, no secret.
+What user and agent say to each other goes to the service when a turn ends, so that a kernel that
+is killed takes no more than its last turn along; what is written into the curated memory goes at
+once; what the service recalls comes with the user's messages. Only that leaves: no tool result, no
+text of a file or a page, no secret.
 Clients are imported when they are needed (`pip install 'hermes_nb[mem0]'` and so on). `Guarded`
 keeps them out of a turn's way, so they are called as if they were always there and fast.
 """
@@ -46,9 +47,6 @@ class Service(MemoryProvider):
 
     name = "service"
 
-    def __init__(self) -> None:
-        self._passed_on: set[tuple[str, str]] = set()
-
     def keep(self, said: Said) -> None:
         """Give the service a stretch of conversation to learn from."""
         raise NotImplementedError
@@ -60,21 +58,8 @@ class Service(MemoryProvider):
         if after:
             self.keep([{"role": "user", "content": redact(after)}])
 
-    def before_compress(self, messages: Sequence[Message]) -> None:
-        self._pass_on(messages)
-
-    def session_ended(self, messages: Sequence[Message]) -> None:
-        self._pass_on(messages)
-
-    def _pass_on(self, messages: Sequence[Message]) -> None:
-        """Keep what was not kept before, a call for a conversation; each message goes once."""
-        said = []
-        for each in spoken(messages):
-            mark = (each["role"], each["content"])
-            if mark not in self._passed_on:
-                self._passed_on.add(mark)
-                said.append(each)
-        if said:
+    def turn_ended(self, messages: Sequence[Message]) -> None:
+        if said := spoken(messages):
             self.keep(said)
 
 
@@ -113,7 +98,6 @@ class Mem0(Service):
     name = "Mem0"
 
     def __init__(self, client: Mem0Client, user: str) -> None:
-        super().__init__()
         self._client = client
         self._user = user
 
@@ -179,7 +163,6 @@ class Hindsight(Service):
     name = "Hindsight"
 
     def __init__(self, client: HindsightClient, bank: str) -> None:
-        super().__init__()
         self._client = client
         self._bank = bank
 
@@ -187,8 +170,7 @@ class Hindsight(Service):
         told = "\n\n".join(f"{each['role']}: {each['content']}" for each in said)
         self._client.retain(bank_id=self._bank, content=told)
 
-    def session_ended(self, messages: Sequence[Message]) -> None:
-        super().session_ended(messages)
+    def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002 - it has all
         self._client.close()
 
     def prefetch(self, query: str) -> str:
@@ -226,7 +208,6 @@ class Honcho(Service):
     name = "Honcho"
 
     def __init__(self, peers: Mapping[str, HonchoPeer], session: HonchoSession) -> None:
-        super().__init__()
         self._peers = peers
         self._session = session
 

@@ -84,6 +84,8 @@ class Choice:
         more = Toolset(tool for tool in more if tool.name not in self.usual)
         there = self._names(more)
         for name in wanted:
+            if name in self.groups and name not in here | there:
+                raise ConfigError(f"the list of the toolset {name!r} leads back to itself")
             if name not in here | there:
                 known = sorted(here | there | self.groups.keys())
                 near = difflib.get_close_matches(name, known, n=1)

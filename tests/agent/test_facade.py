@@ -21,7 +21,7 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.tools.schema import tool
 
 from tests.conftest import every_call_has_one_result
-from tests.patience import SOON
+from tests.patience import SOON, until
 
 
 def test_a_question_a_tool_and_an_answer(tmp_path, home):
@@ -287,6 +287,9 @@ def test_the_external_memory_hears_of_the_end(tmp_path, home, monkeypatch):
             heard.append(f"asked {query}")
             return ""
 
+        def turn_ended(self, messages):
+            heard.append([message.text for message in messages])
+
         def on_memory_write(self, *_):
             pass
 
@@ -297,11 +300,18 @@ def test_the_external_memory_hears_of_the_end(tmp_path, home, monkeypatch):
             pass
 
         def session_ended(self, messages):
-            heard.append([message.text for message in messages])
+            heard.append(len(messages))
 
     point = SimpleNamespace(name="notes", load=lambda: lambda home, settings: Provider())
     monkeypatch.setattr(providers, "plugins", lambda *_: [point])
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "ears")
-    with Hermes(ScriptedModel(["one"]), cwd=tmp_path) as hermes:
-        hermes.ask("first")
-    assert heard == ["opened", "asked first", ["first", "one"]]
+    with Hermes(ScriptedModel(["one", "two"]), cwd=tmp_path) as hermes:
+        for number, prompt in enumerate(["first", "second"], start=1):
+            hermes.ask(prompt)
+            assert until(lambda n=number: len(heard) == 1 + 2 * n), "a kill would lose no turn"
+    assert heard == [
+        "opened",
+        *("asked first", ["first", "one"]),
+        *("asked second", ["second", "two"]),
+        4,
+    ]

@@ -61,6 +61,9 @@ class Sources:
     def recalled(self, prompt):
         return ""
 
+    def hear(self, event):
+        pass
+
     def prepare(self):
         self.begun += 1
 

@@ -188,6 +188,21 @@ def test_a_question_is_answered_by_a_key(serve, chat, tmp_path):
     assert (tmp_path / "made.txt").exists()
 
 
+def test_a_question_with_choices_is_answered_by_number_and_in_own_words(serve, chat):
+    which = calls(("clarify", {"question": "Which?", "choices": ["[x] as it is", "[y] rounded"]}))
+    server = serve(which, which, says("Thanks."))
+    talk = chat()
+    talk.ready()
+    talk.type("/--tools default,clarify plot it", ENTER)
+    talk.until("2. [y] rounded")
+    talk.type("2", ENTER)
+    talk.until("2. [y] rounded", 2)
+    assert server.bodies[-1]["messages"][-1]["content"] == "The user: [y] rounded"
+    talk.type("x, in logs", ENTER)
+    talk.until("Thanks.")
+    assert server.bodies[-1]["messages"][-1]["content"] == "The user: x, in logs"
+
+
 def test_what_was_typed_before_a_question_is_no_answer(serve, chat, tmp_path):
     slow = calls(("write_file", {"path": "made.txt", "content": "x"}))
     slow.steps = [pause(2), *slow.steps]

@@ -80,14 +80,19 @@ def test_a_cell_shows_what_was_answered(desk, monkeypatch):
 
 @pytest.mark.new_prefix
 def test_named_toolsets_are_off_until_they_are_named(desk, home):
-    write(home, "hermes_nb:\n  toolsets: {look: [vision, files]}\n")
-    desk.plays("a", "b", "c", "d")
+    groups = "{look: [vision, files], ask: [clarify, look], here: [there], there: [here]}"
+    write(home, f"hermes_nb:\n  toolsets: {groups}\n")
+    desk.plays("a", "b", "c", "d", "e")
     desk.ask()
     assert not {"clarify", "web_fetch", "view_image", "ask_models"} & set(tools(desk))
     desk.ask(tools="clarify,files")
     assert set(tools(desk)) >= {"clarify", "read_file"} and "terminal" not in tools(desk)
     desk.ask(tools="look")
     assert set(tools(desk)) >= {"view_image", "read_file"} and "clarify" not in tools(desk)
+    with pytest.raises(ConfigError, match="'here' leads back to itself"):
+        desk.ask(tools="here")
+    desk.ask(tools="ask")
+    assert set(tools(desk)) >= {"view_image", "clarify"} and "terminal" not in tools(desk)
     desk.ask(tools="default,look")
     assert set(tools(desk)) >= {"view_image", "terminal"}
 

@@ -39,6 +39,9 @@ class Provider:
     def prefetch(self, query):
         return self._called("prefetch", query)
 
+    def turn_ended(self, messages):
+        self._called("turn_ended", messages)
+
     def on_memory_write(self, target, action, before, after):
         self._called("on_memory_write", target, action, before, after)
 
@@ -59,6 +62,7 @@ def guarded(provider, warn, **more):
 def everything(guarded):
     """Call all that there is and return what came back."""
     messages = [Message.user("hello")]
+    guarded.turn_ended(messages)
     guarded.on_memory_write("memory", "add", "", "x")
     guarded.before_compress(messages)
     guarded.on_delegation("task", "result")
@@ -74,8 +78,8 @@ def test_a_provider_is_asked_and_told(home):
     assert block == "remembered"
     assert recalled == "[From memory (fake): background, not part of the request]\nremembered"
     assert [call[0] for call in provider.calls] == [
-        *("on_memory_write", "before_compress", "on_delegation", "static_block", "prefetch"),
-        "session_ended",
+        *("turn_ended", "on_memory_write", "before_compress", "on_delegation"),
+        *("static_block", "prefetch", "session_ended"),
     ]
     assert warnings == []
 
@@ -86,6 +90,14 @@ def test_what_a_provider_need_not_do_is_inherited():
 
     warnings = []
     assert everything(guarded(Named(), warnings.append)) == ("", "") and warnings == []
+
+
+def test_one_that_was_written_before_there_were_turns_goes_on():
+    class Old(Provider):
+        turn_ended = property()
+
+    provider, warnings = Old(), []
+    assert everything(guarded(provider, warnings.append))[0] == "remembered" and warnings == []
 
 
 @pytest.mark.parametrize("fault", [RuntimeError, SystemExit, KeyboardInterrupt, MemoryError])

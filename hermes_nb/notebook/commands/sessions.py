@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hermes_nb.agent.models import not_accepted
-from hermes_nb.agent.recorder import notebook_usage, session_usage, usage_since
+from hermes_nb.agent.recorder import notebook_usage, session_usage, usage_by_model, usage_since
 from hermes_nb.agent.session import CHILD, REVIEW, Session
 from hermes_nb.agent.session_manager import shares
 from hermes_nb.agent.turn import FORMATS, SUFFIXES, Format, Quote, export, quotes
@@ -93,8 +93,8 @@ def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, s
     """Yield what the session, its reviews and its notebook have used in all, and what they may."""
     try:
         if (session := agent.session) is not None:
-            reviews = session_usage(session.store, session.id, source=REVIEW)
-            yield from [("its reviews", _used(reviews))] if reviews.requests else []
+            for model, usage in usage_by_model(session.store, session.id, REVIEW).items():
+                yield f"its reviews, {model or 'any model'}", _used(usage)
             yield "session in all", _used(session_usage(session.store, session.id))
             if agent.notebook:
                 yield "notebook in all", _used(notebook_usage(session.store, agent.notebook))

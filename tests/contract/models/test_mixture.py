@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import ExitStack
 
@@ -26,6 +27,7 @@ from tests.loopback import (
     stall,
     stream,
     text_chunks,
+    usage_chunk,
 )
 
 
@@ -52,8 +54,9 @@ def reports(turn):
 def test_references_answer_once_a_prompt_and_the_aggregator_acts(home, tmp_path):
     (tmp_path / "a.csv").write_text("n\n1\n")
     reading = calls(("read_file", {"path": "a.csv"}))
+    priced = stream([*text_chunks("It is one."), usage_chunk(cost=0.02)], usage=False)
     with (
-        Loopback(says("It is one.")) as first,
+        Loopback(priced) as first,
         Loopback(says("It is two.")) as second,
         Loopback(reading, says("One: I looked."), says("And again.")) as weighs,
     ):
@@ -76,7 +79,11 @@ def test_references_answer_once_a_prompt_and_the_aggregator_acts(home, tmp_path)
     assert first.bodies[0]["temperature"] == 0.9 and "temperature" not in second.bodies[0]
     assert first.bodies[0]["tool_choice"] == "none"
     told = "".join(e.text for e in turn.events if isinstance(e, ReasoningDelta))
-    assert "**reference-1** · 1 request · 10 in · 5 out" in told and "It is two." in told
+    assert re.search(
+        r"\*\*reference-1\*\* · 1 request · 10 in · 5 out · \$0\.02\d* · [\d.]+ s", told
+    )
+    assert "It is two." in told
+    assert spent["reference", "loopback"].cost == pytest.approx(0.04)
 
 
 def test_one_may_fail_and_one_may_take_too_long(home, tmp_path):

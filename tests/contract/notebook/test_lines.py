@@ -79,7 +79,9 @@ def test_cost_says_what_was_used_what_for_and_by_which_model(shell, tmp_path, mo
         desk.ask("hi")
         session = desk.agent.session
         session.spend(Usage(input=50, output=5, requests=2), "model-b")
-        review = session.store.start(title="review", source="review", parent=session.id)
+        review = session.store.start(
+            title="review", source="review", parent=session.id, model="model-c"
+        )
         session.store.count(review, Usage(input=2_000, output=20, requests=1, cost=0.5))
         assert usage_since(session.store, 0.0).requests == 4
         assert usage_since(session.store, time.time() + 60).requests == 0
@@ -88,6 +90,6 @@ def test_cost_says_what_was_used_what_for_and_by_which_model(shell, tmp_path, mo
         desk.agent.close()
     assert "1 request, 1.0k in, 10 out" in rows["answers, model-a"]
     assert rows["recall and maps, model-b"] == "2 requests, 50 in, 5 out"
-    assert "2.0k in" in rows["its reviews"] and "0.5" in rows["its reviews"]
+    assert "2.0k in" in rows["its reviews, model-c"] and "0.5" in rows["its reviews, model-c"]
     assert "sessions of today" in rows
     assert "4 requests" in rows["session in all"] and "0.75" in rows["session in all"]

@@ -190,6 +190,17 @@ def test_calls_run_live_and_stay_as_lines(terminal):
     assert len(answer) == 5
 
 
+def test_a_question_with_choices_is_asked_in_the_terminal(terminal):
+    which = tool_chunks(("clarify", {"question": "Which year?", "choices": ["2008", "2009"]}))
+    shown = terminal(stream(which), stream(text_chunks("Good.")))
+    shown.send("%hermes --tools default,clarify count them")
+    shown.until("Your answer (a number, or your own words; empty for none):")
+    assert "Which year?" in "\n".join(shown.lines)
+    shown.send("2")
+    shown.until("In [3]:")
+    assert shown.server.bodies[-1]["messages"][-1]["content"] == "The user: 2009"
+
+
 @pytest.mark.slow
 def test_an_answer_taller_than_the_screen_is_there_once(terminal):
     code = "\n".join(f"value_{i} = {i}" for i in range(300))
