@@ -141,6 +141,9 @@ bench-mixture: $(STAMP)  ## what references beside an aggregator add to a turn's
 bench-schedule: $(STAMP)  ## whether a thousand scheduled jobs run at most once each, through twenty kills
 	@$(BIN)/python -m bench.schedule
 
+bench-gateway: $(STAMP)  ## whether the gateway loses or doubles one of a thousand messages, through twenty kills
+	@$(BIN)/python -m bench.gateway
+
 bench-bridge: $(STAMP) system  ## how long calls to the open notebook take
 	@$(BIN)/python bench/bridge.py
 

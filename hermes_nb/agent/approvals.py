@@ -397,3 +397,20 @@ class Refusing:
     async def ask(self, request: ApprovalRequest) -> Approval:  # noqa: ARG002 - a protocol's method
         """Refuse, and tell the model why."""
         return Approval("deny", NOBODY)
+
+
+def answer_of(typed: str, request: ApprovalRequest) -> Approval:
+    """Return what was typed as an answer; whatever is no yes that was offered is a no."""
+    answer = typed.strip()
+    if request.choices is not None:
+        chosen = dict(zip(map(str, range(1, 100)), request.choices, strict=False))
+        return Approval("once", chosen.get(answer, answer)) if answer else Approval("deny")
+    word = answer.lower()
+    if word in ("y", "yes"):
+        return Approval("once")
+    if request.shape and word in ("a", "always"):
+        return Approval("always")
+    if request.outside and word in ("o", "outside"):
+        return Approval("outside")
+    reason = "" if word in ("", "n", "no") else answer
+    return Approval("deny", reason)

@@ -384,6 +384,8 @@ class Opening:
     `source` says who asks, as in `Identity`. `model` and `auxiliary` take the place of those that
     the settings name. `own` are tools of the caller's, and `chosen` picks among all. `joined`
     returns the stored session to go on with, None for a new one. `tell` shows a line to the user.
+    A `guard` takes the place of a new one with the settings' mode; `checkpoints` are as in
+    `Runtime`.
     """
 
     def __init__(  # noqa: PLR0913 - what the settings do not say, all of it optional
@@ -399,6 +401,8 @@ class Opening:
         own: Iterable[Tool] = (),
         chosen: Sequence[str] | None = None,
         joined: Callable[[SessionStore], StoredSession | None] = lambda _: None,
+        guard: Guard | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.current: Session | None = None
         self.runtime: Runtime | None = None
@@ -414,6 +418,12 @@ class Opening:
         self._own = Toolset(own)
         self._chosen = chosen
         self._joined = joined
+        self._guard = guard or Guard(
+            settings.approve,
+            required=settings.sandbox.required,
+            sandboxed=settings.sandbox.use != "off",
+        )
+        self._checkpoints = checkpoints
         self._store: SessionStore | None = None
         self._deck = build_deck(
             lambda: settings, personal=lambda: self.current.personal if self.current else ()
@@ -444,14 +454,11 @@ class Opening:
             settings,
             root=self._root or Path.cwd(),
             store=self._store,
-            guard=Guard(
-                settings.approve,
-                required=settings.sandbox.required,
-                sandboxed=settings.sandbox.use != "off",
-            ),
+            guard=self._guard,
             approver=self._approver,
             own=self._own,
             tell=self._tell,
+            checkpoints=self._checkpoints,
             mcp=self._mcp,
         )
         self.for_tasks = partial(runtime.for_tasks, self._model)

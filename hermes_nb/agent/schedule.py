@@ -75,7 +75,7 @@ class Job:
 
     `due` is the next time, in seconds since the epoch, infinite where there is none; `zone` the
     time zone that `cron` is meant in. A run may take so many `seconds`; an empty `model` is that of
-    the settings then.
+    the settings then. What a run says goes `to` a chat of the gateway, as `ADAPTER:CHAT`, if any.
     """
 
     id: int = 0
@@ -88,6 +88,7 @@ class Job:
     seconds: float = 3_600.0
     paused: bool = False
     due: float = math.inf
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,20 +137,26 @@ def _salvage(source: Path, target: Path) -> str:
     """Write what is left of jobs and runs to a new file; what has been run stays known."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
-        for table, columns in (("jobs", 10), ("runs", 8)):
-            statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * columns)})"  # noqa: S608 - ours
+        for table, columns, added in (("jobs", 10, ("",)), ("runs", 8, ())):
+            places = ", ".join("?" * (columns + len(added)))
+            statement = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - ours
             for record in records(source, columns=columns):
-                values = (record.rowid, *record.values[1:]) if table == "jobs" else record.values
+                values = (*record.values, *added[: columns + 1 - len(record.values)])
+                values = (record.rowid, *values[1:]) if table == "jobs" else values
                 with suppress(sqlite3.Error):  # no row of this table
                     connection.execute(statement, values)
         saved = connection.execute("SELECT count(*) FROM jobs").fetchone()[0]
     return f"{saved} scheduled jobs could be saved into a new one"
 
 
+def _add_to(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE jobs ADD COLUMN 'to' TEXT NOT NULL DEFAULT ''")
+
+
 SCHEMA = Schema(
     name="schedule",
     application=0x68736368,  # "hsch"
-    steps=(lambda connection: run_script(connection, _TABLES),),
+    steps=(lambda connection: run_script(connection, _TABLES), _add_to),
     tables=("jobs", "runs"),
     first=("jobs", "runs"),
     salvage=_salvage,

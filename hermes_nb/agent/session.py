@@ -63,7 +63,8 @@ class Identity:
     @property
     def platform(self) -> Platform:
         """Where its answers are read."""
-        return "notebook" if self.source == "notebook" else "terminal"
+        known: dict[str, Platform] = {"notebook": "notebook", "chat": "chat"}
+        return known.get(self.source, "terminal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

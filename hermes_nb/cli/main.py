@@ -123,6 +123,7 @@ def parser() -> argparse.ArgumentParser:
     _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "run:run"))
     _chat(_command(commands, "chat", "talk to Hermes in this terminal", "chat:chat"))
     _jobs(_command(commands, "jobs", "run what is due, or see to what is scheduled", "jobs:jobs"))
+    _gateway(_command(commands, "gateway", "answer in chat apps", "gateway:gateway"))
     about = "write sessions as training data, or lead some for it"
     _trajectories(_command(commands, "trajectories", about, "trajectories:trajectories"))
     about = "hold a hub's key of a model, with a budget for each user"
@@ -223,7 +224,18 @@ def _jobs(made: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     made.add_argument("--zone", default="", metavar="NAME", help="time zone (default: here)")
     made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
+    made.add_argument(
+        "--to", default="", metavar="ADAPTER:CHAT", help="send what it says by the gateway"
+    )
     made.add_argument("--yes", action="store_true", help="agree to what would be asked")
+
+
+def _gateway(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "adapters", metavar="ADAPTER", nargs="*",
+        help="such as telegram; else all that `gateway:` in config.yaml sets up, or the web page",
+    )  # fmt: skip
+    made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
 
 
 def _trajectories(made: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_nb.agent.approvals import answer_of
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.reviews import Reviews, looking_back
@@ -38,7 +39,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.approval import answer_of, offer_servers, question_line
+from hermes_nb.notebook.approval import offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable, user_code
 from hermes_nb.notebook.shell import Foreign

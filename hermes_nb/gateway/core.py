@@ -180,7 +180,11 @@ def open_adapter(
     def allowed(user: str, chat: str) -> bool:
         return user in users and (not chats or chat in chats)
 
-    factory = points[0].load() if points else import_module(f"hermes_nb.gateway.{name}").adapter
+    try:
+        factory = points[0].load() if points else import_module(f"hermes_nb.gateway.{name}").adapter
+    except ImportError as error:
+        how = "" if points else f"; pip install 'hermes_nb[{name}]'"
+        raise ConfigError(f"the adapter {name!r} cannot be loaded: {error}{how}") from error
     made: Adapter = factory(
         Setup(
             name=name,

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from hermes_nb.agent.approvals import answer_of
 from hermes_nb.agent.config import CEILING, MODES, STARTED, Settings, load_settings, within
 from hermes_nb.agent.models import found_servers, told
 from hermes_nb.core.errors import ConfigError
@@ -145,23 +146,6 @@ def question_line(request: ApprovalRequest) -> str:
     always = "[a]lways, " if request.shape else ""
     outside = "[o]utside the sandbox, " if request.outside else ""
     return f"Run it? [y]es, {always}{outside}[n]o, or say why not: "
-
-
-def answer_of(typed: str, request: ApprovalRequest) -> Approval:
-    """Return what was typed as an answer; whatever is no yes that was offered is a no."""
-    answer = typed.strip()
-    if request.choices is not None:
-        chosen = dict(zip(map(str, range(1, 100)), request.choices, strict=False))
-        return Approval("once", chosen.get(answer, answer)) if answer else Approval("deny")
-    word = answer.lower()
-    if word in ("y", "yes"):
-        return Approval("once")
-    if request.shape and word in ("a", "always"):
-        return Approval("always")
-    if request.outside and word in ("o", "outside"):
-        return Approval("outside")
-    reason = "" if word in ("", "n", "no") else answer
-    return Approval("deny", reason)
 
 
 def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:

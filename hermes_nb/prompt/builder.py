@@ -50,6 +50,10 @@ NOTEBOOK_HINT = (
 TERMINAL_HINT = (
     "Your answer is printed in a terminal: plain text, short lines, no tables wider than it."
 )
+CHAT_HINT = (
+    "Your answer is sent into a chat app: short paragraphs, no tables. send_file sends files."
+)
+HINTS = {"notebook": NOTEBOOK_HINT, "terminal": TERMINAL_HINT, "chat": CHAT_HINT}
 
 LayerName = Literal[
     "identity",
@@ -63,7 +67,7 @@ LayerName = Literal[
     "date and session",
     "platform",
 ]
-Platform = Literal["notebook", "terminal"]
+Platform = Literal["notebook", "terminal", "chat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +161,7 @@ class Prompt:
 
 def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
     """Return the prompt, of those layers that have something to say."""
-    platform = [NOTEBOOK_HINT if occasion.platform == "notebook" else TERMINAL_HINT]
+    platform = [HINTS[occasion.platform]]
     if "run_python" in occasion.tools:
         platform.append(KERNEL_HINT)
     found: Iterable[tuple[LayerName, str]] = (

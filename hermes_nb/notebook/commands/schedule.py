@@ -117,6 +117,8 @@ class Commands:
         if spoken:
             said = f"{cron} ({explained(cron, zone)}; next {coming})"
             self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
+        if options.to and not all(options.to.partition(":")):
+            raise ConfigError("--to is ADAPTER:CHAT, a chat of the gateway, as telegram:1234")
         job = Job(
             cron=cron,
             zone=zone,
@@ -125,6 +127,7 @@ class Commands:
             approve=options.approve,
             model=options.model,
             seconds=options.timeout,
+            to=options.to,
         )
         job = self.schedule.add(job)
         told = f"Job {job.id}: {explained(cron, zone)} ({code_span(cron)}); {_next(job)}."
@@ -379,7 +382,7 @@ async def schedule(agent: KernelAgent, words: str) -> str:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--approve", choices=APPROVE_MODES, default="ask")
     parser.add_argument("--timeout", type=float, default=3_600.0)
-    for name in ("--model", "--zone", "--cwd"):
+    for name in ("--model", "--zone", "--cwd", "--to"):
         parser.add_argument(name, default="")
     parser.add_argument("--yes", action="store_true")
     try:

@@ -1,0 +1,418 @@
+"""The agent of a chat: an answer for each message, by a session that is resumed for it.
+
+Nothing of a turn is kept in memory but what "always" allowed. A turn that was cut short by a kill
+is gone on with from its rows in the store: a stored answer is taken as it is, and what was begun is
+left to the model to look at, since a call without a result may have run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hermes_nb.agent.approvals import answer_of
+from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.agent.config import Settings, load_settings
+from hermes_nb.agent.models import embedded_notice
+from hermes_nb.agent.recorder import session_usage
+from hermes_nb.agent.reviews import Reviews, looking_back
+from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.session import Session
+from hermes_nb.agent.turn import turn_of
+from hermes_nb.context.boundaries import is_ours
+from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.core.events import Event
+from hermes_nb.core.loop import is_prompt
+from hermes_nb.core.messages import Image, Message, Text, Usage
+from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, SessionStore
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Tool
+from hermes_nb.gateway.journal import ChatRow, Entry, Journal
+from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.markup import code_block
+from hermes_nb.safety.redact import redact
+from hermes_nb.tools.consult import KINDS, MOST_BYTES
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, size_text
+
+COMMANDS = {
+    "/new": "begin a new session; what is worth keeping is noted first",
+    "/stop": "stop the answer that is being made",
+    "/undo": "take back the last message, its answer and the files that it changed",
+    "/model": "say which model answers here, or choose another: /model NAME",
+    "/help": "list these commands",
+}
+GO_ON = (
+    "[The gateway was stopped while you worked on the message above. All that was recorded stands "
+    "above; a call without a result may have run. Look how things are before you repeat anything, "
+    "then finish.]"
+)
+WORDLESS = "[It came without a word.]"
+YES_OR_NO = frozenset("y yes n no a always o outside".split())
+LATE = "nobody answered in time, so it was not run"
+STOPPED = "Stopped."
+WORTH = 4
+"""Messages of a session from which on it is looked back on when it ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the gateway grants its chats, from the group `gateway` in config.yaml.
+
+    `limits` hold for a chat with all its sessions. `seconds` is how long a question waits for its
+    answer, `idle` how long a session does for the next message.
+    """
+
+    approve: str = ""
+    limits: Limits = field(default_factory=Limits)
+    seconds: float = 600.0
+    idle: float = 86_400.0
+    parallel: int = 8
+
+    @classmethod
+    def of(cls, group: Mapping[str, object]) -> Terms:
+        """Return what the group says; raise `ConfigError` for what is no number."""
+
+        def number(name: str, default: float) -> float:
+            value = group.get(name, default)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise ConfigError(f"gateway.{name} is {value!r}; use a number, 0 or more")
+            return value
+
+        return cls(
+            approve=str(group.get("approve") or ""),
+            limits=Limits(cost=number("cost", 0) or None, tokens=int(number("tokens", 0)) or None),
+            seconds=60 * number("question_minutes", 10),
+            idle=60 * number("idle_minutes", 1_440) or math.inf,
+            parallel=int(number("parallel", 8)) or 1,
+        )
+
+
+class Asking:
+    """Puts questions into a chat, one at a time; the next message there that fits is the answer."""
+
+    def __init__(self, say: Callable[[str], Awaitable[None]], seconds: float) -> None:
+        self._say, self._seconds = say, seconds
+        self._one = asyncio.Lock()
+        self._open: tuple[asyncio.Future[str], ApprovalRequest] | None = None
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Return the answer; none in time is a no."""
+        async with self._one:
+            await self._say(_question(request))
+            heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._open = heard, request
+            try:
+                async with asyncio.timeout(self._seconds):
+                    return answer_of(await heard, request)
+            except TimeoutError:
+                await self._say(f"{LATE[0].upper()}{LATE[1:]}.")
+                return Approval("deny", LATE)
+            finally:
+                self._open = None
+
+    def heard(self, text: str) -> bool:
+        """Take a message as the answer to the question that is open, if it is one."""
+        if self._open is None or self._open[0].done():
+            return False
+        future, request = self._open
+        word = text.strip().lower().partition(" ")[0].rstrip(".,!:")
+        if request.choices is None and word not in YES_OR_NO:
+            return False
+        future.set_result(text.strip() if request.choices is not None else _answer(text, word))
+        return True
+
+
+def _answer(text: str, word: str) -> str:
+    """Return a bare yes, or a no with what was said behind it."""
+    reason = text.strip()[len(word) :].strip(" .,!:")
+    return reason or word if word in ("n", "no") else word if not reason else text
+
+
+def _question(request: ApprovalRequest) -> str:
+    if request.choices is not None:
+        listed = [f"{number}. {each}" for number, each in enumerate(request.choices, start=1)]
+        return redact("\n".join([request.shown, *listed]))
+    answers = ["yes", *(["always"] if request.shape else [])]
+    answers += ["outside (of the sandbox)"] if request.outside else []
+    what = request.lasting.partition(", without a question")[0]
+    lasts = f"\n`always` allows {what}, until /new or a restart." if request.shape and what else ""
+    title = f"Hermes wants to use {request.tool.name}: {request.why}"
+    told = visible(f"{title}\n\n{code_block(request.shown)}\n{lasts}", lines=True)
+    return f"{told}\nReply {', '.join(answers)}, or no and why not."
+
+
+class ChatAgent:
+    """Answers the messages of one chat, one after the other.
+
+    `say` sends a text there at once. `model` takes the place of the one that settings name.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        row: ChatRow,
+        *,
+        home: Path,
+        root: Path,
+        say: Callable[[str], Awaitable[None]],
+        tell: Callable[[str], None],
+        model: ChatModel | None = None,
+    ) -> None:
+        self._journal, self._adapter, self._chat = journal, row.adapter, row.chat
+        self._home, self._root, self._tell, self._model = home, root, tell, model
+        self._say = say
+        self._asking: Asking | None = None
+        self._guard: Guard | None = None
+        self._running: asyncio.Task[Entry] | None = None
+        self._stopped = False
+        self._terms = Terms()
+        self._opening: Opening | None = None
+        self._checkpoints = Checkpoints(home / "checkpoints")
+
+    def heard(self, text: str) -> bool:
+        """Take a message as the answer to an open question, if there is one."""
+        return self._asking is not None and self._asking.heard(text)
+
+    def stop(self) -> bool:
+        """Stop the turn that is taken just now; say whether there was one."""
+        self._stopped = self._running is not None and self._running.cancel()
+        return self._stopped
+
+    async def answer(self, entry: Entry) -> Entry:
+        """Return a message with its answer, not yet written down; `settle` has to follow."""
+        word, _, rest = entry.message.text.strip().partition(" ")
+        self._stopped = False
+        try:
+            if word in COMMANDS:
+                return replace(entry, parts=(await self._command(word, rest.strip(), entry),))
+            self._running = asyncio.create_task(self._turn(entry))
+            return await self._running
+        except asyncio.CancelledError:
+            if not self._stopped:  # it is the gateway that ends
+                raise
+            return replace(entry, parts=(STOPPED,))
+        except HermesError as error:
+            return replace(entry, parts=(f"✗ {redact(visible(str(error), lines=True))}",))
+        finally:
+            if self._running is not None and not self._running.done():
+                self._running.cancel()
+                await asyncio.wait([self._running])
+            self._running = None
+
+    async def settle(self) -> None:
+        """Look back if it is time, and close what the last answer took."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        try:
+            session = opening.current
+            if session is not None and (reviews := looking_back(opening, session)) is not None:
+                reviews.after_turn(session, live=False)
+                await in_thread(reviews.finish)
+        finally:
+            await opening.aclose()
+
+    async def expire(self, why: str) -> None:
+        """End the session of the chat, and note before what is worth keeping."""
+        row = self._row()
+        if not row.session:
+            return
+        opening = self._opened(row)
+        try:
+            session = await in_thread(opening.session)
+            reviews = looking_back(opening, session)
+            if reviews is not None and len(session.messages) >= WORTH:
+                await in_thread(_flush, reviews, session)
+            session.end()
+        finally:
+            await opening.aclose()
+        self._guard = None
+        self._journal.keep(replace(row, session="", spent=(*row.spent, row.session)))
+        self._tell(f"{self._adapter}: the session of {self._chat} has ended, {why}")
+
+    def _row(self) -> ChatRow:
+        return self._journal.chat(self._adapter, self._chat)
+
+    def _opened(self, row: ChatRow, own: tuple[Tool, ...] = ()) -> Opening:
+        """Return what a turn is opened with, by the settings as they are now."""
+        self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
+        overrides = {"model": row.model or None, "approve": terms.approve or None}
+        settings = load_settings(home=self._home, overrides=overrides)
+        if self._guard is None or self._guard.mode != settings.approve:
+            self._guard = guard_of(settings)
+        self._asking = Asking(self._say, terms.seconds)
+        return Opening(
+            settings,
+            approver=self._asking,
+            tell=self._tell,
+            source="chat",
+            root=self._root,
+            model=self._model,
+            own=own,
+            joined=lambda store: store.get(row.session) if row.session else None,
+            guard=self._guard,
+            checkpoints=self._checkpoints,
+        )
+
+    async def _turn(self, entry: Entry) -> Entry:
+        row = self._row()
+
+        def send(path: Path) -> None:
+            nonlocal entry
+            entry = self._journal.note(replace(entry, parts=(*entry.parts, path)))
+
+        self._opening = opening = self._opened(row, (send_tool(self._root, send),))
+        begun = entry.session if entry.state == "begun" else ""
+        if begun:
+            row = replace(row, session=begun)
+        session = await in_thread(opening.session, f"{self._adapter}: {entry.message.text}")
+        prompt = _prompt(entry)
+        if begun:
+            left = list(_left(session.store, begun, entry.began))
+            if left and _is_answer(left[-1]):
+                return _answered(entry, left[-1].text)
+            prompt = Message.user(GO_ON, origin="ours") if left else prompt
+        entry = replace(entry, state="begun", session=session.id, began=entry.began or time.time())
+        self._journal.note(entry)
+        if row.session != session.id:
+            self._journal.keep(replace(row, session=session.id))
+        events: list[Event] = []
+        async with aclosing(session.turn(prompt, budgets=self._budgets(row, session))) as turn:
+            async for event in turn:
+                events.append(event)
+        if session.id != entry.session:  # somebody else has gone on with it: this is a copy
+            self._journal.keep(replace(row, session=session.id))
+        made = turn_of(events)
+        notice = "" if row.session else embedded_notice(session.agent.model)
+        told = f"✗ {made.error}" if made.reason == "failed" else made.note
+        return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told))))
+
+    def _budgets(self, row: ChatRow, session: Session) -> list[Budget]:
+        limits = self._terms.limits
+        if not limits:
+            return []
+        used = [session_usage(session.store, each) for each in {*row.spent, session.id}]
+        return [Budget(limits, scope="this chat", used=sum(used, Usage()))]
+
+    async def _command(self, word: str, rest: str, entry: Entry) -> str:
+        row = self._row()
+        match word:
+            case "/new":
+                await self.expire("by /new")
+                return "A new session begins with your next message."
+            case "/model" if rest:
+                self._journal.keep(replace(row, model=rest))
+                return f"{rest} answers here from now on."
+            case "/model":
+                settings = load_settings(home=self._home)
+                return (
+                    f"{row.model or settings.endpoint.model or 'The model that is found'} answers."
+                )
+            case "/undo":
+                if entry.state == "begun":  # twice would take back two
+                    return "The gateway was stopped while it took that back; look how things are."
+                self._journal.note(replace(entry, state="begun"))
+                return await self._undone(row)
+            case _:  # a stop overtakes what waits; one that comes here has nothing to stop
+                pass
+        return "\n".join(f"{name}: {about}" for name, about in COMMANDS.items())
+
+    async def _undone(self, row: ChatRow) -> str:
+        if not row.session:
+            raise ConfigError("this chat has no session, so there is nothing to take back")
+        opening = self._opened(row)
+        try:
+            session = await in_thread(opening.session)
+            asked = session.asked()
+            reports = [
+                await self._checkpoints.undo(session.id, turn)
+                for turn in await in_thread(self._checkpoints.since, session.id, asked.at)
+            ]
+            if stay := [f"{c.name} {c.text}" for report in reports for c in report.conflicts]:
+                return "\n".join([*stay, "The conversation stays as it is."])
+            session.rewind()
+        except NothingToUndo as nothing:
+            return str(nothing)
+        finally:
+            await opening.aclose()
+        done = [f"{line.name} {line.text}" for report in reports for line in report.done]
+        gist = one_line(asked.message.text, 60)
+        return "\n".join([f"Taken back: {gist!r}, and its answer.", *done])
+
+
+def guard_of(settings: Settings) -> Guard:
+    """Return the guard of a chat, as of any session with these settings."""
+    return Guard(
+        settings.approve,
+        required=settings.sandbox.required,
+        sandboxed=settings.sandbox.use != "off",
+    )
+
+
+def _flush(reviews: Reviews, session: Session) -> None:
+    reviews.begin(session, "memory")
+    reviews.finish()
+
+
+def _answered(entry: Entry, text: str) -> Entry:
+    """Return a message with its answer in front of the files that go with it."""
+    return replace(entry, parts=(redact(text) or "(no answer)", *entry.parts))
+
+
+def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
+    """Yield what is stored of a turn, from its prompt on; nothing where that was not stored."""
+    found = False
+    for row in store.rows(session):
+        found = found or (row.at >= began and is_prompt(row.message) and not is_ours(row.message))
+        if found and row.state != "undone":
+            yield row.message
+
+
+def _is_answer(message: Message) -> bool:
+    whole = message.role == "assistant" and not message.calls and not message.interrupted
+    return whole and bool(message.text)
+
+
+def _prompt(entry: Entry) -> Message:
+    """Return the user's message; what came along with it counts as text from outside."""
+    message = entry.message
+    outside = [f"[Quoted, written by somebody else:]\n{message.quoted}"] if message.quoted else []
+    images = []
+    for path in entry.files:
+        data = path.read_bytes()
+        outside.append(f"[Attached: {path} ({size_text(len(data))})]")
+        mime = KINDS.get(kind_of(path, data[:SAMPLE]))
+        if mime and len(data) <= MOST_BYTES:
+            images.append(Image(base64.b64encode(data).decode("ascii"), mime))
+    outside += [f"[Not taken: {each}]" for each in message.left_out]
+    own = Text(message.text, "user") if message.text.strip() else Text(WORDLESS, "ours")
+    came = (Text("\n".join(outside), "outside"),) if outside else ()
+    return Message(role="user", parts=(own, *came, *images))
+
+
+def send_tool(root: Path, send: Callable[[Path], None]) -> Tool:
+    """Return the tool by which a file of the working directory goes along with the answer."""
+    space = Workspace(root=root)
+
+    @tool(toolset="chat", paths=("path",), root=root, exclusive=True)
+    def send_file(path: str) -> str:
+        """Send a file of the working directory to the user, with your answer."""
+        target = space.resolve(path)
+        with space.explained(target):
+            data = target.read_bytes()
+        text = data.decode("utf-8", "replace")
+        if redact(text) != text:
+            raise ToolError(f"{path!r} has something in it that looks like a key; it is not sent")
+        send(target)
+        return f"{path} goes along with your answer"
+
+    return send_file

@@ -1,0 +1,563 @@
+"""The gateway over an honest service in memory: turns, order, questions, commands, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from contextlib import closing
+
+import pytest
+from hermes_nb.agent.schedule import Job, Schedule
+from hermes_nb.core.messages import Message, Text
+from hermes_nb.gateway.core import File, NotSent, Undeliverable
+from hermes_nb.gateway.journal import Journal
+from hermes_nb.gateway.service import pieces
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.scripted import ScriptedModel, call
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contract.gateway.services import Memory, serving
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture
+def root(tmp_path):
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+def play(root, home, story, *steps, service=None, window=None, config="", **options):
+    """Run a story against a gateway whose model plays these steps; return the service and model."""
+    home.mkdir(exist_ok=True)
+    if config:
+        (home / "config.yaml").write_text(f"gateway:\n{config}", encoding="utf-8")
+    model = ScriptedModel(steps, window=window)
+
+    async def run():
+        chat = service or Memory()
+        async with serving(chat, root=root, home=home, model=model, **options) as told:
+            chat.told = told
+            await story(chat)
+        return chat
+
+    return asyncio.run(run()), model
+
+
+def test_a_message_is_answered_in_the_session_of_its_chat(root, home):
+    async def story(chat):
+        chat.post("My name is Ada.")
+        await chat.said(1)
+        chat.post("Who am I?")
+        chat.post("And who am I?", chat="cellar", user="bob")
+        await chat.said(3)
+        await chat.until(lambda: len(chat.acknowledged) == 3)
+
+    def last(request):
+        return f"{len(request.messages)} messages: {request.messages[-1].text}"
+
+    chat, _ = play(root, home, story, "Hello Ada.", last, last)
+    by_chat = {(answer.chat, answer.to): answer.text for answer in chat.sent}
+    assert by_chat["kitchen", "m1"] == "Hello Ada."
+    assert by_chat["kitchen", "m2"] == "4 messages: Who am I?"  # with the system prompt
+    assert by_chat["cellar", "m3"] == "2 messages: And who am I?"
+    assert len({answer.key for answer in chat.sent}) == 3
+    assert not any(answer.again for answer in chat.sent)
+    assert chat.shown  # that it is being worked on
+    with closing(SqliteStore(home / "notebook.db")) as store:
+        assert {row.source for row in store.sessions()} == {"chat"}
+
+
+def test_a_stranger_gets_nothing_and_is_told_once(root, home):
+    async def story(chat):
+        chat.post("let me in", user="mallory")
+        chat.post("/model evil", user="mallory")
+        chat.post("hello")
+        await chat.said(1)
+
+    chat, model = play(root, home, story, "Hello.")
+    assert [answer.to for answer in chat.sent] == ["m3"]
+    assert len(model.requests) == 1
+    assert [line for line in chat.told if "mallory" in line] == [
+        "memory: mallory in kitchen is not in `allow`, and gets no answer"
+    ]
+
+
+def test_chats_are_answered_side_by_side_and_each_in_order(root, home):
+    """The first chat's turn waits for the second's: one after the other, neither would end."""
+    met = asyncio.Barrier(2)
+    order = []
+
+    async def story(chat):
+        chat.post("a1", chat="a")
+        chat.post("a2", chat="a")
+        chat.post("b1", chat="b")
+        await chat.said(3)
+        order.extend(answer.to for answer in chat.sent if answer.chat == "a")
+
+    class Meeting(ScriptedModel):
+        async def stream(self, request):
+            if request.messages[-1].text in ("a1", "b1"):
+                await asyncio.wait_for(met.wait(), 10)
+            async for item in super().stream(request):
+                yield item
+
+    home.mkdir()
+
+    async def run():
+        chat = Memory()
+        model = Meeting(["one", "two", "three"])
+        async with serving(chat, root=root, home=home, model=model):
+            await story(chat)
+
+    asyncio.run(run())
+    assert order == ["m1", "m2"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "ran"),
+    [("yes", True), ("Yes.", True), ("always", True), ("no, not here", False), ("no", False)],
+)
+def test_a_question_is_answered_by_the_next_message_that_fits(root, home, reply, ran):
+    async def story(chat):
+        chat.post("make it")
+        question = (await chat.said(1))[0]
+        assert "write_file" in question and "made.txt" in question and "Reply yes" in question
+        chat.post("What is the weather?")  # no answer: it waits for its turn
+        chat.post(reply)
+        await chat.said(3)
+        await chat.until(lambda: len(chat.acknowledged) == 3)
+
+    def done(request):
+        results = [m.text for m in request.messages if m.role == "tool"]
+        return f"Result: {results[-1]}"
+
+    chat, _ = play(
+        root, home, story, call("write_file", path="made.txt", content="x"), done, "Rain."
+    )
+    assert (root / "made.txt").exists() is ran
+    assert ("not here" in chat.sent[1].text) is (reply == "no, not here")
+    assert chat.sent[2].text == "Rain."
+    assert chat.sent[2].to == "m2"
+
+
+def test_always_holds_for_the_next_message_and_ends_with_new(root, home):
+    async def story(chat):
+        chat.post("write")
+        await chat.said(1)
+        chat.post("always")
+        await chat.said(2)
+        chat.post("write it once more")
+        assert (await chat.said(3))[2] == "Again."
+        chat.post("/new")
+        await chat.said(4)
+        chat.post("write")
+        assert "Reply yes" in (await chat.said(5))[4]
+
+    write = call("write_file", path="made.txt", content="x")
+    play(root, home, story, write, "Done.", write, "Again.", "Nothing to save.", write, "End.")
+
+
+def test_no_answer_in_time_is_a_no(root, home):
+    async def story(chat):
+        chat.post("make it")
+        said = await chat.said(3)
+        assert "nobody answered in time" in said[1].lower()
+        chat.post("yes")  # too late: a message like any other
+        await chat.said(4)
+
+    chat, _ = play(
+        root,
+        home,
+        story,
+        call("write_file", path="made.txt", content="x"),
+        "Then not.",
+        "Yes what?",
+        config="  question_minutes: 0.005\n",
+    )
+    assert not (root / "made.txt").exists()
+    assert [answer.text for answer in chat.sent[2:]] == ["Then not.", "Yes what?"]
+
+
+def test_a_mode_of_the_gateway_holds_there(root, home):
+    async def story(chat):
+        chat.post("make it")
+        await chat.said(1)
+
+    chat, _ = play(
+        root,
+        home,
+        story,
+        call("write_file", path="made.txt", content="x"),
+        "Made.",
+        config="  approve: edits\n",
+    )
+    assert chat.sent[0].text == "Made."
+    assert (root / "made.txt").read_text() == "x"
+
+
+def test_stop_overtakes_what_waits(root, home):
+    async def story(chat):
+        chat.post("work for long")
+        await chat.until(lambda: chat.shown > 0)
+        await asyncio.sleep(0.3)
+        chat.post("next")
+        chat.post("/stop")
+        await chat.said(3)
+
+    class Endless(ScriptedModel):
+        async def stream(self, request):
+            if request.messages[-1].text == "work for long":
+                await asyncio.sleep(60)
+            async for item in super().stream(request):
+                yield item
+
+    home.mkdir()
+
+    async def run():
+        chat = Memory()
+        async with serving(chat, root=root, home=home, model=Endless(["Next."])):
+            await story(chat)
+            return chat
+
+    chat = asyncio.run(run())
+    texts = {answer.to: answer.text for answer in chat.sent}
+    assert texts == {"m1": "Stopped.", "m3": "Stopped.", "m2": "Next."}
+
+
+def test_undo_takes_back_the_answer_and_the_files(root, home):
+    (root / "kept.txt").write_text("before")
+
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+        chat.post("change it")
+        await chat.said(2)
+        assert (root / "kept.txt").read_text() == "after"
+        chat.post("/undo")
+        await chat.said(3)
+        chat.post("what was said?")
+        await chat.said(4)
+
+    chat, model = play(
+        root,
+        home,
+        story,
+        "Hello.",
+        call("write_file", path="kept.txt", content="after"),
+        "Changed.",
+        "Little.",
+        config="  approve: edits\n",
+    )
+    assert (root / "kept.txt").read_text() == "before"
+    assert "change it" in chat.sent[2].text and "kept.txt" in chat.sent[2].text
+    said = [message.text for message in model.requests[-1].messages[1:]]
+    assert said == ["hello", "Hello.", "what was said?"]
+
+
+def test_new_model_and_help(root, home):
+    async def story(chat):
+        for text in ("one", "/new", "two", "/model", "/model other-model", "/model", "/help"):
+            count = len(chat.sent)
+            chat.post(text)
+            await chat.said(count + 1)
+
+    chat, model = play(root, home, story, "One.", "Two.")
+    assert [m.text for m in model.requests[-1].messages[1:]] == ["two"]
+    assert chat.sent[5].text == "other-model answers."
+    assert "/undo" in chat.sent[6].text
+
+
+def test_files_come_and_go(root, home):
+    (root / "report.csv").write_text("a,b\n")
+    (root / "keys.txt").write_text(
+        "OPENAI_API_KEY=sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    )
+
+    async def story(chat):
+        chat.post(
+            "what is this?",
+            files=(File(name="../../p .png", data=PNG), File(name="notes.txt", data=b"a note")),
+            quoted="buy my thing",
+            left_out=("film.mp4: too much",),
+        )
+        await chat.said(2)
+
+    def looked(request):
+        (message,) = [m for m in request.messages if m.role == "user"]
+        assert len(message.images) == 1
+        own, came = (part for part in message.parts if isinstance(part, Text))
+        assert (own.origin, came.origin) == ("user", "outside")
+        assert "buy my thing" in came.text and "film.mp4: too much" in came.text
+        path = next(word for word in came.text.split() if word.endswith("notes.txt"))
+        assert str(home / "outputs" / "gateway") in path
+        return [call("read_file", path=path), call("send_file", path="report.csv")]
+
+    def refused(request):
+        results = [m for m in request.messages if m.role == "tool"]
+        assert "a note" in results[0].text
+        assert results[0].origin == "outside"
+        return [call("send_file", path="keys.txt"), call("send_file", path="../hermes-home/.env")]
+
+    def last(request):
+        results = [m.text for m in request.messages if m.role == "tool"][2:]
+        assert "looks like a key" in results[0]
+        assert "outside the working directory" in results[1]
+        return "Here."
+
+    chat, _ = play(root, home, story, looked, refused, last)
+    assert [(answer.text, answer.file) for answer in chat.sent] == [
+        ("Here.", None),
+        ("", root / "report.csv"),
+    ]
+    kept = [path for path in (home / "outputs" / "gateway").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in kept) == ["1-notes.txt", "_.._p_.png"]
+    assert not list(root.parent.glob("p*"))
+
+
+def test_what_came_along_makes_the_network_ask(root, home):
+    async def story(chat):
+        chat.post("look", files=(File(name="a.txt", data=b"curl evil"),))
+        assert "Reply yes" in (await chat.said(1))[0]
+        chat.post("no")
+        await chat.said(2)
+
+    play(
+        root,
+        home,
+        story,
+        call("terminal", command="curl http://127.0.0.1:9/"),
+        "No.",
+        config="  approve: all\n",
+    )
+
+
+def test_long_answers_come_in_parts_and_a_refused_file_is_told(root, home):
+    (root / "big.bin").write_bytes(b"\0" * 10)
+
+    class Picky(Memory):
+        async def send(self, answer):
+            if answer.file is not None:
+                raise Undeliverable("too large")
+            await super().send(answer)
+
+    async def story(chat):
+        chat.post("tell me all")
+        await chat.said(4)
+
+    chat, _ = play(
+        root,
+        home,
+        story,
+        call("send_file", path="big.bin"),
+        "\n".join(["line of text 🙂"] * 20),
+        service=Picky(most=120),
+    )
+    texts = [answer.text for answer in chat.sent]
+    assert "".join(texts[:-1]) == "\n".join(["line of text 🙂"] * 20)
+    assert texts[-1] == "✗ big.bin could not be sent: too large"
+    assert len({answer.key for answer in chat.sent}) == len(chat.sent)
+
+
+@given(text=st.text(st.characters(codec="utf-8"), max_size=300), most=st.integers(2, 50))
+def test_pieces_are_the_text_and_fit(text, most):
+    found = pieces(text, most)
+    assert all(len(piece.encode("utf-16-le")) <= 2 * most for piece in found)
+    assert "".join("".join(found).split()) == "".join(text.split())
+
+
+def test_what_was_not_sent_is_sent_again_and_a_doubt_is_marked(root, home, monkeypatch):
+    monkeypatch.setattr("hermes_nb.gateway.service.PAUSES", (0.01,))
+
+    async def story(chat):
+        chat.faults = [NotSent("it is down"), NotSent("it is down")]
+        chat.post("one")
+        await chat.said(1)
+        chat.faults = [OSError("the connection broke")]
+        chat.post("two")
+        await chat.said(2)
+
+    chat, _ = play(root, home, story, "One.", "Two.")
+    assert [(a.text, a.again) for a in chat.sent] == [("One.", False), ("Two.", True)]
+    again = Memory(deduplicates=True)
+    chat, _ = play(root, home / "other", story, "One.", "Two.", service=again)
+    assert not any(answer.again for answer in chat.sent)
+
+
+def test_a_turn_that_cannot_begin_is_an_answer_too(root, home):
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+        await chat.until(lambda: chat.acknowledged)
+
+    chat, _ = play(root, home, story, RuntimeError("out of order"))
+    assert chat.sent[0].text.startswith("✗")
+
+
+def test_a_chat_keeps_to_its_budget_over_sessions(root, home):
+    async def story(chat):
+        for text in ("one", "/new", "two"):
+            count = len(chat.sent)
+            chat.post(text)
+            await chat.said(count + 1)
+
+    chat, model = play(root, home, story, "One. " * 100, "Two.", config="  tokens: 1200\n")
+    assert "tokens for this chat" in chat.sent[2].text
+    assert len(model.requests) == 1
+
+
+def test_an_idle_session_ends_and_what_is_worth_keeping_is_noted(root, home, monkeypatch):
+    monkeypatch.setattr("hermes_nb.gateway.service.LOOK", 0.05)
+
+    async def story(chat):
+        chat.post("I am allergic to nuts.")
+        await chat.said(1)
+        chat.post("And to eggs.")
+        await chat.said(2)
+        await chat.until(lambda: any("has ended" in line for line in chat.told))
+        chat.post("hello again")
+        await chat.said(3)
+
+    _chat, model = play(
+        root,
+        home,
+        story,
+        "Noted.",
+        "Noted too.",
+        call("memory", operations=[{"action": "add", "content": "Allergic to nuts."}]),
+        "Saved.",
+        "Hello.",
+        config="  idle_minutes: 0.005\n",
+    )
+    said = [message.text for message in model.requests[-1].messages[1:]]
+    assert said == ["hello again"]
+    with closing(SqliteStore(home / "notebook.db")) as store:
+        second, first = (row for row in store.sessions() if row.source == "chat")
+        assert first.ended is not None and second.ended is None
+
+
+def test_hygiene_compresses_before_the_turn(root, home):
+    """A conversation that fills the window is made shorter before the next message is answered."""
+
+    async def story(chat):
+        for number in range(6):
+            chat.post(f"{number} " + "word " * 1_200)
+            await chat.said(number + 1)
+
+    answers = [f"Answer {number}. " + "text " * 800 for number in range(30)]
+    chat, model = play(root, home, story, *answers, window=12_000)
+    assert len(chat.sent) == 6
+    sizes = [sum(len(m.text) for m in request.messages) for request in model.requests]
+    assert max(sizes) < 12_000 * 4
+
+
+def test_what_a_job_says_is_sent_once(root, home, monkeypatch):
+    monkeypatch.setattr("hermes_nb.gateway.service.LOOK", 0.05)
+    home.mkdir()
+    schedule = Schedule(home)
+    job = schedule.add(
+        Job(cron="0 0 1 1 *", zone="UTC", what="x", directory=str(root), to="memory:kitchen")
+    )
+    other = schedule.add(Job(cron="0 0 1 1 *", zone="UTC", what="x", directory=str(root)))
+    for each in (job, other):
+        schedule.settle(schedule.begin(each.id, at_once=True), "done", "Three new rows.")
+
+    async def story(chat):
+        await chat.said(1)
+        await asyncio.sleep(0.2)
+
+    chat, _ = play(root, home, story)
+    again, _ = play(root, home, lambda chat: asyncio.sleep(0.3))
+    assert [(a.chat, a.text) for a in chat.sent] == [("kitchen", "Job 1: Three new rows.")]
+    assert again.sent == [] and chat.acknowledged == []
+    schedule.close()
+
+
+def begun(home, root, *rows, state="begun"):
+    """Leave what a kill leaves: a message that was begun, and these rows of its turn."""
+
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+
+    play(root, home, story, "Hello.")
+    with closing(SqliteStore(home / "notebook.db")) as store:
+        (session,) = store.sessions()
+        journal = Journal(home / "gateway" / "journal.db")
+        service = Memory()
+        service.post("")
+        service.post("the task")
+        from hermes_nb.gateway.journal import Entry
+
+        entry = Entry(adapter="memory", message=service.posted[1])
+        journal.take(entry)
+        journal.note(
+            Entry(
+                adapter="memory", message=service.posted[1], state=state, session=session.id,
+                began=time.time(), parts=("Answered.",) if state == "answered" else (),
+                tried=state == "answered",
+            )
+        )  # fmt: skip
+        journal.close()
+        for row in rows:
+            store.append(session.id, row)
+
+
+ASKED = Message.user("the task")
+CALLED = Message.assistant("", calls=[call("list_files")])
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "asked"),
+    [
+        ((), ("Done.",), "the task"),
+        ((ASKED,), ("Done.",), "[The gateway was stopped"),
+        ((ASKED, CALLED), ("Done.",), "[The gateway was stopped"),
+        ((ASKED, Message.assistant("Done.")), (), ""),
+    ],
+    ids=["not yet asked", "asked", "a call without a result", "answered, but not noted"],
+)
+def test_a_killed_turn_is_gone_on_with(root, home, rows, steps, asked):
+    begun(home, root, *rows)
+
+    async def story(chat):
+        await chat.said(1)
+
+    chat, model = play(root, home, story, *steps)
+    assert [(a.text, a.to) for a in chat.sent] == [("Done.", "m2")]
+    assert [r.messages[-1].text.startswith(asked) for r in model.requests] == [True] * len(steps)
+
+
+@pytest.mark.parametrize("deduplicates", [True, False])
+def test_an_answer_that_may_have_been_sent_is_marked_where_nothing_deduplicates(
+    root, home, deduplicates
+):
+    begun(home, root, state="answered")
+
+    async def story(chat):
+        await chat.said(1)
+
+    chat, model = play(root, home, story, service=Memory(deduplicates=deduplicates))
+    assert [(a.text, a.again) for a in chat.sent] == [("Answered.", not deduplicates)]
+    assert model.requests == []
+
+
+def test_a_message_that_is_delivered_again_is_acknowledged_and_not_answered(root, home):
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+        await chat.until(lambda: chat.acknowledged)
+
+    play(root, home, story, "Hello.")
+
+    async def again(chat):
+        chat.post("hello")
+        await chat.until(lambda: chat.acknowledged)
+
+    chat, model = play(root, home, again)
+    assert chat.sent == [] and model.requests == []

@@ -1,0 +1,176 @@
+"""The page for trying the gateway, as HTTP: who may use it, what it shows, what outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import urllib.error
+import urllib.request
+from contextlib import asynccontextmanager
+
+import pytest
+from hermes_nb.agent.config import load_settings
+from hermes_nb.core.threads import in_thread
+from hermes_nb.gateway.core import Answer, open_adapter
+from hermes_nb.gateway.service import Gateway
+from hermes_nb.models.scripted import ScriptedModel, call
+
+
+@asynccontextmanager
+async def page(home, root, *steps):
+    """Serve the page; yield a function that asks it, given a path, and a body to post."""
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text("gateway:\n  web:\n    port: 0\n")
+    told = []
+    web, allowed = open_adapter("web", load_settings(home=home), told.append)
+    gateway = Gateway(
+        home, [web], {"web": allowed}, root=root, tell=told.append, model=ScriptedModel(steps)
+    )
+    task = asyncio.create_task(gateway.run())
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.01)
+    base, _, token = told[0].removeprefix("web: ").partition("/?token=")
+
+    async def ask(path, *, body=None, headers=None, token=token):
+        sign = "&" if "?" in path else "?"
+        request = urllib.request.Request(
+            f"{base}{path}{sign}token={token}", data=body, headers=headers or {}
+        )
+
+        def fetch():
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return answer.status, answer.headers, answer.read()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.headers, error.read()
+
+        return await in_thread(fetch)
+
+    ask.web, ask.base, ask.token = web, base, token
+    try:
+        yield ask
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def form(text, **files):
+    """Return the body of a form and its headers."""
+    parts = [f'--x\r\ncontent-disposition: form-data; name="text"\r\n\r\n{text}\r\n'.encode()]
+    for name, data in files.items():
+        head = f'--x\r\ncontent-disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+        parts.append(head.encode() + data + b"\r\n")
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    return {"body": b"".join([*parts, b"--x--\r\n"]), "headers": kind}
+
+
+async def said(ask, count):
+    """Wait until so many messages are there and return them."""
+    found, after = [], 0
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            _, _, data = await ask(f"/messages?after={after}")
+            told = json.loads(data)
+            found, after = [*found, *told["messages"]], told["last"]
+    return found
+
+
+def test_a_talk_with_files_both_ways(home, tmp_path):
+    (tmp_path / "table.csv").write_text("a,b\n")
+
+    async def story():
+        steps = [call("send_file", path="table.csv")], "See **here** <script>alert(1)</script>"
+        async with page(home, tmp_path, *steps) as ask:
+            status, _, _ = await ask("/messages", **form("what is in it?", **{"a.txt": b"note"}))
+            assert status == 200
+            mine, answer, file = await said(ask, 3)
+            assert (mine["by"], mine["text"]) == ("you", "what is in it?")
+            _, headers, data = await ask(mine["files"][0]["at"])
+            assert data == b"note" and headers["content-disposition"] == "attachment"
+            assert "<strong>here</strong>" in answer["html"] and "<script" not in answer["html"]
+            assert file["files"][0]["name"] == "table.csv"
+            _, headers, data = await ask(file["files"][0]["at"])
+            assert data == b"a,b\n"
+            assert "sandbox" in headers["content-security-policy"]
+
+    asyncio.run(story())
+
+
+def test_only_who_has_the_address_is_let_in(home, tmp_path):
+    async def story():
+        async with page(home, tmp_path) as ask:
+            for path in ("/", "/messages", "/files/0/0"):
+                for token in ("", "wrong", ask.token[:-1], "é"):
+                    given = urllib.parse.quote(token)
+                    assert (await ask(path, token=given))[0] == 403
+                assert (await ask(path, headers={"host": "evil.example"}))[0] == 403
+            status, _, _ = await ask("/messages", **form("hello"), token="wrong")
+            assert status == 403
+            assert (await ask("/files/9/0"))[0] == 404
+            assert (await ask("/messages", **form(" ")))[0] == 400
+            status, headers, data = await ask("/")
+            assert status == 200
+            (nonce,) = set(re.findall(rb'nonce="([^"]+)"', data))
+            assert f"script-src 'nonce-{nonce.decode()}'" in headers["content-security-policy"]
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert (home / "gateway" / "web" / "token").stat().st_mode & 0o077 == 0
+
+    asyncio.run(story())
+
+
+def test_what_was_said_is_there_after_a_restart_and_nothing_twice(home, tmp_path):
+    async def first():
+        async with page(home, tmp_path, "Hello.") as ask:
+            await ask("/messages", **form("hello"))
+            await said(ask, 2)
+            return ask.token
+
+    async def second():
+        async with page(home, tmp_path) as ask:
+            await ask.web.send(Answer(chat="page", text="Once.", key="k"))
+            await ask.web.send(Answer(chat="page", text="Once.", key="k"))
+            found = await said(ask, 3)
+            assert [each["text"] for each in found] == ["hello", "Hello.", "Once."]
+            return ask.token
+
+    assert asyncio.run(first()) == asyncio.run(second())
+
+
+def test_what_was_typed_before_a_kill_is_answered_after_it(home, tmp_path):
+    async def typed():
+        async with page(home, tmp_path) as ask:
+            line = {"by": "you", "key": "k1", "text": "still there?", "files": []}
+            file = home / "gateway" / "web" / "said.jsonl"
+            file.write_text(json.dumps(line) + '\n{"by": "you", "ke')
+            return ask.token
+
+    async def story():
+        async with page(home, tmp_path, "Yes.") as ask:
+            found = await said(ask, 2)
+            assert [each["text"] for each in found] == ["still there?", "Yes."]
+
+    asyncio.run(typed())
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("", "sets up no adapter"),
+        ("telegram: {}", "allow names nobody"),
+        ("telegram: {allow: 7}", "use a list"),
+        ("telegram: {allow: [7]}", "TELEGRAM_BOT_TOKEN is not set"),
+        ("nowhere: {allow: [7]}", "sets up no adapter"),
+    ],
+)
+def test_what_is_not_set_up_is_said(home, config, told):
+    if "TOKEN" in told:
+        pytest.importorskip("telegram")
+    home.mkdir()
+    (home / "config.yaml").write_text(f"gateway: {{{config}}}")
+    name = config.partition(":")[0] if ":" in config else "telegram"
+    with pytest.raises(Exception, match=told):
+        open_adapter(name, load_settings(home=home), print)
