@@ -245,7 +245,7 @@ class Page(Checked):
         self.set_header(
             "Content-Security-Policy",
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
-            "img-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; "
+            "img-src 'self' data:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; "
             "base-uri 'none'",
         )
         self.finish(PAGE.read_text(encoding="utf-8").replace("NONCE", nonce))
