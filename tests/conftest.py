@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.safety import administrator
 from hypothesis import HealthCheck, settings
 
 # jsonschema takes it if it is there, at three seconds of CPU a process; no test is about its IRIs.
@@ -69,6 +71,22 @@ def open_path():
         path = Path(name).resolve()
         path.chmod(0o755)
         yield path
+
+
+@pytest.fixture
+def administered(tmp_path, monkeypatch):
+    """Return a function that puts a policy in force for this process, as if root had written it."""
+    folder = tmp_path / "administrator"
+
+    def put(**keys) -> Path:
+        folder.mkdir(exist_ok=True)
+        (folder / administrator.FILE).write_text(json.dumps({administrator.SECTION: keys}))
+        administrator._known.clear()
+        monkeypatch.setattr(administrator, "PLACES", (folder,))
+        monkeypatch.setattr(administrator, "not_roots", lambda path: "")
+        return folder / administrator.FILE
+
+    return put
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from hermes_nb.agent.executors import HERE
 from hermes_nb.agent.inputs import inputs_of
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.maps import Mapped, Plan, run_map
+from hermes_nb.agent.models import check_given
 from hermes_nb.agent.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session import Session
@@ -55,6 +56,7 @@ from hermes_nb.core.protocols import Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
@@ -176,6 +178,13 @@ class Hermes:
         self.progress = wanted()
         self._given_model = not (model is None or isinstance(model, str))
         self._settings = load_settings(home=home, overrides=overrides)
+        self._settings.insist(*(name for name, value in overrides.items() if value is not None))
+        check_given(None if isinstance(model, str) else model)
+        check_given(auxiliary)
+        if not isinstance(approver, Refusing):
+            policy().check("modes", "all")  # whoever answers may say yes to everything
+        if learn:
+            policy().check("learning")
         self._root = Path(cwd).absolute() if cwd else None
         self._opening = Opening(
             self._settings,

@@ -38,7 +38,8 @@ from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import MIXTURE
 from hermes_nb.models.profiles import is_address
-from hermes_nb.safety.guard import Mode
+from hermes_nb.safety.administrator import Policy, policy
+from hermes_nb.safety.guard import MODES, Guard, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +161,6 @@ class OtelSettings:
     content: bool = False
 
 
-MODES: tuple[Mode, ...] = ("never", "ask", "edits", "all")
-"""From the least that runs without a question to the most."""
-
-
 def _started_with() -> dict[str, str]:
     try:
         pairs = Path("/proc/self/environ").read_bytes().decode("utf-8", "replace").split("\0")
@@ -209,7 +206,8 @@ class Settings:
     fields of requests, by a pattern of the model's name; `redact_requests` keeps secrets out of
     what is sent. `toolsets` are names of tools and toolsets by a name of the user's; `default`
     is what a turn has that names none. `gateway` is that group as it stands. `unknown` has a line
-    for each key that nothing reads. `sources` says for every setting that is not a default where it
+    for each key that nothing reads, `held` one for each setting that the administrator's policy has
+    the better of, by its name. `sources` says for every setting that is not a default where it
     came from, and `values` has them all by the user's names.
     """
 
@@ -248,8 +246,15 @@ class Settings:
     gateway: Mapping[str, Json] = field(default_factory=dict)
     otel: OtelSettings = field(default_factory=OtelSettings)
     unknown: tuple[str, ...] = ()
+    held: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    def insist(self, *names: str) -> None:
+        """Raise `ConfigError` where one of these, which the user asks for now, does not count."""
+        for name in names:
+            if name in self.held:
+                raise ConfigError(self.held[name])
 
     @property
     def beside(self) -> list[tuple[str, Endpoint]]:
@@ -281,22 +286,30 @@ def load_settings(
     for key, value in read_dotenv(folder).items():
         env.setdefault(key, value)
     document = read_yaml(folder / "config.yaml")
-    picked = Picker(overrides or {}, env, document)
+    settled = policy()
+    picked = Picker(overrides or {}, env, document, settled)
     approve = picked("approve", foreign=("approvals", "mode"), default="ask")
     if approve not in APPROVE_MODES:
         approve = _foreign_mode(approve, picked.sources.get("approve", ""))
+    if (lower := Guard(approve).held) != approve:
+        picked.hold("approve", picked.sources.get("approve", ""), settled.why("modes", approve))
     own = endpoint(picked, env)
+    model = "" if own.model.startswith(MIXTURE) else own.model
+    asked = ("models", "model", model), ("endpoints", "base_url", own.base_url)
+    for family, name, value in asked:
+        if value and (why := settled.why(family, value, f"added:{value}")):
+            picked.hold(name, picked.sources.get(name, ""), why)
     settings = Settings(
         home=folder,
         endpoint=own,
         fallbacks=fallbacks(document, env),
-        approve=within(approve),
+        approve=within(lower),
         max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
         window=picked.number("window", ("model", "context_length"), None),
         local_servers=picked.flag("local_servers", default=True),
         fetch_weights=picked.flag("fetch_weights", default=False),
         notebook=str(picked("notebook")),
-        cassette=_cassette(picked),
+        cassette=_cassette(picked, settled),
         cassette_file=str(picked("cassette_file")),
         auxiliary=auxiliary_models(picked, own, env),
         mixtures=mixtures(picked, own, env),
@@ -305,7 +318,7 @@ def load_settings(
         prefill_messages_file=str(picked.at("agent", "prefill_messages_file", default="")),
         enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
         cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
-        memory=_memory(picked, env),
+        memory=_memory(picked, env, settled),
         skills=_skills(picked),
         compression=_compression(picked),
         delegation=_delegation(picked),
@@ -313,7 +326,7 @@ def load_settings(
         budget=_budget(picked),
         vision=_on_or_off(picked("vision", default="auto")),
         model_options=model_options(picked),
-        mcp=_mcp(picked, document),
+        mcp=_mcp(picked, document, settled),
         gateway=_gateway(picked, document),
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
         toolsets=_toolsets(picked),
@@ -325,9 +338,14 @@ def load_settings(
         max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
         keep_days=picked.whole("store", "keep_days", 0),
     )
-    unknown = picked.unknown()
+    if missing := [name for name in settled.settings if name not in picked.values]:
+        raise ConfigError(f"`settings` in {settled.file}: there is no setting {missing[0]!r}")
     return replace(
-        settings, unknown=unknown, sources=dict(picked.sources), values=dict(picked.values)
+        settings,
+        unknown=picked.unknown(),
+        held=dict(picked.held),
+        sources=dict(picked.sources),
+        values=dict(picked.values),
     )
 
 
@@ -338,15 +356,19 @@ def _foreign_mode(value: object, source: str) -> ApproveMode:
     raise ConfigError(f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}")
 
 
-def _cassette(picked: Picker) -> CassetteMode:
+def _cassette(picked: Picker, settled: Policy) -> CassetteMode:
     value = picked("cassette", default="off")
     if value in (False, "off"):  # YAML's reading of a bare off
         return "off"
+    settled.check("cassettes", str(value))  # off would ask a model that nobody wanted asked
     return mode_named(str(value))
 
 
-def _memory(picked: Picker, env: Mapping[str, str]) -> MemorySettings:
+def _memory(picked: Picker, env: Mapping[str, str], settled: Policy) -> MemorySettings:
     provider = str(picked.at("memory", "provider", default=""))
+    if provider and (why := settled.why("memory_services", provider)):
+        picked.hold("memory.provider", picked.sources["memory.provider"], why)
+        provider = ""
     given = picked.at("memory", provider, default={}) if provider else {}
     options = dict(given) if isinstance(given, Mapping) else {}
     named = str(options.get("key_env") or f"{provider}_API_KEY".upper().replace("-", "_"))
@@ -396,7 +418,7 @@ def _delegation(picked: Picker) -> DelegationSettings:
     )
 
 
-def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
+def _mcp(picked: Picker, document: Mapping[str, Json], settled: Policy) -> McpSettings:
     """Return what config.yaml alone says: no code in a kernel adds a server or allows a tool."""
     own = dig(document, ("hermes_nb", "mcp_servers"))
     given = (each for each in (document.get("mcp_servers"), own) if isinstance(each, Mapping))
@@ -406,6 +428,9 @@ def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
     )
     picked.values["mcp_servers"] = ", ".join(found.servers)  # whose environment may have keys
     picked.values["mcp.allow"] = ", ".join(found.allow)
+    if found.allow and (why := settled.why("always")):
+        picked.hold("mcp.allow", "config.yaml", why)
+        found = replace(found, allow=())
     return found
 
 

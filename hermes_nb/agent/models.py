@@ -8,22 +8,25 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.endpoints import Endpoint, Job
-from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.cassette import Deck, Shelf, shelf_for
 from hermes_nb.models.installed import EMBEDDED, MIXTURE, installed_model
-from hermes_nb.models.profiles import is_address, is_loopback
+from hermes_nb.models.profiles import OPENAI, is_address, is_loopback
+from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:
     from hermes_nb.models.chat.client import OpenAIChat
@@ -51,8 +54,52 @@ def build_model(
     Raises `ConfigError` when there is no model to be had, with the ways out; a replay needs none.
     """
     if deck is None:
-        return _model(settings, variables)
-    return deck.wrap(partial(_model, settings, variables), name=settings.endpoint.model)
+        made = _model(settings, variables)
+    else:
+        made = deck.wrap(partial(_model, settings, variables), name=settings.endpoint.model)
+    with suppress(TypeError):  # one of a package's that takes no weak reference
+        _OURS.add(made)
+    return made
+
+
+_OURS: WeakSet[ChatModel] = WeakSet()
+"""Models that were built here, where the policy was asked."""
+
+
+def check_given(model: ChatModel | None) -> None:
+    """Raise `ConfigError` for a model object, which asks whom it likes, where models are settled.
+
+    To the administrator's policy it is `added:NAME`, as one that a package brings.
+    """
+    if model is not None and model not in _OURS:
+        _check_added(model.name)
+
+
+def _check_added(name: str) -> None:
+    for family in ("models", "endpoints"):
+        policy().check(family, f"added:{name}")
+
+
+def _check(name: str, address: str) -> None:
+    """Raise `ConfigError` for a model or an address that is not to be asked, also by a proxy."""
+    from hermes_nb.models.servers import proxy_for
+
+    settled = policy()
+    if name:
+        settled.check("models", name)
+    settled.check("endpoints", address)
+    if "endpoints" in settled.families and (proxy := proxy_for(address)):
+        settled.check("endpoints", f"proxy:{proxy}")
+
+
+def _check_again(name: str, address: str, then: Callable[[], None] | None) -> None:
+    """Raise `ModelError` where a request is not to be sent any more."""
+    try:
+        _check(name, address)
+    except ConfigError as error:
+        raise ModelError(str(error), kind=FailureKind.BAD_REQUEST) from error
+    if then is not None:
+        then()
 
 
 def build_deck(
@@ -269,8 +316,10 @@ def _trying(
     """
     from hermes_nb.models.chat.retries import Retrying
 
-    chat = _chat(end, settings)
-    made = Retrying(chat, before=before, cap=settings.max_wait)
+    address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+    chat = _chat(end, address, settings)
+    ahead = partial(_check_again, chat.name, address, before)
+    made = Retrying(chat, before=ahead, cap=settings.max_wait)
     if not sees or chat.profile.vision or "vision" not in settings.auxiliary:
         return made
     from hermes_nb.models.mixture import Sighted
@@ -279,16 +328,16 @@ def _trying(
     return Sighted(made, eyes)
 
 
-def _chat(end: Endpoint, settings: Settings) -> OpenAIChat:
+def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
     from hermes_nb.models.chat.client import OpenAIChat
-    from hermes_nb.models.profiles import OPENAI, profile_for
+    from hermes_nb.models.profiles import profile_for
     from hermes_nb.models.servers import models_at
 
-    address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
     if not is_address(address):
         raise ConfigError(
             f"base_url is {visible(address)!r}; use an address such as http://127.0.0.1:8000/v1"
         )
+    _check(end.model, address)
     name = end.model
     if not name and end.base_url:
         served = models_at(end.base_url, api_key=end.api_key, timeout=5.0)
@@ -297,6 +346,7 @@ def _chat(end: Endpoint, settings: Settings) -> OpenAIChat:
         name = served[0]
     if not name:
         raise ConfigError("there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME")
+    _check(name, address)
     profile = profile_for(name, address)
     if settings.vision is not None:
         profile = replace(profile, vision=settings.vision)
@@ -391,5 +441,10 @@ def _installed(name: str, settings: Settings, variables: Variables) -> ChatModel
     """Return the model of that name that is built in, or that a package brings."""
     if name == EMBEDDED and importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)]))
+    if name == EMBEDDED:
+        policy().check("models", EMBEDDED)
     options = options_for(name, settings.model_options)
-    return installed_model(name, window=settings.window, options=options, variables=variables)
+    made = installed_model(name, window=settings.window, options=options, variables=variables)
+    if made is not None and name != EMBEDDED:
+        _check_added(name)
+    return made

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hermes_nb.agent.config import McpSettings, Settings
@@ -42,9 +43,11 @@ from hermes_nb.prompt.context_files import (
     read_identity,
 )
 from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
+from hermes_nb.skills.signed import Signed
 from hermes_nb.skills.sources import Sources
 from hermes_nb.tools.mcp_tools import PROJECT
 from hermes_nb.tools.mcp_wire import ServerSpec, specs
@@ -75,14 +78,16 @@ class PromptSources:
         self.trust = Trust(settings.home)
         self.sources = Sources(settings.home)
         self.memory = CuratedMemory(settings.home, limits=settings.memory.limits)
+        roots = standard_roots(
+            settings.home,
+            workdir=workdir,
+            external=[*settings.skills.external_dirs, self.sources.directory],
+            shared=_shared_skills(),
+            admin=_admin_skills(),
+            shipped=shipped_skills(),
+        )
         self.library = Library(
-            standard_roots(
-                settings.home,
-                workdir=workdir,
-                external=[*settings.skills.external_dirs, self.sources.directory],
-                admin=_admin_skills(),
-                shipped=shipped_skills(),
-            ),
+            [root for root in roots if not policy().why("skills", root.source)],
             accepts=self.trust.accepts,
         )
         state = HermesDatabase(settings.home / "state.db", note=tell)
@@ -188,8 +193,24 @@ class PromptSources:
             provider.session_ended(messages)
 
     def mcp_servers(self, settings: McpSettings) -> dict[str, ServerSpec]:
-        """Return the MCP servers of the settings, and of the project once it is trusted."""
+        """Return the MCP servers of the settings, and of the project once it is trusted.
+
+        Those of the administrator's policy come before all others.
+        """
         env = {**read_dotenv(self.settings.home), **os.environ}
+        settled = policy()
+        found = {
+            name: replace(spec, problem=spec.problem or settled.why("mcp", spec.told))
+            for name, spec in self._users_servers(settings, env).items()
+        }
+        found |= specs(settled.values.get("mcp_servers"), env, settled.file)
+        if why := settled.why("network"):
+            return {name: replace(spec, problem=why) for name, spec in found.items()}
+        return found
+
+    def _users_servers(
+        self, settings: McpSettings, env: Mapping[str, str]
+    ) -> dict[str, ServerSpec]:
         found = specs(settings.servers, env, "config.yaml")
         file = self.mcp_file
         if file is None:
@@ -331,6 +352,14 @@ def shipped_skills() -> Path | None:
         if (candidate / "data-analysis").is_dir():
             return candidate
     return None
+
+
+def _shared_skills() -> Signed | None:
+    """Return the skills that an administrator's policy shares and vouches for."""
+    settled = policy().values
+    if not settled.get("shared_skills"):
+        return None
+    return Signed(Path(settled["shared_skills"]), settled.get("skills_key", ""))
 
 
 def _admin_skills() -> list[Path]:

@@ -40,6 +40,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools
@@ -110,7 +111,11 @@ def build_engine(
             session_id=place.session,
             window=settings.window,
             limits=limits,
-            flush=partial(flush, model=asked, memory=memory, place=place) if memory else None,
+            flush=(
+                partial(flush, model=asked, memory=memory, place=place)
+                if memory and not policy().why("learning")
+                else None
+            ),
             before_compress=before,
         ),
     )
@@ -158,7 +163,7 @@ class Runtime:
         self._root = root
         self._own = own or Toolset()
         foreign = {tool.name: tool for tool in [*installed_tools(tell), *given]}
-        self._foreign = Toolset(foreign.values())
+        self._foreign = _foreign(foreign.values())
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
         self._spans = None
@@ -333,14 +338,15 @@ class Runtime:
         tools = (tools + free).usable()
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
-        return self._held(tools, guard, mark=mark) + ready
+        return self._held(tools, guard, mark=mark) + _allowed(ready)
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
         """Return tools that are guarded, limited, and say whose text they return."""
         from hermes_nb.tools.wrappers import asking, limited, marked
 
         spill = self.settings.home / "outputs"
-        return marked(limited(asking(tools, guard, self._approver), spill=spill), mark=mark)
+        asked = asking(_allowed(tools), guard, self._approver)
+        return marked(limited(asked, spill=spill), mark=mark)
 
     def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:
         """Return the memory and skill tools in a form that asks nobody, for work beside a turn.
@@ -371,9 +377,21 @@ class Runtime:
         )
 
 
+def _foreign(tools: Iterable[Tool]) -> Toolset:
+    """Return those that the administrator leaves of tools that packages bring, or the user."""
+    settled = policy()
+    return Toolset(tool for tool in tools if not settled.why("tools", f"added:{tool.name}"))
+
+
+def _allowed(tools: Toolset) -> Toolset:
+    """Return the tools that the administrator leaves; the guard asks again at each call."""
+    settled = policy()
+    return Toolset(tool for tool in tools if not settled.why("tools", tool.name, tool.toolset))
+
+
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
     """Return the tools of some names, none for no names, the usual ones where nothing is said."""
-    if names is None and DEFAULT not in choice.groups:
+    if names is None and DEFAULT not in choice.groups and not policy().forced("tools"):
         return choice.usual
     return Toolset() if names is not None and not names else choice.of(names or ())
 
@@ -415,7 +433,7 @@ class Opening:
         self._handed = model is not None
         self._given = auxiliary
         self._auxiliary: Auxiliary | None = None
-        self._own = Toolset(own)
+        self._own = _foreign(own)
         self._chosen = chosen
         self._joined = joined
         self._guard = guard or Guard(

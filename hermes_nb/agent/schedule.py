@@ -38,6 +38,7 @@ from cronsim import CronSim, CronSimError
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, make_private
 from hermes_nb.core.text import head_tail
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
@@ -220,7 +221,8 @@ class Schedule:
         self.close = self._database.close
 
     def add(self, job: Job) -> Job:
-        """Keep a new job and return it, with its id and when it is due."""
+        """Keep a new job and return it, with its id and when it is due; raise `ConfigError`."""
+        policy().check("schedules")
         job = replace(job, due=next(times(job.cron, job.zone, time.time()), math.inf))
         made = self._database.write(lambda c: _insert(c, "jobs", job).lastrowid)
         return replace(job, id=made or 0)
@@ -376,8 +378,10 @@ def _now(job: Job, run: Run) -> tuple[Run, float]:
 async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
     """Bring all that is due to an end; `tell` hears of each run that is over, or was lost.
 
-    Does nothing while another process is at it. A cancellation stops what runs.
+    Does nothing while another process is at it. A cancellation stops what runs. Raises
+    `ConfigError` where the administrator lets nothing run by the clock.
     """
+    policy().check("schedules")
     running: set[asyncio.Task[Run | None]] = set()
     with ExitStack() as stack:
         try:
@@ -414,6 +418,7 @@ async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run
 
     Raises `ConfigError` where it is wanted at once and runs already.
     """
+    policy().check("schedules")
     with ExitStack() as stack:
         try:
             lock = stack.enter_context(locked(schedule.lock(job.id), BRIEFLY))

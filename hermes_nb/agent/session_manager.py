@@ -378,9 +378,9 @@ def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
     """Return the session store; nothing is created before something is stored.
 
     `warn` hears of damage that was repaired, and of what could not be; and, as this is done once,
-    of settings that nothing reads.
+    of settings that nothing reads, and of those that the administrator's policy does not let count.
     """
-    for line in settings.unknown:
+    for line in (*settings.unknown, *settings.held.values()):
         warn(line)
     store = SqliteStore(settings.home / "notebook.db", warn=warn)
     if settings.keep_days and (settings.home / "notebook.db").exists():

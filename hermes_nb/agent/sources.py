@@ -17,6 +17,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
+from hermes_nb.safety.administrator import NONE, Policy
 
 MOST = 1e12
 """No setting that is a number means more than this."""
@@ -25,13 +26,20 @@ MOST = 1e12
 class Picker:
     """Looks a setting up in the sources, nearest first, and notes which one had it.
 
-    `values` has every setting that was asked for, by the name that the user gives it.
+    `values` has every setting that was asked for, by the name that the user gives it. What is
+    `settled` comes before all of them; `held` says of each such setting who wanted another value.
     """
 
     def __init__(
-        self, overrides: Mapping[str, Json], env: Mapping[str, str], document: Mapping[str, Json]
+        self,
+        overrides: Mapping[str, Json],
+        env: Mapping[str, str],
+        document: Mapping[str, Json],
+        settled: Policy = NONE,
     ) -> None:
         self._overrides, self._env, self._document = overrides, env, document
+        self._settled, self._by = settled.settings, settled.file
+        self.held: dict[str, str] = {}
         own = document.get("hermes_nb")
         self._own: Mapping[str, Json] = own if isinstance(own, Mapping) else {}
         self.sources: dict[str, str] = {}
@@ -39,36 +47,39 @@ class Picker:
 
     def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Json = "") -> Json:
         """Return a setting; `foreign` is its path among Hermes Agent's own keys."""
-        variable = f"HERMES_NB_{name.upper()}"
-        for value, source in (
-            (self._overrides.get(name), "given here"),
-            (self._env.get(variable), variable),
-            (self._own.get(name), "config.yaml, hermes_nb"),
-            (dig(self._document, foreign), "config.yaml"),
-        ):
-            if value not in (None, ""):
-                self.sources[name] = source
-                self.values[name] = value
-                return value
-        self.values[name] = default
-        return default
+        return self._first(name, (name,), foreign, default)
 
     def at(self, group: str, name: str, *, default: Json) -> Json:
         """Return the setting `group.name`, which Hermes Agent may have under the same name."""
-        variable = f"HERMES_NB_{group}_{name}".upper()
-        key = f"{group}.{name}"
-        for value, source in (
+        return self._first(f"{group}.{name}", (group, name), (group, name), default)
+
+    def _first(
+        self, key: str, path: tuple[str, ...], foreign: tuple[str, ...], default: Json
+    ) -> Json:
+        """Return the first value that a source has for a key, with its paths in config.yaml."""
+        variable = f"HERMES_NB_{'_'.join(path)}".upper()
+        found, source = default, ""
+        for value, where in (
             (self._overrides.get(key), "given here"),
             (self._env.get(variable), variable),
-            (dig(self._own, (group, name)), "config.yaml, hermes_nb"),
-            (dig(self._document, (group, name)), "config.yaml"),
+            (dig(self._own, path), "config.yaml, hermes_nb"),
+            (dig(self._document, foreign), "config.yaml"),
         ):
             if value not in (None, ""):
-                self.sources[key] = source
-                self.values[key] = value
-                return value
-        self.values[key] = default
-        return default
+                found, source = value, where
+                break
+        if key in self._settled:
+            if source and found != self._settled[key]:
+                self.hold(key, source, f"`settings` in {self._by} say what it is")
+            found, source = self._settled[key], f"policy {self._by}"
+        if source:
+            self.sources[key] = source
+        self.values[key] = found
+        return found
+
+    def hold(self, key: str, source: str, why: str) -> None:
+        """Note that a setting does not count as somebody set it."""
+        self.held[key] = f"{key} ({source}) does not count: {why}"
 
     def share(self, group: str, name: str, default: float, *, least: float, most: float) -> float:
         """Return a number between `least` and `most`; raise `ConfigError` for any other."""

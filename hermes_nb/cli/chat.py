@@ -76,6 +76,8 @@ def chat(arguments: argparse.Namespace) -> int:
     magics.spelled = "/"
     magics.model, magics.approve = arguments.model or "", arguments.approve or ""
     agent = magics.agent
+    wished = [name for name in ("model", "approve") if getattr(arguments, name)]
+    agent.settings().insist(*wished)
     agent.approver = CellApprover(shell, agent.access.frontend, read=keyed)
     try:
         return asyncio.run(_talk(magics, arguments.session or ""))

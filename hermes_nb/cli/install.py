@@ -285,6 +285,7 @@ def _findings(*, offline: bool) -> list[Finding]:
         )
     return found + look(
         {
+            "policy": checks.settled,
             "weights": checks.weights,
             "labextension": checks.labextension,
             "kernel": _kernel,

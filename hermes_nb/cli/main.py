@@ -124,6 +124,7 @@ def parser() -> argparse.ArgumentParser:
     _chat(_command(commands, "chat", "talk to Hermes in this terminal", "chat:chat"))
     _jobs(_command(commands, "jobs", "run what is due, or see to what is scheduled", "jobs:jobs"))
     _gateway(_command(commands, "gateway", "answer in chat apps", "gateway:gateway"))
+    _skills(_command(commands, "skills", "sign the skills that a hub shares", "skills:skills"))
     about = "write sessions as training data, or lead some for it"
     _trajectories(_command(commands, "trajectories", about, "trajectories:trajectories"))
     about = "hold a hub's key of a model, with a budget for each user"
@@ -236,6 +237,18 @@ def _gateway(made: argparse.ArgumentParser) -> None:
         help="such as telegram; else all that `gateway:` in config.yaml sets up, or the web page",
     )  # fmt: skip
     made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
+
+
+def _skills(made: argparse.ArgumentParser) -> None:
+    made.add_argument("action", choices=("sign", "verify", "revoke", "restore"))
+    made.add_argument(
+        "words", metavar="[NAME] [DIRECTORY]", nargs="*",
+        help="a skill to revoke or restore; the directory, else that of the policy",
+    )  # fmt: skip
+    made.add_argument("--key", metavar="FILE", help="the private key, Ed25519 in PEM")
+    made.add_argument("--public", metavar="KEY", help="the public one, else that of the policy")
+    made.add_argument("--why", default="revoked", metavar="TEXT", help="what users are told")
+    made.add_argument("--yes", action="store_true", help="sign what is new without a question")
 
 
 def _trajectories(made: argparse.ArgumentParser) -> None:

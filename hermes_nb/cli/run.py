@@ -81,7 +81,9 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
     if not prompt.strip():
         raise UsageProblem("the prompt is empty")
     names = ("model", "approve", "max_requests", "cassette")
-    settings = load_settings(overrides={name: getattr(arguments, name) for name in names})
+    wishes = {name: getattr(arguments, name) for name in names}
+    settings = load_settings(overrides=wishes)
+    settings.insist(*(name for name in names if wishes[name] is not None))
     wanted: str = arguments.session or ""
     opening = Opening(
         settings,

@@ -160,6 +160,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 async def _generate(arguments: argparse.Namespace) -> int:
     settings = load_settings(overrides={"model": arguments.model})
+    settings.insist(*(["model"] if arguments.model else []))
     prompts = list(dict.fromkeys(_prompts(Path(arguments.prompts))))
     lines = Lines(Path(arguments.output), arguments)
     with _alone(lines.path):

@@ -20,6 +20,7 @@ from hermes_nb.agent.sources import read_dotenv
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import plugins
+from hermes_nb.safety.administrator import policy
 
 Allowed = Callable[[str, str], bool]
 """Says whether the gateway listens to a user, in a chat."""
@@ -168,6 +169,7 @@ def open_adapter(
 
     The web page needs no such group. Raises `ConfigError`.
     """
+    policy().check("gateway", name)
     group = settings.gateway.get(name, {} if name == "web" else None)
     points = plugins(GROUP, name)
     if not isinstance(group, Mapping) or not (points or name in SHIPPED):

@@ -26,6 +26,7 @@ from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta, UsageReported
 from hermes_nb.core.messages import Json, Reply
 from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:  # settings name a mode in every process, few have a cassette
     from hermes_nb.models.canonical import Canon, Canonical, Normaliser
@@ -252,7 +253,11 @@ class Deck:
         return self._tape.last_miss if self._tape else None
 
     def switch(self, mode: Mode) -> None:
-        """Do this from now on, as a new run; models have to be wrapped anew."""
+        """Do this from now on, as a new run; models have to be wrapped anew.
+
+        Raises `ConfigError` where the administrator does not allow it.
+        """
+        policy().check("cassettes", mode)
         self._switched = mode
         self._tape = None
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of
-from hermes_nb.agent.config import CEILING, MODES, STARTED, Settings, load_settings, within
+from hermes_nb.agent.config import CEILING, STARTED, Settings, load_settings, within
 from hermes_nb.agent.models import found_servers, told
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
@@ -37,7 +37,7 @@ from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import Shell, running_cell
-from hermes_nb.safety.guard import Guard, Mode
+from hermes_nb.safety.guard import MODES, Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
 

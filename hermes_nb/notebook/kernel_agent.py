@@ -144,7 +144,8 @@ class KernelAgent:
         """Choose a value from now on, None for what it would be without; raise `ConfigError`."""
         wanted = {**self._chosen, key: value}
         # What cannot be used is not chosen.
-        load_settings(overrides={**self._overrides(), **wanted})
+        found = load_settings(overrides={**self._overrides(), **wanted})
+        found.insist(*([] if value is None else [key]))
         self._chosen, self._read = wanted, None
 
     @property
@@ -415,7 +416,7 @@ class KernelAgent:
         self._runtime = self._reviews = None
 
     def switch_cassette(self, mode: CassetteMode) -> None:
-        """Record, replay, both or neither from the next turn on."""
+        """Record, replay, both or neither from the next turn on; raise `ConfigError`."""
         self.deck.switch(mode)
         self.change_models()
 
@@ -423,8 +424,9 @@ class KernelAgent:
         """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
         if key == "approve":
             self.permission.check()
-            mode = self.settings(approve=value).approve
-            self._choose(key, value and self.permission.granted(mode))
+            wished = self.settings(approve=value)
+            wished.insist(*([] if value is None else [key]))
+            self._choose(key, value and self.permission.granted(wished.approve))
             return
         self._choose(key, value)
         self._renew()

@@ -64,6 +64,7 @@ class HermesMagics(Magics):
         if self.awake is not None:
             try:
                 self.awake.permission.check()
+                self.awake.settings(approve=proposal["value"] or None).insist("approve")
             except ConfigError as error:
                 raise TraitError(str(error)) from None  # the kind that traitlets rolls back
         return proposal["value"]

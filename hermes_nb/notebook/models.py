@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.models import Auxiliary, build_model, for_reviews, is_embedded
+from hermes_nb.agent.models import (
+    Auxiliary,
+    build_model,
+    check_given,
+    for_reviews,
+    is_embedded,
+)
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.threads import in_thread
@@ -83,6 +89,7 @@ class ModelsInUse:
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model from the next turn on; None is the one that the settings name."""
+        check_given(model)
         if self._model is not None:
             self._retired.append(self._model)
         self._model, self._given = model, model is not None

@@ -32,6 +32,7 @@ from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.document.outputs import html_to_text
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import describe, user_variables
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
@@ -189,8 +190,9 @@ class References:
         """Return what a tool reads, and whose text it is; raise where it may not do so unasked."""
         tool = self._tools[name]
         decided = await in_thread(self._guard.decide, tool, arguments)
-        if name == "terminal" and decided.verdict != "allow":
-            raise Missing(f"git would not only read here ({decided.why})")
+        if decided.verdict != "allow":
+            what = "git would not only read here" if name == "terminal" else "it is not read"
+            raise Missing(f"{what} ({decided.why})")
         call = ToolCall(id="reference", name=name, arguments=dict(arguments))
         output = as_output(await tool.run(ToolContext(call=call, permit=decided.way), arguments))
         origin: Origin = "outside" if output.origin == "outside" else "workspace"
@@ -234,7 +236,9 @@ def _file(what: str) -> dict[str, Json]:
 
 
 def page(address: str) -> str:
-    """Return the text of a page; raise `Missing` where there is none to be had."""
+    """Return the text of a page; raise `Missing` where there is none, or it is not to be had."""
+    if why := policy().why("network"):
+        raise Missing(why)
     if not address.startswith(("http://", "https://")):
         raise Missing("an address begins with http:// or https://")
     request = urllib.request.Request(address, headers={"User-Agent": "hermes_nb"})  # noqa: S310

@@ -43,6 +43,7 @@ from hermes_nb.notebook.variables import (
     summaries,
     user_variables,
 )
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Way
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular
@@ -105,9 +106,9 @@ async def permitted(
 ) -> Execution:
     """Run code as the guard said; again where the user allows it the network."""
     run = partial(execute, shell, code, timeout=timeout)
-    way = context.permit
-    execution = await run(offline=isinstance(way, Way) and way.offline)
-    if execution.refused and context.ask is not None:
+    way, settled = context.permit, policy().why("network")
+    execution = await run(offline=bool(settled) or (isinstance(way, Way) and way.offline))
+    if execution.refused and context.ask is not None and not settled:
         question = Question(
             why=(
                 "it was refused the network, as the conversation holds text from outside. It would "

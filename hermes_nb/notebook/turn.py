@@ -59,6 +59,7 @@ from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined, widgets_live
 from hermes_nb.notebook.shell import Shell
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
@@ -96,6 +97,8 @@ class TurnOptions:
             raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
+        if self.approve:
+            policy().check("modes", self.approve)
 
     def preface(self) -> Preface:
         """Return what goes with the requests of this turn alone; raise `ConfigError`."""

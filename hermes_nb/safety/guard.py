@@ -22,6 +22,7 @@ from typing import ClassVar, Literal
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Arguments, Risk, Tool
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.needs import Need, contents, scripts
 from hermes_nb.safety.policy import Place, Plan, judge
 from hermes_nb.safety.policy import Verdict as Judgement
@@ -31,6 +32,8 @@ from hermes_nb.safety.sandbox import Profile, level
 
 Mode = Literal["ask", "edits", "all", "never"]
 Verdict = Literal["allow", "ask", "deny"]
+MODES: tuple[Mode, ...] = ("never", "ask", "edits", "all")
+"""From the least that runs without a question to the most."""
 
 _FREE: dict[Mode, frozenset[Risk]] = {
     "ask": frozenset({Risk.READ, Risk.REMEMBER}),
@@ -121,29 +124,55 @@ class Guard:
     asks: ClassVar[bool] = True
     """Whether a question can be put to the user at all."""
 
+    @property
+    def held(self) -> Mode:
+        """The mode, or the highest below it that the administrator allows."""
+        settled = policy()
+        below = MODES[: MODES.index(self.mode) + 1]
+        if settled.forced("modes"):  # a lower one, which a ceiling or a parent set, stays
+            return next((mode for mode in below if not settled.why("modes", mode)), self.mode)
+        return next((m for m in reversed(below) if not settled.why("modes", m)), "never")
+
     def watches(self, tool: Tool) -> bool:
         """Say whether calls of a tool are decided on at all; in no mode does a mere read ask."""
-        return tool.risk is not Risk.READ
+        return tool.risk is not Risk.READ or "tools" in policy().families
 
-    def may_ask(self, tool: Tool) -> bool:  # noqa: ARG002 - whichever it is
+    def may_ask(self, tool: Tool) -> bool:
         """Say whether a call of this tool could put a question to the user as things are."""
-        return self.asks and self.mode != "never"
+        return self.asks and tool.risk is not Risk.READ and self.held != "never"
 
     def decide(
         self, tool: Tool, arguments: Arguments, *, messages: Sequence[Message] = ()
     ) -> Decision:
         """Return the verdict on a call whose arguments are valid, made after these messages."""
-        command = _command(tool, arguments)
+        settled = policy()
+        if why := settled.why("tools", tool.name, tool.toolset):
+            return Decision(verdict="deny", why=why, shown=shown(tool, arguments))
+        command, risk = _command(tool, arguments), _risk(tool, arguments)
         if command is not None:
-            return self._command(command, tool, arguments, messages)
-        shows, risk = shown(tool, arguments), _risk(tool, arguments)
+            decision = self._command(command, tool, arguments, messages)
+            way = decision.way or Way()
+            reaches = not way.plan and opens_network(way.profile)
+        else:
+            decision = self._call(tool, arguments, risk, messages)
+            unheld = risk is Risk.EXECUTE and tool.name not in _KERNEL
+            reaches = risk is Risk.NETWORK or (unheld and tool.toolset not in _LASTING)
+        if reaches and decision.verdict != "deny" and (why := settled.why("network")):
+            return replace(decision, verdict="deny", why=f"it may use the network, and {why}")
+        return replace(decision, shape="") if settled.why("always") else decision
+
+    def _call(
+        self, tool: Tool, arguments: Arguments, risk: Risk, messages: Sequence[Message]
+    ) -> Decision:
+        """Return the verdict on what is no shell command."""
+        shows, mode = shown(tool, arguments), self.held
         if why := self._why(tool, arguments, messages):
             return Decision(verdict="ask", why=visible(why), shown=shows)
-        free, shape = risk in _FREE[self.mode], shape_of(tool, arguments)
-        if self.mode == "never" and not free:
+        free, shape = risk in _FREE[mode], shape_of(tool, arguments)
+        if mode == "never" and not free:
             why = f"{_told(tool, risk)}, and approvals are set to never"
             return Decision(verdict="deny", why=why, shown=shows)
-        if free or shape in self.remembered:
+        if free or self._remembers(shape):
             held = tool.name in _KERNEL and outside(messages)
             way = Way(offline=True) if held else None
             return Decision(verdict="allow", shown=shows, way=way)
@@ -156,6 +185,9 @@ class Guard:
             lasting=told,
         )
 
+    def _remembers(self, shape: str) -> bool:
+        return shape in self.remembered and not policy().why("always")
+
     def remember(self, shape: str, way: object = None) -> None:
         """Let calls of this shape run without asking from now on, in this way."""
         self.remembered[shape] = way if isinstance(way, Way) else None
@@ -163,7 +195,7 @@ class Guard:
     def _why(self, tool: Tool, arguments: Arguments, messages: Sequence[Message]) -> str:
         """Return what makes a call ask whatever the mode and the answers before, "" for nothing."""
         risk = _risk(tool, arguments)
-        if self.mode == "never" or risk is Risk.READ:
+        if self.held == "never" or risk is Risk.READ:
             return ""
         if risk is Risk.LATER:
             return _later(tool, arguments) or _WHY[risk]
@@ -205,9 +237,10 @@ class Guard:
         if refused := self._refusal(judged):
             return replace(decision, verdict="deny", why=visible(refused))
         where, lasts = outside(messages), Need.LATER in judged.needs
-        if self.mode == "all" and not (where or lasts):
+        mode = self.held
+        if mode == "all" and not (where or lasts or policy().why("network")):
             return replace(decision, way=Way(Profile.OUTSIDE, needs=judged.needs))
-        known = self.remembered.get(decision.shape)
+        known = self.remembered.get(decision.shape) if self._remembers(decision.shape) else None
         if known is not None and not (where and _reaches_out(known.profile)):
             return replace(decision, way=known)
         if judged.decision in ("allow", "confine"):
@@ -217,7 +250,7 @@ class Guard:
         if where and _reaches_out(profile):
             why = visible(f"{judged.reason}, and {where} holds text from outside")
             return replace(decision, verdict="ask", why=why, shape="", lasting="", way=way)
-        if self.mode == "all" and not lasts:
+        if mode == "all" and not lasts:
             return replace(decision, way=way)
         return replace(decision, verdict="ask", why=visible(judged.reason), way=way)
 
@@ -225,7 +258,7 @@ class Guard:
         """Return why a command does not run at all, "" if it may."""
         if judged.decision == "deny":
             return f"the policy refuses it in every mode: {judged.reason}"
-        if self.mode == "never":
+        if self.held == "never":
             return f"{_WHY[Risk.EXECUTE]}, and approvals are set to never"
         if judged.decision != "allow" and not level().meets(self.required):
             return (
@@ -237,6 +270,11 @@ class Guard:
 def _reaches_out(profile: Profile) -> bool:
     """Say whether a profile lets a command carry something out of the workspace."""
     return bool(profile & (Profile.NETWORK | Profile.HOME | Profile.OUTSIDE))
+
+
+def opens_network(profile: Profile) -> bool:
+    """Say whether a profile lets a command use the network."""
+    return bool(profile & (Profile.NETWORK | Profile.OUTSIDE))
 
 
 _UNCONFINED = "code in the kernel runs without a sandbox and may use the network"

@@ -252,12 +252,14 @@ class Catalogue:
         with self._lock:
             usage = self._ledger.entries()
             looked = [(shelf, shelf.look()) for shelf in self._shelves]
+            signed = [shelf.root.signed for shelf in self._shelves if shelf.root.signed]
+            revoked = {name: why for each in signed for name, why in each.revoked.items()}
             self._examiner.glance([found for _, several in looked for found in several])
             skills: dict[str, Skill] = {}
             skipped: list[Skipped] = []
             for shelf, several in looked:
                 for found in several:
-                    skill = self._skill(found, usage, skills)
+                    skill = self._skill(found, usage, skills, revoked)
                     if isinstance(skill, Skipped):
                         skipped.append(skill)
                     else:
@@ -287,18 +289,26 @@ class Catalogue:
         raise SkillError(f"no skill {plain[:80]!r}; {hint}skills_list shows what there is")
 
     def _skill(
-        self, found: Found, usage: Mapping[str, Usage], taken: Mapping[str, Skill]
+        self,
+        found: Found,
+        usage: Mapping[str, Usage],
+        taken: Mapping[str, Skill],
+        revoked: Mapping[str, str],
     ) -> Skill | Skipped:
-        document = found.document
+        document, signed = found.document, found.root.signed
+        if signed is not None and (why := signed.why(found.file.parent)):
+            return _skipped(found, document.name if document else found.folder, why)
         if document is None:
             return _skipped(found, found.folder, found.reason)
+        if why := revoked.get(document.name) or revoked.get(found.folder):
+            return _skipped(found, document.name, f"the administrator has revoked it: {why}")
         if other := taken.get(document.name):
             return _skipped(found, document.name, f"one of that name in {other.source} comes first")
         try:
             level, reasons = self._examiner.level(found)
         except (OSError, SkillError) as error:
             return _skipped(found, document.name, str(error))
-        if level == "dangerous":
+        if level == "dangerous" and signed is None:
             return _skipped(found, document.name, "; ".join(reasons))
         own = usage.get(document.name, _UNUSED)
         before, built = self._built.get(found.path, (None, None))

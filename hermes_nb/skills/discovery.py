@@ -38,6 +38,7 @@ from hermes_nb.skills.document import (
     read_frontmatter,
     understood,
 )
+from hermes_nb.skills.signed import Signed
 
 LIMIT = 5_000
 """Documents and verdicts that are kept, the newest ones of each."""
@@ -143,7 +144,7 @@ _FINE = 0.1
 _COARSE = 2.0
 """Seconds; FAT counts in twos, and whole seconds hint at such a file system."""
 
-Source = Literal["workdir", "home", "external", "admin", "shipped"]
+Source = Literal["workdir", "home", "external", "shared", "admin", "shipped"]
 Stamp = tuple[int, int, int, int]
 """A file's modification and change time in ns, size and inode."""
 _YOUNG: Stamp = (-1, 0, 0, 0)
@@ -157,10 +158,12 @@ class Root:
     What is shipped is not examined. Everything else is refused when it is dangerous; `external`
     directories and an administrator's, which somebody chose, also say where they come from. What
     the working directory brings loads only once the user accepted it, and is examined strictly.
+    What is `signed`, in `shared`, counts as long as it is as an administrator vouched for it.
     """
 
     path: Path
     source: Source = "external"
+    signed: Signed | None = None
 
     @property
     def examined(self) -> bool:
@@ -174,7 +177,7 @@ class Root:
     @property
     def vouched(self) -> bool:
         """Whether a text from here is shown without a word on where it came from."""
-        return self.source in ("shipped", "home")
+        return self.source in ("shipped", "home", "shared")
 
 
 def standard_roots(
@@ -182,10 +185,13 @@ def standard_roots(
     *,
     workdir: Path | None = None,
     external: Iterable[str | Path] = (),
+    shared: Signed | None = None,
     admin: Iterable[Path] = (),
     shipped: Path | None = None,
 ) -> list[Root]:
     """Return the search path: working directory, home, external, administrator's, shipped.
+
+    Of the administrator's those that are signed come first.
 
     `home` and `workdir` are the directories that hold a `skills/`; `external` entries may begin
     with `~`. Nothing has to exist.
@@ -193,6 +199,7 @@ def standard_roots(
     roots = [Root(workdir / "skills", "workdir")] if workdir else []
     roots.append(Root(home / "skills", "home"))
     roots += [Root(Path(entry).expanduser(), "external") for entry in external]
+    roots += [Root(shared.directory, "shared", shared)] if shared else []
     roots += [Root(path, "admin") for path in admin]
     return [*roots, Root(shipped, "shipped")] if shipped else roots
 

@@ -126,6 +126,8 @@ class Library(Changer):
         except OSError as error:
             message = f"{relative!r} cannot be read: {error.strerror}; choose another file"
             raise SkillError(message) from error
+        if skill.root.signed is not None:
+            skill.root.signed.check(path, data)
         text, about = self._text(skill, path, relative, data)
         if relative == DOCUMENT:
             marks = (*skill.marks, *marks)

@@ -158,6 +158,8 @@ class Examiner:
         level, reasons = self._level(text, digest, name, strict=root.strict, code=code)
         if level == "clean" or self._accepted(file, text):
             return Verdict(text=text)
+        if root.signed is not None:  # somebody has looked at it
+            return Verdict(level="suspicious", reasons=reasons, text=text)
         if level == "dangerous":
             self._clean.pop(str(file), None)
             return Verdict(level=level, reasons=reasons)

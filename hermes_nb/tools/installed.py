@@ -15,6 +15,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 
 GROUP = "hermes_nb.tools"
@@ -78,7 +79,8 @@ class Choice:
         return self._made[key]
 
     def _chosen(self, names: Sequence[str]) -> Toolset:
-        wanted = list(dict.fromkeys(self._members(names or (DEFAULT,), ())))
+        forced = policy().forced("tools")
+        wanted = list(dict.fromkeys([*self._members(names or (DEFAULT,), ()), *forced]))
         here = self._names(self.usual)
         more = Toolset() if here.issuperset(wanted) else self.more()
         more = Toolset(tool for tool in more if tool.name not in self.usual)
@@ -87,6 +89,7 @@ class Choice:
             if name in self.groups and name not in here | there:
                 raise ConfigError(f"the list of the toolset {name!r} leads back to itself")
             if name not in here | there:
+                policy().check("tools", name)
                 known = sorted(here | there | self.groups.keys())
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"

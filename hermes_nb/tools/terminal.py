@@ -26,12 +26,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
 
-from hermes_nb.core.errors import ToolError
+from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.messages import Origin
 from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
-from hermes_nb.safety.guard import Way
+from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.guard import Way, opens_network
 from hermes_nb.safety.needs import Need
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.policy import Place, Plan, Stage, judge
@@ -203,6 +204,8 @@ class CommandRun:
         return plain(capture.text()), ended, taken
 
     def _launch(self, profile: Profile) -> Launch:
+        if opens_network(profile) and (why := policy().why("network")):
+            raise ToolDenied(f"the command was not run: it may use the network, and {why}")
         if Profile.OUTSIDE in profile:
             environment = {**child_environment(), "PWD": str(self.cwd)}
             return Launch(_bounded(_shell(), self.command), environment)
@@ -245,7 +248,8 @@ class CommandRun:
 
     async def _offered(self, way: Way, context: ToolContext) -> Way | None:
         """Ask whether it may run again with more; return the way, None for a no."""
-        if context.ask is None:
+        offline = bool(policy().why("network"))
+        if context.ask is None or (offline and opens_network(way.profile)):
             return None
         confined = Profile.OUTSIDE not in way.profile
         question = Question(
@@ -256,7 +260,7 @@ class CommandRun:
                 "this very command, while the files that it names stay as they are, until this "
                 "kernel ends"
             ),
-            outside=confined,
+            outside=confined and not offline,
         )
         answer = await context.ask(question)
         if answer == "deny":

@@ -26,6 +26,7 @@ from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.safety.administrator import policy
 from hermes_nb.tools.schema import tool
 
 AGENT = "hermes_nb"
@@ -122,6 +123,8 @@ class Web:
         trusted: bool = False,
     ) -> tuple[Fetched, str]:
         """Return what one request gave, and where it leads to, "" for nowhere."""
+        if why := policy().why("network"):
+            raise ToolError(f"{_host(url)} was not asked: {why}")
         connection = self._connection(url, deadline, trusted=trusted)
         parts = urlsplit(url)
         path = urlunsplit(("", "", quote(parts.path or "/", safe="/%:@!$&'()*+,;=~"), "", ""))

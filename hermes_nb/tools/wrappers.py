@@ -26,6 +26,7 @@ from hermes_nb.core.text import head_tail, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
@@ -238,7 +239,11 @@ async def _decided(
         confined = Profile.OUTSIDE not in way.profile
         why = f"{why}. It would run {way.profile.words}"
     question = Question(
-        why=why, shown=shown, shape=decision.shape, lasting=decision.lasting, outside=confined
+        why=why,
+        shown=shown,
+        shape=decision.shape,
+        lasting=decision.lasting,
+        outside=confined and not policy().why("network"),
     )
     approval = await put_question(tool, context, question, approver)
     if approval.answer == "deny":

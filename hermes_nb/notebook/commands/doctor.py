@@ -32,6 +32,7 @@ from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, prox
 from hermes_nb.notebook.display.tables import facts
 from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.shell import Foreign
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import level
 
@@ -101,6 +102,7 @@ async def doctor(agent: KernelAgent, words: str) -> str:
         "weights": weights,
         "home": partial(home, settings),
         "sessions": partial(sessions, settings),
+        "policy": settled,
     }
     found = await in_thread(look, checks)
     found += [replace(await _front_end(agent), name="front end"), *look({"sandbox": sandbox})]
@@ -241,6 +243,12 @@ def sessions(settings: Settings) -> Finding:
     if told:
         return Finding("note", " ".join(told))
     return Finding("ok", f"{file}, last “{latest[0].title}”" if latest else f"{file}")
+
+
+def settled() -> list[Finding]:
+    """Return what the administrator's policy settles, nothing where there is none."""
+    found = policy()
+    return [Finding("ok", found.told)] if found else []
 
 
 def labextension() -> Finding:

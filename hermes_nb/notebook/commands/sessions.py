@@ -29,6 +29,7 @@ from hermes_nb.notebook.display.tables import MARK, ago, facts, gauge, grid, mom
 from hermes_nb.notebook.display.transcript import told_compression
 from hermes_nb.notebook.display.views import can_ask, can_draw
 from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
@@ -74,6 +75,8 @@ async def status(agent: KernelAgent, _words: str) -> str:
     rows += _totals(agent)
     sources = [f"{name}: {source}" for name, source in settings.sources.items()]
     rows.append(("set by", "; ".join(sources) or "defaults"))
+    if settled := policy():
+        rows.append(("policy", settled.told))
     return facts(rows)
 
 

@@ -34,6 +34,7 @@ from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
 from hermes_nb.notebook.shell import Foreign
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
@@ -261,14 +262,16 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
 
     Of the models these are the ones of the configuration that are asked at the same address.
     """
-    now, configured = agent.settings(), load_settings()
+    now, configured, settled = agent.settings(), load_settings(), policy()
     model = agent.models.name or now.endpoint.model
     ends = (configured.endpoint, *configured.fallbacks, *configured.auxiliary.values())
     named = {end.model for end in ends if end.base_url == now.endpoint.base_url}
-    fit = sorted(name for name in named - {model} if _NAME.fullmatch(name))
+    named = {name for name in named - {model} if not settled.why("models", name)}
+    fit = sorted(name for name in named if _NAME.fullmatch(name))
     mode = within(now.approve)
+    modes = [each for each in APPROVE_MODES if not settled.why("modes", each)]
     return {
-        "approve": [f"approve: {mode}", *APPROVE_MODES],
+        "approve": [f"approve: {mode}", *modes],
         "model": [f"model: {model or 'as set'}", *fit],
     }
 

@@ -45,6 +45,7 @@ FROM = {
     "workdir": "project",
     "home": "yours",
     "external": "external",
+    "shared": "shared",
     "admin": "site",
     "shipped": "shipped",
 }

@@ -1,0 +1,280 @@
+"""Skills that an administrator vouches for: an index of files, signed, beside the skills.
+
+`index.json` has the digest of every file and the names that are revoked, and an Ed25519 signature
+over both. What is not listed, differs or is missing takes its skill with it, and without a good
+signature there is none. The index is looked at whenever skills are, so that what is revoked is gone
+from kernels that run. Folders whose names begin with a dot are nobody's; `.signed` keeps what was
+signed last, for the difference to what is to be signed next.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_nb.core import files
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import locked, write_atomic
+from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.skills.document import SkillError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+INDEX = "index.json"
+SIGNED = ".signed"
+LARGEST = 16_777_216
+"""Bytes of an index."""
+MOST = 16_777_216
+"""Bytes of one file."""
+SETTLED = 2.0
+"""Seconds after which a change of a file shows in its times; a digest is kept for older ones."""
+INSTALL = "signed skills need `pip install 'hermes_nb[hub]'`"
+NEW_KEY = "`openssl genpkey -algorithm ed25519 -out FILE` makes one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """What was signed: digests by path, and why a name is revoked. `number` grows by each."""
+
+    number: int = 0
+    files: Mapping[str, str] = field(default_factory=dict)
+    revoked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def told(self) -> bytes:
+        """What the signature is over."""
+        told = {"files": self.files, "number": self.number, "revoked": self.revoked}
+        return canonical_json(told).encode()
+
+
+def read_index(path: Path, key: str) -> Index:
+    """Return an index that this public key (base64) has signed; raise SkillError for any other."""
+    try:
+        document = json.loads(files.read_regular(path, LARGEST)[0])
+        told = document["index"]
+        index = Index(
+            number=int(told["number"]),
+            files={str(name): str(digest) for name, digest in told["files"].items()},
+            revoked={str(name): str(why) for name, why in told["revoked"].items()},
+        )
+        signature = base64.b64decode(document["signature"], validate=True)
+    except OSError as error:
+        raise SkillError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (
+        files.Refused,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise SkillError(f"{path} is no signed index") from error
+    if not _is_signed(key, signature, index.told):
+        raise SkillError(f"{path} is not signed by the administrator's key")
+    return index
+
+
+def _is_signed(key: str, signature: bytes, told: bytes) -> bool:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError as error:
+        raise SkillError(INSTALL) from error
+    try:
+        Ed25519PublicKey.from_public_bytes(base64.b64decode(key)).verify(signature, told)
+    except (InvalidSignature, ValueError, binascii.Error):
+        return False
+    return True
+
+
+def files_in(directory: Path, *, whole: bool = False) -> dict[str, Path]:
+    """Return the files that an index is about, by path; raise SkillError for what is no file.
+
+    Of a skill's own folder it is the `whole`, names that begin with a dot too.
+    """
+    found: dict[str, Path] = {}
+    for folder, names, here in os.walk(directory):
+        top = not whole and Path(folder) == directory
+        if top:
+            names[:] = [name for name in names if name[0] != "."]
+        for name in [*here, *(each for each in names if Path(folder, each).is_symlink())]:
+            path = Path(folder, name)
+            if top and (name == INDEX or name[0] == "."):
+                continue
+            if path.is_symlink() or not path.is_file():
+                raise SkillError(f"{path} is a link, or no file")
+            found[path.relative_to(directory).as_posix()] = path
+    return dict(sorted(found.items()))
+
+
+class Signed:
+    """The signed skills of one directory, as a kernel sees them. Safe between threads."""
+
+    def __init__(self, directory: Path, key: str) -> None:
+        self.directory, self._key = directory, key
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] = ()
+        self._index = Index()
+        self._problem = ""
+        self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
+
+    @property
+    def revoked(self) -> Mapping[str, str]:
+        """Why names are revoked, by the index as it is now."""
+        return self._look().revoked
+
+    def why(self, folder: Path) -> str:
+        """Return why the skill in a folder is not as it was signed, "" where it is."""
+        index = self._look()
+        if self._problem:
+            return self._problem
+        root = Path(os.path.realpath(self.directory))
+        inside = folder.relative_to(root).as_posix()
+        listed = {name: d for name, d in index.files.items() if name.startswith(f"{inside}/")}
+        try:
+            there = {
+                f"{inside}/{name}": path for name, path in files_in(folder, whole=True).items()
+            }
+            digests = {name: self._digest(path) for name, path in there.items()}
+        except (OSError, SkillError) as error:
+            return f"it cannot be compared with the signed index: {error}"
+        if not listed:
+            return "it is not in the signed index"
+        odd = sorted(name for name, _ in listed.items() ^ digests.items())
+        return f"{odd[0]} is not as it was signed" if odd else ""
+
+    def check(self, path: Path, data: bytes) -> None:
+        """Raise SkillError where this is not what was signed for a file."""
+        root = Path(os.path.realpath(self.directory))
+        name = path.relative_to(root).as_posix()
+        if self._look().files.get(name) != hashlib.sha256(data).hexdigest():
+            raise SkillError(f"{name} is not as it was signed")
+
+    def _look(self) -> Index:
+        """Return the index, read anew where it is another; none that is older than one before."""
+        path = self.directory / INDEX
+        with self._lock:
+            try:
+                stamp = _stamp(path)
+            except OSError as error:
+                stamp = (0,)
+                self._problem = f"{path} cannot be read: {error.strerror}"
+            if stamp not in (self._stamp, (0,)):
+                try:
+                    index = read_index(path, self._key)
+                    older = index.number < self._index.number
+                    self._problem = f"{path} is older than one that was here" if older else ""
+                    self._index = self._index if older else index
+                except SkillError as error:
+                    self._problem = one_line(str(error), 300)
+            self._stamp = stamp
+            return self._index
+
+    def _digest(self, path: Path) -> str:
+        stamp = _stamp(path)
+        known, digest = self._digests.get(path, ((), ""))
+        if known != stamp:
+            digest = hashlib.sha256(read_file(path)).hexdigest()
+            if time.time() - stamp[1] / 1e9 > SETTLED:
+                self._digests[path] = stamp, digest
+        return digest
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def digests_of(contents: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the digests of files, by path."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+
+
+def read_file(path: Path) -> bytes:
+    """Return what a file holds; raise SkillError for what is too large, or no file."""
+    data, size = files.read_regular(path, MOST + 1)
+    if size > MOST:
+        raise SkillError(f"{path} is larger than {MOST:,} bytes")
+    return data
+
+
+def private_key(file: Path) -> Ed25519PrivateKey:
+    """Return the key in a PEM file; raise `ConfigError`."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ImportError as error:
+        raise ConfigError(INSTALL) from error
+    try:
+        key = load_pem_private_key(file.read_bytes(), password=None)
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}; {NEW_KEY}"
+        raise ConfigError(message) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigError(
+            f"{file} is no PEM file with a key, or a locked one; {NEW_KEY}"
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"{file} has no Ed25519 key; {NEW_KEY}")
+    return key
+
+
+def public_key(key: Ed25519PrivateKey) -> str:
+    """Return the public half as `skills_key` of a policy has it."""
+    return base64.b64encode(key.public_key().public_bytes_raw()).decode()
+
+
+class Release:
+    """The signing side of a directory; what raises is SkillError, OSError or TimeoutError."""
+
+    def __init__(self, directory: Path, key: Ed25519PrivateKey) -> None:
+        self._directory, self._key = directory, key
+
+    def before(self) -> Index:
+        """Return the index that is there, an empty one where there is none."""
+        path = self._directory / INDEX
+        return read_index(path, public_key(self._key)) if path.exists() else Index()
+
+    def contents(self, *, signed: bool) -> dict[str, bytes]:
+        """Return what files hold now, or held when they were `signed` last, by path."""
+        there = self._directory / SIGNED if signed else self._directory
+        return {name: read_file(path) for name, path in files_in(there).items()}
+
+    def sign(self, contents: Mapping[str, bytes]) -> Index:
+        """Sign what files hold, and keep a copy of it."""
+        with locked(self._directory / SIGNED):
+            copy = self._directory / SIGNED
+            shutil.rmtree(copy, ignore_errors=True)
+            for name, data in contents.items():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                (copy / name).write_bytes(data)
+            return self._write(digests_of(contents), self.before().revoked)
+
+    def revoke(self, name: str, why: str = "") -> Index:
+        """Revoke a name, or let it count again where there is no `why`."""
+        with locked(self._directory / SIGNED):
+            before = self.before()
+            rest = {each: said for each, said in before.revoked.items() if each != name}
+            return self._write(before.files, rest | ({name: why} if why else {}))
+
+    def _write(self, digests: Mapping[str, str], revoked: Mapping[str, str]) -> Index:
+        made = Index(number=self.before().number + 1, files=digests, revoked=revoked)
+        document = {
+            "index": json.loads(made.told),
+            "signature": base64.b64encode(self._key.sign(made.told)).decode(),
+        }
+        text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        write_atomic(self._directory / INDEX, text.encode(), mode=0o644)
+        return made
