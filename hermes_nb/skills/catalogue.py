@@ -300,7 +300,7 @@ class Catalogue:
             return _skipped(found, document.name if document else found.folder, why)
         if document is None:
             return _skipped(found, found.folder, found.reason)
-        if why := revoked.get(document.name) or revoked.get(found.folder):
+        if why := revoked.get(document.name, "") or revoked.get(found.folder, ""):
             return _skipped(found, document.name, f"the administrator has revoked it: {why}")
         if other := taken.get(document.name):
             return _skipped(found, document.name, f"one of that name in {other.source} comes first")
