@@ -38,7 +38,7 @@ from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import MIXTURE
 from hermes_nb.models.profiles import is_address
-from hermes_nb.safety.administrator import Policy, policy
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import MODES, Guard, Mode
 
 
@@ -282,34 +282,21 @@ def load_settings(
     `max_requests`, `window` and the like, or `group.name`; each left out or None when not given.
     """
     folder = home_directory(home)
-    env = dict(os.environ if environ is None else environ)
-    for key, value in read_dotenv(folder).items():
-        env.setdefault(key, value)
+    env = {**read_dotenv(folder), **(os.environ if environ is None else environ)}
     document = read_yaml(folder / "config.yaml")
-    settled = policy()
-    picked = Picker(overrides or {}, env, document, settled)
-    approve = picked("approve", foreign=("approvals", "mode"), default="ask")
-    if approve not in APPROVE_MODES:
-        approve = _foreign_mode(approve, picked.sources.get("approve", ""))
-    if (lower := Guard(approve).held) != approve:
-        picked.hold("approve", picked.sources.get("approve", ""), settled.why("modes", approve))
+    picked = Picker(overrides or {}, env, document, policy())
     own = endpoint(picked, env)
-    model = "" if own.model.startswith(MIXTURE) else own.model
-    asked = ("models", "model", model), ("endpoints", "base_url", own.base_url)
-    for family, name, value in asked:
-        if value and (why := settled.why(family, value, f"added:{value}")):
-            picked.hold(name, picked.sources.get(name, ""), why)
     settings = Settings(
         home=folder,
         endpoint=own,
         fallbacks=fallbacks(document, env),
-        approve=within(lower),
+        approve=within(_approve(picked)),
         max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
         window=picked.number("window", ("model", "context_length"), None),
         local_servers=picked.flag("local_servers", default=True),
         fetch_weights=picked.flag("fetch_weights", default=False),
         notebook=str(picked("notebook")),
-        cassette=_cassette(picked, settled),
+        cassette=_cassette(picked),
         cassette_file=str(picked("cassette_file")),
         auxiliary=auxiliary_models(picked, own, env),
         mixtures=mixtures(picked, own, env),
@@ -318,7 +305,7 @@ def load_settings(
         prefill_messages_file=str(picked.at("agent", "prefill_messages_file", default="")),
         enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
         cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
-        memory=_memory(picked, env, settled),
+        memory=_memory(picked, env),
         skills=_skills(picked),
         compression=_compression(picked),
         delegation=_delegation(picked),
@@ -326,7 +313,7 @@ def load_settings(
         budget=_budget(picked),
         vision=_on_or_off(picked("vision", default="auto")),
         model_options=model_options(picked),
-        mcp=_mcp(picked, document, settled),
+        mcp=_mcp(picked, document),
         gateway=_gateway(picked, document),
         redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
         toolsets=_toolsets(picked),
@@ -338,8 +325,6 @@ def load_settings(
         max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
         keep_days=picked.whole("store", "keep_days", 0),
     )
-    if missing := [name for name in settled.settings if name not in picked.values]:
-        raise ConfigError(f"`settings` in {settled.file}: there is no setting {missing[0]!r}")
     return replace(
         settings,
         unknown=picked.unknown(),
@@ -349,6 +334,16 @@ def load_settings(
     )
 
 
+def _approve(picked: Picker) -> Mode:
+    """Return the mode that is set, or the next lower one that the administrator allows."""
+    approve = picked("approve", foreign=("approvals", "mode"), default="ask")
+    if approve not in APPROVE_MODES:
+        approve = _foreign_mode(approve, picked.sources.get("approve", ""))
+    if (lower := Guard(approve).held) != approve:
+        picked.hold("approve", picked.settled.why("modes", approve))
+    return lower
+
+
 def _foreign_mode(value: object, source: str) -> ApproveMode:
     """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
     if source == "config.yaml":
@@ -356,18 +351,18 @@ def _foreign_mode(value: object, source: str) -> ApproveMode:
     raise ConfigError(f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}")
 
 
-def _cassette(picked: Picker, settled: Policy) -> CassetteMode:
+def _cassette(picked: Picker) -> CassetteMode:
     value = picked("cassette", default="off")
     if value in (False, "off"):  # YAML's reading of a bare off
         return "off"
-    settled.check("cassettes", str(value))  # off would ask a model that nobody wanted asked
+    picked.settled.check("cassettes", str(value))  # off would ask a model that nobody wanted asked
     return mode_named(str(value))
 
 
-def _memory(picked: Picker, env: Mapping[str, str], settled: Policy) -> MemorySettings:
+def _memory(picked: Picker, env: Mapping[str, str]) -> MemorySettings:
     provider = str(picked.at("memory", "provider", default=""))
-    if provider and (why := settled.why("memory_services", provider)):
-        picked.hold("memory.provider", picked.sources["memory.provider"], why)
+    if provider and (why := picked.settled.why("memory_services", provider)):
+        picked.hold("memory.provider", why)
         provider = ""
     given = picked.at("memory", provider, default={}) if provider else {}
     options = dict(given) if isinstance(given, Mapping) else {}
@@ -418,7 +413,7 @@ def _delegation(picked: Picker) -> DelegationSettings:
     )
 
 
-def _mcp(picked: Picker, document: Mapping[str, Json], settled: Policy) -> McpSettings:
+def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
     """Return what config.yaml alone says: no code in a kernel adds a server or allows a tool."""
     own = dig(document, ("hermes_nb", "mcp_servers"))
     given = (each for each in (document.get("mcp_servers"), own) if isinstance(each, Mapping))
@@ -428,8 +423,8 @@ def _mcp(picked: Picker, document: Mapping[str, Json], settled: Policy) -> McpSe
     )
     picked.values["mcp_servers"] = ", ".join(found.servers)  # whose environment may have keys
     picked.values["mcp.allow"] = ", ".join(found.allow)
-    if found.allow and (why := settled.why("always")):
-        picked.hold("mcp.allow", "config.yaml", why)
+    if found.allow and (why := picked.settled.why("always")):
+        picked.hold("mcp.allow", why)
         found = replace(found, allow=())
     return found
 

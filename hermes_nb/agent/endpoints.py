@@ -168,6 +168,10 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
         model = model.get("default") or model.get("name") or ""
     base_url = picked("base_url", foreign=("model", "base_url"))
     api_key = picked("api_key")
+    for family, name, value in (("models", "model", model), ("endpoints", "base_url", base_url)):
+        why = picked.settled.why(family, str(value), f"added:{value}")
+        if value and why and not str(value).startswith(MIXTURE):
+            picked.hold(name, why)
     if model == EMBEDDED:
         return Endpoint(model=EMBEDDED)
     if not base_url and not api_key:

@@ -43,7 +43,7 @@ from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
-from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools
+from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools, left, left_of_added
 from hermes_nb.tools.mcp_tools import McpTools
 
 
@@ -163,7 +163,7 @@ class Runtime:
         self._root = root
         self._own = own or Toolset()
         foreign = {tool.name: tool for tool in [*installed_tools(tell), *given]}
-        self._foreign = _foreign(foreign.values())
+        self._foreign = left_of_added(foreign.values())
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
         self._spans = None
@@ -338,14 +338,14 @@ class Runtime:
         tools = (tools + free).usable()
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
-        return self._held(tools, guard, mark=mark) + _allowed(ready)
+        return self._held(tools, guard, mark=mark) + left(ready)
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
         """Return tools that are guarded, limited, and say whose text they return."""
         from hermes_nb.tools.wrappers import asking, limited, marked
 
         spill = self.settings.home / "outputs"
-        asked = asking(_allowed(tools), guard, self._approver)
+        asked = asking(left(tools), guard, self._approver)
         return marked(limited(asked, spill=spill), mark=mark)
 
     def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:
@@ -375,18 +375,6 @@ class Runtime:
             origin=Origin(session=place.session, notebook=place.notebook, source=REVIEW),
             on_written=known.written,
         )
-
-
-def _foreign(tools: Iterable[Tool]) -> Toolset:
-    """Return those that the administrator leaves of tools that packages bring, or the user."""
-    settled = policy()
-    return Toolset(tool for tool in tools if not settled.why("tools", f"added:{tool.name}"))
-
-
-def _allowed(tools: Toolset) -> Toolset:
-    """Return the tools that the administrator leaves; the guard asks again at each call."""
-    settled = policy()
-    return Toolset(tool for tool in tools if not settled.why("tools", tool.name, tool.toolset))
 
 
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
@@ -433,7 +421,7 @@ class Opening:
         self._handed = model is not None
         self._given = auxiliary
         self._auxiliary: Auxiliary | None = None
-        self._own = _foreign(own)
+        self._own = left_of_added(own)
         self._chosen = chosen
         self._joined = joined
         self._guard = guard or Guard(

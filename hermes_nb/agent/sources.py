@@ -38,7 +38,7 @@ class Picker:
         settled: Policy = NONE,
     ) -> None:
         self._overrides, self._env, self._document = overrides, env, document
-        self._settled, self._by = settled.settings, settled.file
+        self.settled, self._pinned = settled, settled.settings
         self.held: dict[str, str] = {}
         own = document.get("hermes_nb")
         self._own: Mapping[str, Json] = own if isinstance(own, Mapping) else {}
@@ -68,17 +68,18 @@ class Picker:
             if value not in (None, ""):
                 found, source = value, where
                 break
-        if key in self._settled:
-            if source and found != self._settled[key]:
-                self.hold(key, source, f"`settings` in {self._by} say what it is")
-            found, source = self._settled[key], f"policy {self._by}"
         if source:
             self.sources[key] = source
+        if key in self._pinned:
+            if source and found != self._pinned[key]:
+                self.hold(key, f"{self.settled.file} says what it is")
+            found, self.sources[key] = self._pinned[key], f"policy {self.settled.file}"
         self.values[key] = found
         return found
 
-    def hold(self, key: str, source: str, why: str) -> None:
+    def hold(self, key: str, why: str) -> None:
         """Note that a setting does not count as somebody set it."""
+        source = self.sources.get(key, "config.yaml")
         self.held[key] = f"{key} ({source}) does not count: {why}"
 
     def share(self, group: str, name: str, default: float, *, least: float, most: float) -> float:
@@ -128,7 +129,13 @@ class Picker:
         return _on(self(name, default=default))
 
     def unknown(self) -> tuple[str, ...]:
-        """Return a line for each key below `hermes_nb:` that was never asked for; call it last."""
+        """Return a line for each key below `hermes_nb:` that was never asked for; call it last.
+
+        Raises `ConfigError` for one that is settled, and nothing asks for.
+        """
+        if missing := [key for key in self._pinned if key not in self.values]:
+            message = f"`settings` in {self.settled.file}: there is no setting {missing[0]!r}"
+            raise ConfigError(message)
         return tuple(_unknown(key, self.values) for key in self._unread())
 
     def _unread(self) -> Iterator[str]:

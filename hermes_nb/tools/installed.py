@@ -49,6 +49,18 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
     return Toolset(tool for tool in tools if tool.name not in taken)
 
 
+def left(tools: Toolset) -> Toolset:
+    """Return the tools that the administrator leaves; the guard asks again at each call."""
+    settled = policy()
+    return Toolset(tool for tool in tools if not settled.why("tools", tool.name, tool.toolset))
+
+
+def left_of_added(tools: Iterable[Tool]) -> Toolset:
+    """Return those that are left of what packages bring, or the user."""
+    settled = policy()
+    return Toolset(tool for tool in tools if not settled.why("tools", f"added:{tool.name}"))
+
+
 DEFAULT = "default"
 """The toolset that a turn has which names none."""
 NAMED = ("clarify", "mixture", "vision", "web")
