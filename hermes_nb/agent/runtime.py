@@ -191,10 +191,9 @@ class Runtime:
         recall = auxiliary.of("recall", model) if auxiliary else None
         condenses = auxiliary.of("compression", model) if auxiliary else None
         known = known_tools(sources, model=recall or model)
+        held = partial(self._tools, self._guard, self._own, known, tell=self.tell)
         if is_embedded(model):  # it has a prompt of its own, and room for little else
-            tools = self._tools(
-                self._guard, self._own, known, self._foreign, mark=False, tell=self.tell
-            )
+            tools = held(self._foreign, mark=False)
             choice = Choice(usual=tools, groups={})
             return SessionSpec(
                 model=model,
@@ -229,7 +228,7 @@ class Runtime:
             )
             ready = delegation_tools(children)
         foreign = self._foreign + self._mcp.tools(model)
-        tools = self._tools(self._guard, self._own, known, foreign, ready, tell=self.tell)
+        tools = held(foreign, ready)
         more = cache(partial(self._named_alone, model, auxiliary))
         choice = Choice(usual=tools, more=more, groups=settings.toolsets)
         return SessionSpec(

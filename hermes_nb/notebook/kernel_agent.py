@@ -143,7 +143,6 @@ class KernelAgent:
     def _choose(self, key: str, value: object) -> None:
         """Choose a value from now on, None for what it would be without; raise `ConfigError`."""
         wanted = {**self._chosen, key: value}
-        # What cannot be used is not chosen.
         found = load_settings(overrides={**self._overrides(), **wanted})
         found.insist(*([] if value is None else [key]))
         self._chosen, self._read = wanted, None
