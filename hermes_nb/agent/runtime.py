@@ -102,6 +102,7 @@ def build_engine(
         automatic=chosen.enabled,
     )
     asked = auxiliary or model
+    memory = None if policy().why("learning") else memory
     return make_engine(
         chosen.engine,
         Setup(
@@ -111,11 +112,7 @@ def build_engine(
             session_id=place.session,
             window=settings.window,
             limits=limits,
-            flush=(
-                partial(flush, model=asked, memory=memory, place=place)
-                if memory and not policy().why("learning")
-                else None
-            ),
+            flush=partial(flush, model=asked, memory=memory, place=place) if memory else None,
             before_compress=before,
         ),
     )
