@@ -114,7 +114,7 @@ class Adapter(Protocol):
         ...
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Tell the service that a message is answered, without its files by now.
+        """Tell the service that a message is answered, by now without what was said.
 
         It is called after the answer was sent and that is written down, and again when an answered
         message is delivered again. What it raises is told, and changes nothing.

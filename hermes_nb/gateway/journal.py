@@ -148,16 +148,17 @@ class Journal:
 
     def note(self, entry: Entry) -> Entry:
         """Write down how far a message has come, and return it."""
+        values = (
+            _dumped(entry.message), entry.state, entry.session, entry.began, _paths(entry.parts),
+            entry.sent, int(entry.tried), entry.adapter, entry.message.id,
+        )  # fmt: skip
         self._database.write(
             lambda c: c.execute(
-                "UPDATE messages SET state = ?, session = ?, began = ?, parts = ?, sent = ?,"
-                " tried = ? WHERE adapter = ? AND id = ?",
-                (
-                    entry.state, entry.session, entry.began, _paths(entry.parts), entry.sent,
-                    int(entry.tried), entry.adapter, entry.message.id,
-                ),
+                "UPDATE messages SET message = ?, state = ?, session = ?, began = ?, parts = ?,"
+                " sent = ?, tried = ? WHERE adapter = ? AND id = ?",
+                values,
             )
-        )  # fmt: skip
+        )
         return entry
 
     def unfinished(self) -> list[Entry]:

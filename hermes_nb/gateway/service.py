@@ -129,7 +129,7 @@ class Gateway:
         chat = self._chat(adapter, message.chat)
         if chat.agent.heard(message.text):
             await self._finish(adapter, entry)
-        elif message.text.strip() == "/stop":
+        elif message.text.strip().partition("@")[0] == "/stop":
             told = STOPPED if chat.agent.stop() else "Nothing runs here."
             self._group.create_task(self._send(adapter, _with_answer(entry, told)))
         else:
@@ -170,8 +170,10 @@ class Gateway:
                     async with self._slots:
                         entry = await self._answered(chat, entry)
                 await self._send(chat.adapter, entry, again=again)
-            finally:
-                await self._settle(chat)
+            except BaseException:
+                await self._settle(chat, look_back=False)
+                raise
+            await self._settle(chat)
 
     async def _answered(self, chat: Chat, entry: Entry) -> Entry:
         """Return a message with an answer that is written down."""
@@ -196,9 +198,9 @@ class Gateway:
                 await adapter.working(chat)
                 await asyncio.sleep(SHOWN)
 
-    async def _settle(self, chat: Chat) -> None:
+    async def _settle(self, chat: Chat, *, look_back: bool = True) -> None:
         try:
-            await chat.agent.settle()
+            await chat.agent.settle(look_back=look_back)
         except Exception as error:  # noqa: BLE001 - the answer has been sent
             self._tell(f"{chat.adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
 
@@ -246,10 +248,12 @@ class Gateway:
             await asyncio.sleep(pause)
 
     async def _finish(self, adapter: Adapter, entry: Entry) -> None:
-        """Note that a message is answered, and tell its service."""
-        entry = await self._kept(partial(self._journal.note, replace(entry, state="done")))
-        if entry.message.user:
-            await self._acknowledge(adapter, replace(entry.message, files=()))
+        """Note that a message is answered, without what was said, and tell its service."""
+        message = replace(entry.message, files=(), text="", quoted="")
+        done = replace(entry, message=message, state="done", parts=())
+        await self._kept(partial(self._journal.note, done))
+        if message.user:
+            await self._acknowledge(adapter, message)
 
     async def _acknowledge(self, adapter: Adapter, message: Incoming) -> None:
         try:

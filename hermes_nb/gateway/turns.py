@@ -121,7 +121,7 @@ class Asking:
 
     def heard(self, text: str) -> bool:
         """Take a message as the answer to the question that is open, if it is one."""
-        if self._open is None or self._open[0].done():
+        if self._open is None or self._open[0].done() or text.lstrip().startswith("/"):
             return False
         future, request = self._open
         word = text.strip().lower().partition(" ")[0].rstrip(".,!:")
@@ -147,7 +147,7 @@ def _question(request: ApprovalRequest) -> str:
     lasts = f"\n`always` allows {what}, until /new or a restart." if request.shape and what else ""
     title = f"Hermes wants to use {request.tool.name}: {request.why}"
     told = visible(f"{title}\n\n{code_block(request.shown)}\n{lasts}", lines=True)
-    return f"{told}\nReply {', '.join(answers)}, or no and why not."
+    return f"{told}\n\nReply {', '.join(answers)}, or no and why not."
 
 
 class ChatAgent:
@@ -190,6 +190,7 @@ class ChatAgent:
     async def answer(self, entry: Entry) -> Entry:
         """Return a message with its answer, not yet written down; `settle` has to follow."""
         word, _, rest = entry.message.text.strip().partition(" ")
+        word = word.partition("@")[0]  # as groups address one of several bots
         self._stopped = False
         try:
             if word in COMMANDS:
@@ -208,14 +209,18 @@ class ChatAgent:
                 await asyncio.wait([self._running])
             self._running = None
 
-    async def settle(self) -> None:
+    async def settle(self, *, look_back: bool = True) -> None:
         """Look back if it is time, and close what the last answer took."""
         opening, self._opening = self._opening, None
         if opening is None:
             return
         try:
             session = opening.current
-            if session is not None and (reviews := looking_back(opening, session)) is not None:
+            if (
+                look_back
+                and session is not None
+                and (reviews := looking_back(opening, session)) is not None
+            ):
                 reviews.after_turn(session, live=False)
                 await in_thread(reviews.finish)
         finally:
@@ -274,7 +279,8 @@ class ChatAgent:
         begun = entry.session if entry.state == "begun" else ""
         if begun:
             row = replace(row, session=begun)
-        session = await in_thread(opening.session, f"{self._adapter}: {entry.message.text}")
+        title = one_line(f"{self._adapter}: {entry.message.text}", 60)
+        session = await in_thread(opening.session, title)
         prompt = _prompt(entry)
         if begun:
             left = list(_left(session.store, begun, entry.began))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import sqlite3
 import time
 from contextlib import closing
 
@@ -71,6 +72,10 @@ def test_a_message_is_answered_in_the_session_of_its_chat(root, home):
     assert chat.shown  # that it is being worked on
     with closing(SqliteStore(home / "notebook.db")) as store:
         assert {row.source for row in store.sessions()} == {"chat"}
+    with closing(sqlite3.connect(home / "gateway" / "journal.db")) as journal:
+        rows = journal.execute("SELECT state, message, parts FROM messages").fetchall()
+    assert [state for state, _, _ in rows] == ["done"] * 3
+    assert not [each for _, *said in rows for each in said if "Ada" in each or "am I" in each]
 
 
 def test_a_stranger_gets_nothing_and_is_told_once(root, home):
@@ -228,6 +233,24 @@ def test_stop_overtakes_what_waits(root, home):
     chat = asyncio.run(run())
     texts = {answer.to: answer.text for answer in chat.sent}
     assert texts == {"m1": "Stopped.", "m3": "Stopped.", "m2": "Next."}
+
+
+def test_a_question_with_choices_takes_words_but_no_command(root, home):
+    async def story(chat):
+        chat.post("plan a trip")
+        assert (await chat.said(1))[0].splitlines()[-2:] == ["1. train", "2. plane"]
+        chat.post("/help")
+        chat.post("2")
+        await chat.said(3)
+
+    def last(request):
+        return request.messages[-1].text
+
+    asked = call("clarify", question="How?", choices=["train", "plane"])
+    config = "  approve: ask\nhermes_nb:\n  toolsets:\n    default: [default, clarify]\n"
+    chat, _ = play(root, home, story, asked, last, config=config)
+    assert "plane" in chat.sent[1].text
+    assert chat.sent[2].text.startswith("/new")
 
 
 def test_undo_takes_back_the_answer_and_the_files(root, home):
