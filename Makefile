@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
-        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-trl screenshots
+        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-trl bench-hub screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -194,6 +194,9 @@ bench-chaos: $(STAMP)  ## turns while server, disk and processes fail at random 
 
 bench-stops: $(STAMP)  ## how soon a stop ends a turn or a command, and what is kept
 	@$(BIN)/python -m bench.stops
+
+bench-hub: $(STAMP)  ## memory and time of users on a JupyterHub (USERS=20)
+	@$(BIN)/python bench/hub.py $(USERS)
 
 bench-trl: $(STAMP)  ## whether exported sessions train a model
 	@$(BIN)/python bench/trl.py

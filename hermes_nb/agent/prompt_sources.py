@@ -20,7 +20,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.messages import Json, Message
-from hermes_nb.core.protocols import SessionStore
+from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
@@ -364,3 +364,27 @@ def _shared_skills() -> Signed | None:
 
 def _admin_skills() -> list[Path]:
     return [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]
+
+
+def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
+    """Return the tools for memory, past sessions, skills and plans, as far as they are switched on.
+
+    `model` condenses what was said, and `source` is what a write is recorded as.
+    """
+    from hermes_nb.memory.quoting import Condenser
+    from hermes_nb.tools.plan import plan_tools
+    from hermes_nb.tools.stores import memory_tools, session_tools, skills
+
+    settings = sources.settings
+    tools = Toolset()
+    if settings.memory.enabled:
+        tools += memory_tools(
+            sources.memory,
+            source=source,
+            write_approval=settings.memory.write_approval,
+            on_written=sources.written,
+        )
+    tools += session_tools(sources.recall, condenser=Condenser(recall=sources.recall, model=model))
+    if settings.skills.enabled:
+        tools += skills(sources.library)
+    return tools + plan_tools()

@@ -16,12 +16,13 @@ from functools import cache, partial
 from pathlib import Path
 
 from hermes_nb.agent.approvals import Approvals, proposing
+from hermes_nb.agent.audit import audited
 from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews, is_embedded
-from hermes_nb.agent.prompt_sources import PromptSources, preface_of
+from hermes_nb.agent.prompt_sources import PromptSources, known_tools, preface_of
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import Memory, flush
@@ -45,30 +46,6 @@ from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools, left, left_of_added
 from hermes_nb.tools.mcp_tools import McpTools
-
-
-def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
-    """Return the tools for memory, past sessions, skills and plans, as far as they are switched on.
-
-    `model` condenses what was said, and `source` is what a write is recorded as.
-    """
-    from hermes_nb.memory.quoting import Condenser
-    from hermes_nb.tools.plan import plan_tools
-    from hermes_nb.tools.stores import memory_tools, session_tools, skills
-
-    settings = sources.settings
-    tools = Toolset()
-    if settings.memory.enabled:
-        tools += memory_tools(
-            sources.memory,
-            source=source,
-            write_approval=settings.memory.write_approval,
-            on_written=sources.written,
-        )
-    tools += session_tools(sources.recall, condenser=Condenser(recall=sources.recall, model=model))
-    if settings.skills.enabled:
-        tools += skills(sources.library)
-    return tools + plan_tools()
 
 
 def build_engine(
@@ -197,6 +174,7 @@ class Runtime:
                 tools=_chosen(choice, chosen),
                 choose=choice.of,
                 max_requests=settings.max_requests,
+                watched=self._watched,
                 sinks=self._sinks,
             )
 
@@ -213,19 +191,8 @@ class Runtime:
                 memory=lambda span: self.quiet_tools(model, place, [*in_view(), *span]),
             )
 
-        ready = Toolset()
-        if settings.delegation.enabled:
-            children = Delegation(
-                settings=settings.delegation,
-                store=self._store,
-                jobs=self.jobs,
-                spec=cache(partial(self._child, model, condenses, known)),
-                sources=sources,
-                tell=self.tell,
-            )
-            ready = delegation_tools(children)
         foreign = self._foreign + self._mcp.tools(model)
-        tools = held(foreign, ready)
+        tools = held(foreign, self._delegation(partial(self._child, model, condenses, known)))
         more = cache(partial(self._named_alone, model, auxiliary))
         choice = Choice(usual=tools, more=more, groups=settings.toolsets)
         return SessionSpec(
@@ -241,8 +208,22 @@ class Runtime:
             preface=preface_of(
                 settings.home, settings.ephemeral_system_prompt, settings.prefill_messages_file
             ),
+            watched=self._watched,
             sinks=self._sinks,
         )
+
+    def _delegation(self, child: Callable[[], SessionSpec]) -> Toolset:
+        if not self.settings.delegation.enabled:
+            return Toolset()
+        children = Delegation(
+            settings=self.settings.delegation,
+            store=self._store,
+            jobs=self.jobs,
+            spec=cache(child),
+            sources=self.knowledge,
+            tell=self.tell,
+        )
+        return delegation_tools(children)
 
     def _child(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> SessionSpec:
         """Return what children are given: the model, and tools that nobody is asked for.
@@ -269,11 +250,15 @@ class Runtime:
             enforce=self.settings.enforce,
             marked=True,
             engine=engine,
+            watched=self._watched,
             sinks=self._sinks,
         )
 
     def _sinks(self, agent: Agent, session: str, parent: str) -> Sequence[EventSink]:
         return () if self._spans is None else (self._spans.sink(agent, session, parent),)
+
+    def _watched(self, tools: Toolset, source: str) -> Toolset:
+        return audited(tools, source=source, mode=lambda: self._guard.mode, tell=self.tell)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return what tasks of a map get of the tools that children may have.
@@ -288,11 +273,12 @@ class Runtime:
         if missing := [name for name in wanted if name not in names]:
             known = ", ".join(sorted(names))
             raise ConfigError(f"a map's tasks cannot have {missing[0]!r}; they can have {known}")
-        return Toolset(
+        found = Toolset(
             tool
             for tool in there
             if tool.name in wanted or (tool.toolset in wanted and tool.risk is Risk.READ)
         )
+        return self._watched(found, "map")
 
     def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
         """Return the tools that a session has where the user names them."""
@@ -362,7 +348,7 @@ class Runtime:
             asked = self.settings.memory.write_approval or action in WEIGHTY
             return "" if asked else None
 
-        return proposing(
+        quiet = proposing(
             known_tools(known, model=model, source=REVIEW).only("memory", "skills"),
             memory=known.memory,
             library=known.library,
@@ -371,6 +357,7 @@ class Runtime:
             origin=Origin(session=place.session, notebook=place.notebook, source=REVIEW),
             on_written=known.written,
         )
+        return self._watched(quiet, REVIEW)
 
 
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:

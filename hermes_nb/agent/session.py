@@ -76,8 +76,9 @@ class SessionSpec:
     the tools of other names than those that it has by itself. `budget` is what the session, and
     its notebook, may spend. `preface` goes with each request. `jobs` lists what runs beside the
     conversation. As an engine is made for one session, `engine` makes it: of its store, its
-    place, and what returns the conversation that is in view. `sinks` makes what else
-    listens to a session's agent, by the session's id and its parent's.
+    place, and what returns the conversation that is in view. `watched` has the calls of tools
+    recorded, for a source as in `Identity`; `sinks` makes what else listens to a session's agent,
+    by the session's id and its parent's.
     """
 
     model: ChatModel
@@ -92,6 +93,7 @@ class SessionSpec:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     jobs: Jobs = field(default_factory=Jobs)
     preface: Preface = field(default_factory=Preface)
+    watched: Callable[[Toolset, str], Toolset] = lambda tools, _: tools
     sinks: Callable[[Agent, str, str], Sequence[EventSink]] = lambda *_: ()
 
 
@@ -319,7 +321,7 @@ class Session:
             return
         self._offered = tools, engine
         hinted = with_hints(tools, self.hints) if self.hints is not None else tools
-        self.agent.tools = with_context(hinted, engine)
+        self.agent.tools = self._spec.watched(with_context(hinted, engine), self._identity.source)
 
     def reload(self) -> Prompt:
         """Build the system prompt anew, from files and memory as they are now, and keep it."""

@@ -130,6 +130,8 @@ def parser() -> argparse.ArgumentParser:
     about = "hold a hub's key of a model, with a budget for each user"
     served = _command(commands, "proxy", about, "proxy:proxy")
     served.add_argument("--config", metavar="FILE", required=True, help="upstream, models, budgets")
+    audit = _command(commands, "audit", "look for gaps in files of the audit", "sessions:audit")
+    audit.add_argument("files", metavar="FILE", nargs="+", help="in their order, the oldest first")
     return top
 
 

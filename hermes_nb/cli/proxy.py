@@ -45,6 +45,8 @@ GUESS = 4
 UNSAID = 1_000
 """Tokens of an answer, until they are counted."""
 MILLION = 1_000_000
+DEARER = ("service_tier", "web_search_options")
+"""Fields of a request that cost what no table of tokens tells; they are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +288,8 @@ class Chat(Handler):
         number = self.ledger.begin(
             self.current_user, name, read, UNSAID, model.dollars(read, UNSAID)
         )
+        for dearer in DEARER:
+            asked.pop(dearer, None)
         if asked.get("stream"):
             asked["stream_options"] = {"include_usage": True}
         usage = Usage()

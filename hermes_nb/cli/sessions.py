@@ -1,4 +1,4 @@
-"""`jupyter hermes sessions` and `export`: what the session store has, without a kernel."""
+"""`jupyter hermes sessions`, `export` and `audit`: what was said and done, without a kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.session import CHILD
 from hermes_nb.agent.session_manager import open_store, the_one
 from hermes_nb.agent.turn import export as exported
-from hermes_nb.cli.main import OK
+from hermes_nb.cli.main import FAILED, OK
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Role
@@ -128,3 +128,20 @@ def _cell(name: str, value: object) -> str:
     if name == "notebook":
         return one_line(visible(Path(str(value)).name or "-"), 30)
     return one_line(visible(str(value)), SNIPPET if name == "text" else TITLE)
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    """Say where the lines of an audit do not follow one another."""
+    from hermes_nb.agent.audit import gaps
+
+    def lines() -> Iterator[bytes]:
+        for name in arguments.files:
+            try:
+                with Path(name).open("rb") as file:
+                    yield from file
+            except OSError as error:
+                raise ConfigError(f"{name}: {error.strerror}") from error
+
+    found = list(gaps(lines()))
+    print("\n".join(found) or "each line follows the one before it")
+    return FAILED if found else OK

@@ -50,7 +50,6 @@ FREE = {"modes": "never", "cassettes": "off"}
 """What cannot be taken away: the least there is."""
 VALUES: Mapping[str, type] = {
     "audit": dict,
-    "budget": dict,
     "mcp_servers": dict,
     "settings": dict,
     "shared_skills": str,

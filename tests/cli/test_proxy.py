@@ -186,10 +186,12 @@ def test_answers_of_all_kinds_are_counted(serving):
         assert used["tokens"] == 42
         assert used["dollars"] == pytest.approx((10 + 30 * 0.1 + 2 * 10) / 1e6)
         # Whoever asks for no figures is counted by what went over the wire.
-        status, body = proxy.ask(stream=True, stream_options={"include_usage": False})
-        assert "[DONE]" in body and proxy.server.bodies[-1]["stream_options"] == {
-            "include_usage": True
-        }
+        status, body = proxy.ask(
+            stream=True, stream_options={"include_usage": False}, service_tier="priority"
+        )
+        sent = proxy.server.bodies[-1]
+        assert "[DONE]" in body and sent["stream_options"] == {"include_usage": True}
+        assert "service_tier" not in sent
         guessed = proxy.used()["tokens"]
         assert guessed > 42 + 50
         assert proxy.ask()[0] == 500  # a failure of the provider's costs nothing

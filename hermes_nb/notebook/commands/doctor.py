@@ -203,7 +203,8 @@ def key(settings: Settings) -> Finding:
     """Return whether a key is set; never the key."""
     if settings.endpoint.api_key:
         provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
-        where = settings.sources.get("api_key") or f"{provider}_API_KEY"
+        where = settings.sources.get("api_key") or settings.values.get("key_env")
+        where = where or f"{provider}_API_KEY"
         return Finding("ok", f"there is one ({where}); it is never shown")
     return Finding(
         "note",
