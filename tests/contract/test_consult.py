@@ -7,7 +7,7 @@ import base64
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.events import ApprovalAsked, UsageReported
+from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, UsageReported
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.approval import answer_of, question_line
 
@@ -66,7 +66,10 @@ def test_a_question_is_answered_by_number_or_in_own_words(tmp_path, typed, read,
 def test_where_nobody_is_there_the_model_is_told_to_decide(tmp_path):
     model = ScriptedModel([ASKING, "I took 2009."])
     with Hermes(model, cwd=tmp_path, tools=["clarify"]) as hermes:
-        assert hermes.ask("Count them.").text == "I took 2009."
+        turn = hermes.ask("Count them.")
+    assert turn.text == "I took 2009."
+    (given,) = [event for event in turn.events if isinstance(event, ApprovalGiven)]
+    assert given.reason == "nobody was there to answer"
     assert results(model)[0].startswith("Nobody is there to answer. Decide by what you know")
 
 
