@@ -206,7 +206,7 @@ class Names(Completer):
 
     def get_completions(self, document: Document, _event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
-        found = completed(text, self._shell, Path())
+        found = completed(text, self._shell, Path(), self._completions.servers)
         if found is None and (typed := COMMAND.fullmatch(text)):
             found = self._completions.offered(f"%hermes {typed[2]}", first=False)
         fragment, words = found or ("", [])

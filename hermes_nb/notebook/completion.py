@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hermes_nb.notebook.shell import Shell
@@ -17,10 +17,11 @@ from hermes_nb.notebook.variables import user_variables
 ENTRIES = 200
 """Files of a folder that are offered."""
 KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
+Servers = Mapping[str, Sequence[str]]
 _FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_REFERENCE = re.compile(r"(?<![\w@./`])@([\w:./~-]*)$")
-_VALUE = re.compile(r"(?<!\$)\$`(?:[^`\n]*[^`\n\w.])?([^\W\d]\w*)?$")
-_WORD = re.compile(r"(?<![\w@.+`-])([^\W\d][\w@+-]*)?$")
+_REFERENCE = re.compile(r"(?<![\w@./`])@([\w./~-]*(?::[^\s`\"]*)?)\Z")
+_VALUE = re.compile(r"(?<!\$)\$`(?:[^`\n]*[^`\n\w.])?([^\W\d]\w*)?\Z")
+_WORD = re.compile(r"(?<![\w@.+`-])([^\W\d][\w@+-]*)?\Z")
 
 
 def bare(prompt: str) -> str:
@@ -28,17 +29,20 @@ def bare(prompt: str) -> str:
     return _FENCED.sub(lambda block: " " * len(block[0]), prompt)
 
 
-def completed(prompt: str, shell: Shell, root: Path) -> tuple[str, list[str]] | None:
+def completed(
+    prompt: str, shell: Shell, root: Path, servers: Servers
+) -> tuple[str, list[str]] | None:
     """Return how the end of a prompt begins and what it may become; None for plain text.
 
     What looks like a reference and is not known may become what it is: whoever else completes
-    would take it for Python.
+    would take it for Python. `servers` are those of MCP, with what of each a prompt can name.
     """
     if value := _VALUE.search(prompt):
         begun = value[1] or ""
         return begun, _variables(begun, shell)
     if reference := _REFERENCE.search(bare(prompt)):
-        return reference[0], [*_references(reference[1], shell, root)] or [reference[0]]
+        found = [*_references(reference[1], shell, root, servers)]
+        return reference[0], found or [reference[0]]
     return None
 
 
@@ -57,14 +61,15 @@ def _variables(begun: str, shell: Shell) -> list[str]:
     return [name for name in variables if name.startswith(begun)]
 
 
-def _references(typed: str, shell: Shell, root: Path) -> Sequence[str]:
+def _references(typed: str, shell: Shell, root: Path, servers: Servers) -> Iterable[str]:
     """Return what a reference that is being typed, without its `@`, may become."""
     kind, colon, path = typed.partition(":")
     if not colon:
-        known = [*_variables(typed, shell), *KINDS]
+        known = [*_variables(typed, shell), *KINDS, *(f"{name}:" for name in servers)]
         return [f"@{name}" for name in known if name.startswith(typed)]
     if kind not in ("file", "folder"):
-        return []
+        found = (each for each in servers.get(kind, ()) if each.startswith(path))
+        return [f"@{kind}:{each}" for each in found]
     folder, _, begins = path.rpartition("/")
     try:
         entries = sorted((root / folder).iterdir())

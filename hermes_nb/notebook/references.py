@@ -37,6 +37,7 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
+from hermes_nb.tools.mcp import PROMPT
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.terminal import terminal
 
@@ -51,7 +52,6 @@ SECONDS = 20
 WARNING, REFUSAL = 0.25, 0.5
 """Shares of the window: over the first the user is told, over the second nothing is attached."""
 OWN = ("cell", "file", "folder", "git", "url")
-PROMPT = "prompt/"
 _LINES = re.compile(r":(\d{1,9})(?:-(\d{1,9}))?$")
 
 

@@ -11,18 +11,20 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import quote
 
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import canonical_json, number_of, one_line, visible
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Question
+from hermes_nb.models.recording import own_version
 from hermes_nb.tools.mcp_wire import (
     GRACE,
     Caller,
@@ -57,6 +59,8 @@ PROGRESS = 0.1
 LAST = 0.2
 """Seconds in which the last words of a program that has ended are still heard."""
 NAME = "hermes_nb"
+PROMPT = "prompt/"
+"""How the name of a prompt begins, where those of resources are their addresses."""
 REFUSED = -1
 """The code of an answer that the user does not give."""
 CLOSED = (-32000, 32600)
@@ -66,8 +70,8 @@ CLOSED = (-32000, 32600)
 class Connection:
     """One server while it runs; everything here happens on the servers' loop.
 
-    `tools` are the live ones by their own names, `error` why it is not ready, `log` the last lines
-    that it wrote. `listed` hears when `tools` are there.
+    `tools` are the live ones by their own names, `references` what of it can be named in a prompt,
+    `error` why it is not ready, `log` the last lines that it wrote. `listed` hears of new tools.
     """
 
     def __init__(self, spec: ServerSpec, listed: Callable[[Connection], None]) -> None:
@@ -75,16 +79,18 @@ class Connection:
         self.state: State = "ended" if spec.problem else "waiting"
         self.error = spec.problem
         self.tools: dict[str, dict[str, Json]] = {}
+        self.references: tuple[str, ...] = ()
         self.capabilities: Document = {}
         self.log: deque[str] = deque(maxlen=LINES)
         self._listed = listed
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._settled, self._died = asyncio.Event(), asyncio.Event()
-        self._stale = False
+        self._old = self._stale = False
+        self._tells = True
         self._agreed: set[str] = set()
-        self._limits: dict[Caller, asyncio.Timeout] = {}
-        self._sent: set[asyncio.Task[None]] = set()
+        self._limits: dict[asyncio.Timeout, Caller | None] = {}
+        self._asking = asyncio.Lock()
 
     @property
     def told(self) -> str:
@@ -98,24 +104,22 @@ class Connection:
             self._settled.clear()
             self._task = asyncio.create_task(self._serve(), name=f"mcp {self.spec.name}")
 
-    async def settled(self, seconds: float | None = None) -> None:
-        """Wait until it is ready or has failed, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._settled.wait()
-
     async def ready(self) -> ClientSession:
-        """Return the session; raise `ToolError` where there is none to be had."""
+        """Return the session once there is one; raise `ToolError` where none is to be had."""
         if not self.spec.problem:
-            await self.settled(self.spec.connect_timeout + GRACE)
-        session = self._session
-        if session is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.spec.connect_timeout + 5 * GRACE):
+                    await self._settled.wait()
+        if self._session is None:
             why = self.error or "it has not answered yet"
             raise ToolError(f"the MCP server {self.spec.name!r} cannot be used: {why}")
-        if self._stale:
-            self._stale = False
-            await self._list(session)
-        return session
+        return self._session
+
+    async def fresh(self) -> None:
+        """Have the list of tools as it is now; raise `ToolError`."""
+        await self.ready()
+        if self._stale and "tools" in self.capabilities:
+            await self.request(self._list)
 
     async def end(self) -> None:
         """End it, its program and whatever that started."""
@@ -124,24 +128,35 @@ class Connection:
             await asyncio.wait({self._task}, timeout=6 * GRACE)
 
     async def _serve(self) -> None:
-        """Run it until it has ended for good: once it was ready, it is started a second time."""
+        """Run it until it has ended for good: once it was ready, it is started a second time.
+
+        So is a program that ends when it is asked for a protocol that it does not know.
+        """
+        again = True
         try:
-            for left in (1, 0):
+            while True:
                 was_ready = False
                 try:
                     async with AsyncExitStack() as stack:
-                        session = await self._opened(stack)
-                        self._session, self.state, was_ready = session, "ready", True
+                        self._session = await self._opened(stack)
+                        self.state, was_ready = "ready", True
                         self._settled.set()
+                        stack.callback(asyncio.create_task(self._refer()).cancel)
                         await self._died.wait()
                         self._session = None
                         self._settled.clear()  # whoever asks now waits for the second start
+                        for limit in self._limits:
+                            self._move(limit, LAST)
+                        await asyncio.sleep(2 * LAST)
                 except Exception as error:  # noqa: BLE001 - whatever an SDK raises over a program
                     why = told_error(error)
                     self.error = why if isinstance(first(error), ToolError) else self.error or why
                 self.error = self.error or "it has ended"
-                self._session = None
-                if not (was_ready and left):
+                if was_ready and again:
+                    again = False
+                elif not was_ready and self._died.is_set() and self.bridge.modern and not self._old:
+                    self._old = True
+                else:
                     break
                 self.log.append(f"[{self.error}; it is started once more]")
         finally:
@@ -151,44 +166,58 @@ class Connection:
     async def _opened(self, stack: AsyncExitStack) -> ClientSession:
         self.state, self.error = "starting", ""
         self._died.clear()
-        bridge = self.bridge
-        make: Callable[..., ClientSession] = bridge.mcp.ClientSession
-        over = bridge.over_http if self.spec.url else program
+        spec, bridge = self.spec, self.bridge
+        over = bridge.over_http(spec) if spec.url else program(spec, bridge, self._note, self._dead)
         try:
-            async with asyncio.timeout(self.spec.connect_timeout):
-                streams = await stack.enter_async_context(
-                    over(self.spec, bridge, self._note, self._dead)
+            async with asyncio.timeout(spec.connect_timeout):
+                session, self.capabilities, self._tells = await stack.enter_async_context(
+                    bridge.greeted(
+                        over,
+                        old=self._old,
+                        sampling_callback=self._sample,
+                        elicitation_callback=self._elicit,
+                        logging_callback=self._logged,
+                        message_handler=self._heard,
+                        client_info=bridge.types.Implementation(name=NAME, version=own_version()),
+                    )
                 )
-                client = make(
-                    *streams[:2],
-                    sampling_callback=self._sample,
-                    elicitation_callback=self._elicit,
-                    logging_callback=self._logged,
-                    message_handler=self._heard,
-                    client_info=bridge.types.Implementation(name=NAME, version=_version()),
-                )
-                session = await stack.enter_async_context(client)
-                self.capabilities = wire(await session.initialize()).get("capabilities", {})
-                if "tools" in self.capabilities:
-                    await self._list(session)
+                await self._list(session)
         except TimeoutError:
-            seconds = self.spec.connect_timeout
-            raise ToolError(f"it did not answer within {seconds:g} seconds") from None
+            raise ToolError(f"it did not answer within {spec.connect_timeout:g} seconds") from None
         return session
 
     async def _list(self, session: ClientSession) -> None:
         found: dict[str, dict[str, Json]] = {}
         cursor: str | None = None
-        for _ in range(MOST_TOOLS):
-            page = self.bridge.types.PaginatedRequestParams(cursor=cursor) if cursor else None
-            told = wire(await session.list_tools(params=page))
+        for _ in range(MOST_TOOLS if "tools" in self.capabilities else 0):
+            told = wire(await session.list_tools(cursor=cursor))
             for tool in filter(None, map(kept, told.get("tools", []))):
                 found.setdefault(tool["name"], tool)
             cursor = told.get("nextCursor")
             if not cursor or len(found) >= MOST_TOOLS:
                 break
-        self.tools = dict(list(found.items())[:MOST_TOOLS])
-        self._listed(self)
+        self._stale = not self._tells
+        tools = dict(list(found.items())[:MOST_TOOLS])
+        if tools != self.tools:
+            self.tools = tools
+            self._listed(self)
+
+    async def _refer(self) -> None:
+        """Ask for the names of resources and prompts, which are offered while one types."""
+        names: list[str] = []
+        try:
+            if "resources" in self.capabilities:
+                told = wire(await self.request(lambda session: session.list_resources()))
+                names += [str(each.get("uri")) for each in told.get("resources", [])]
+            if "prompts" in self.capabilities:
+                told = wire(await self.request(lambda session: session.list_prompts()))
+                names += [f"{PROMPT}{quote(str(p.get('name')))}" for p in told.get("prompts", [])]
+        except ToolError as error:
+            self._note(f"[{error}]")
+        fit = [each for each in names if re.fullmatch(r"[^\s\"`]{1,300}", each)]
+        if fit and self.references != (found := tuple(fit[:MOST_TOOLS])):
+            self.references = found
+            self._listed(self)
 
     async def call(self, tool: Document, arguments: Document, caller: Caller) -> dict[str, Json]:
         """Call a tool as the session knows it and return the result as it is on the wire.
@@ -196,7 +225,7 @@ class Connection:
         The user is asked about one that has changed since. Raises `ToolError`.
         """
         name = str(tool["name"])
-        await self.ready()
+        await self.fresh()
         live = self.tools.get(name)
         if live is None:
             raise ToolError(f"the MCP server {self.spec.name!r} has no tool {name!r} any more")
@@ -206,56 +235,54 @@ class Connection:
             if not await caller.agrees(Question(why=why, shown=visible(shown, lines=True))):
                 raise ToolDenied(f"{name} was not run: {why}, and the user did not agree")
             self._agreed.add(mark)
-        told = 0.0
+        limit, time_of = asyncio.timeout(self.spec.timeout), asyncio.get_running_loop().time
+        told, latest = 0.0, time_of() + PATIENCE * self.spec.timeout
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
             nonlocal told
-            now = asyncio.get_running_loop().time()
-            self._limits[caller].reschedule(min(now + self.spec.timeout, latest))
-            if now - told >= PROGRESS or progress == total:
-                told = now
+            self._move(limit, min(self.spec.timeout, latest - time_of()))
+            if time_of() - told >= PROGRESS or progress == total:
+                told = time_of()
                 share = f"{progress / total:.0%}" if total else f"{progress:g}"
                 caller.context.progress(one_line(visible(f"{share} {message or ''}"), 120))
 
-        latest = asyncio.get_running_loop().time() + PATIENCE * self.spec.timeout
-        return await self.request(
-            lambda session: session.call_tool(name, dict(arguments), progress_callback=heard),
-            caller,
-        )
+        try:
+            sent = await self.request(
+                lambda session: session.call_tool(name, dict(arguments), progress_callback=heard),
+                limit,
+                caller,
+            )
+            return wire(sent)
+        finally:
+            caller.over()
 
     async def request(
         self,
-        send: Callable[[ClientSession], Awaitable[object]],
+        send: Callable[[ClientSession], Awaitable[Result]],
+        limit: asyncio.Timeout | None = None,
         caller: Caller | None = None,
-    ) -> dict[str, Json]:
-        """Send a request and return its result as it is on the wire; raise `ToolError`.
+    ) -> Result:
+        """Send a request and return its result; raise `ToolError`.
 
         It has its time limit, without the time that the user takes for an answer; when nobody waits
         for it any more, the server is told.
         """
         session = await self.ready()
-        give_up: Callable[[], Coroutine[object, None, None]] | None = None
-
-        async def sent() -> object:
-            nonlocal give_up
-            give_up = self.bridge.watched(session)
-            return await send(session)
-
-        limit = asyncio.timeout(self.spec.timeout)
-        if caller is not None:
-            self._limits[caller] = limit
+        number = getattr(session, "_request_id", None)
+        limit = limit or asyncio.timeout(self.spec.timeout)
+        self._limits[limit] = caller
         try:
             async with limit:
-                return wire(await self._alive(asyncio.create_task(sent())))
+                return await send(session)
         except (TimeoutError, asyncio.CancelledError) as error:
-            if give_up is not None:
-                self._tell(give_up())
-            if isinstance(error, TimeoutError):
-                told = f"did not answer within {self.spec.timeout:g} seconds"
-                raise ToolError(f"the MCP server {self.spec.name!r} {told}") from None
-            raise
-        except ToolError:
-            raise
+            with suppress(Exception):  # the server may be gone, or not read
+                async with asyncio.timeout(GRACE):
+                    await self.bridge.give_up(session, number)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            why = f"did not answer within {self.spec.timeout:g} seconds"
+            why = f"cannot answer: {self.error or 'it has ended'}" if self._died.is_set() else why
+            raise ToolError(f"the MCP server {self.spec.name!r} {why}") from None
         except Exception as error:
             if getattr(getattr(error, "error", None), "code", 0) in CLOSED:
                 self._died.set()
@@ -263,71 +290,48 @@ class Connection:
             failed.origin = "outside"
             raise failed from error
         finally:
-            if caller is not None:
-                del self._limits[caller]
-                caller.over()
+            del self._limits[limit]
 
-    async def _alive(self, answer: asyncio.Task[Result]) -> Result:
-        """Return what a request is answered, as long as the server lives; raise `ToolError`."""
-        death = asyncio.create_task(self._died.wait())
-        try:
-            await asyncio.wait({answer, death}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({answer}, timeout=None if not death.done() else LAST)
-            if not answer.done():
-                why = self.error or "it has ended"
-                raise ToolError(f"the MCP server {self.spec.name!r} cannot answer: {why}")
-            return answer.result()
-        finally:
-            answer.cancel()
-            death.cancel()
+    def _move(self, limit: asyncio.Timeout, seconds: float | None) -> None:
+        """Let a request that is under way end in so many seconds, None for not at all."""
+        if limit in self._limits and not limit.expired():
+            now = asyncio.get_running_loop().time()
+            limit.reschedule(None if seconds is None else now + seconds)
 
-    def _tell(self, notification: Coroutine[object, None, None]) -> None:
-        """Send a notification, for which nobody waits."""
+    async def _asked(self, question: Question, given: Document | None = None) -> str | None:
+        """Put a question of the server's to the user of the latest call; None for a no.
 
-        async def sent() -> None:
-            with suppress(Exception):  # the server may be gone, or not read
-                async with asyncio.timeout(GRACE):
-                    await notification
-
-        task = asyncio.create_task(sent())
-        self._sent.add(task)
-        task.add_done_callback(self._sent.discard)
-
-    async def _asked(self, what: Callable[[Caller], Awaitable[Result]]) -> Result | None:
-        """Put a question of the server's to the user of the latest call; None for a no."""
-        caller = next(reversed(self._limits), None)
-        if caller is None:
-            return None
-        limit = self._limits[caller]
-        limit.reschedule(None)
-        try:
-            return await what(caller)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return None  # the call that it belonged to was stopped
-        except Exception as error:  # noqa: BLE001 - the approver, or the model, has failed
-            self._note(f"[a question was not answered: {told_error(error)}]")
-            return None
-        finally:
-            if caller in self._limits:
-                limit.reschedule(asyncio.get_running_loop().time() + self.spec.timeout)
+        After a yes, `given` is answered by the model.
+        """
+        async with self._asking:
+            callers = [(limit, caller) for limit, caller in self._limits.items() if caller]
+            if not callers:
+                return None
+            limit, caller = callers[-1]
+            self._move(limit, None)
+            try:
+                if not await caller.agrees(question):
+                    return None
+                return await caller.there(caller.complete(given)) if given else ""
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                return None  # the call that it belonged to was stopped
+            except Exception as error:  # noqa: BLE001 - the approver, or the model, has failed
+                self._note(f"[a question was not answered: {told_error(error)}]")
+                return None
+            finally:
+                self._move(limit, self.spec.timeout)
 
     async def _sample(self, _context: object, params: object) -> object:
         """Let the session's model answer a request of the server's, once the user agrees."""
         given, types = wire(params), self.bridge.types
-
-        async def answered(caller: Caller) -> str | None:
-            texts = [f"{m.get('role')}: {said(m).text}" for m in given.get("messages", [])]
-            shown = "\n\n".join(filter(None, [given.get("systemPrompt"), *texts]))
-            why = f"the MCP server {self.spec.name!r} wants the model's answer to this, and gets it"
-            question = Question(why=why, shown=visible(shown, lines=True), yes="Answer it")
-            if not await caller.agrees(question):
-                return None
-            return await caller.there(caller.complete(given))
-
-        text = await self._asked(answered)
+        texts = [f"{m.get('role')}: {said(m).text}" for m in given.get("messages", [])]
+        shown = "\n\n".join(filter(None, [given.get("systemPrompt"), *texts]))
+        why = f"the MCP server {self.spec.name!r} wants the model's answer to this, and gets it"
+        question = Question(why=why, shown=visible(shown, lines=True), yes="Answer it")
+        text = await self._asked(question, given)
         if text is None:
             return types.ErrorData(code=REFUSED, message="the user declined")
         content = types.TextContent(type="text", text=text)
@@ -339,26 +343,23 @@ class Connection:
         schema = given.get("requestedSchema") or {}
         fields = schema.get("properties") or {}
         content = {name: each["default"] for name, each in fields.items() if "default" in each}
-        if missing := [name for name in schema.get("required") or () if name not in content]:
-            self._note(f"[it asked for {', '.join(missing)}, which has no default: declined]")
+        missing = [name for name in schema.get("required") or () if name not in content]
+        if missing or given.get("mode") == "url":
+            what = ", ".join(missing) or "a visit to a page"
+            self._note(f"[it asked for {what}, which has no default: declined]")
             return types.ElicitResult(action="decline")
-
-        async def agreed(caller: Caller) -> bool:
-            why = f"the MCP server {self.spec.name!r} asks, and would get this"
-            shown = f"{given.get('message', '')}\n\n{canonical_json(content)}"
-            question = Question(why=why, shown=visible(shown, lines=True), yes="Send")
-            return given.get("mode") != "url" and await caller.agrees(question)
-
-        if await self._asked(agreed):
-            return types.ElicitResult(action="accept", content=content)
-        return types.ElicitResult(action="decline")
+        why = f"the MCP server {self.spec.name!r} asks, and would get this"
+        shown = f"{given.get('message', '')}\n\n{canonical_json(content)}"
+        question = Question(why=why, shown=visible(shown, lines=True), yes="Send")
+        if await self._asked(question) is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=content)
 
     async def _logged(self, params: object) -> None:
         told = wire(params)
         data = told.get("data")
-        self._note(
-            f"{told.get('level')}: {data if isinstance(data, str) else canonical_json(data)}"
-        )
+        text = data if isinstance(data, str) else canonical_json(data)
+        self._note(f"{told.get('level')}: {text}")
 
     async def _heard(self, message: object) -> None:
         """Take note that the list of tools has changed; it is read again before the next call."""
@@ -371,13 +372,6 @@ class Connection:
     def _dead(self, why: str) -> None:
         self.error = self.error or why
         self._died.set()
-
-
-def _version() -> str:
-    try:
-        return version(NAME)
-    except PackageNotFoundError:  # run from a checkout
-        return "0"
 
 
 async def _quiet(hurry: asyncio.Event) -> None:
@@ -403,7 +397,7 @@ class Servers:
         self.told = told
         self._loop = LoopThread("hermes-mcp")
         self._pid = 0
-        self._hurry: asyncio.Event | None = None
+        self._hurry = asyncio.Event()
         self._bridge: Wire | None = None
 
     def use(self, servers: Mapping[str, ServerSpec]) -> None:
@@ -433,8 +427,7 @@ class Servers:
             raise ToolError(f"there is no MCP server {name!r} here; the servers are: {known}")
 
         async def done() -> Result:
-            if self._hurry is not None:
-                self._hurry.set()
+            self._hurry.set()
             return await work(connection)
 
         return await asyncio.wrap_future(self._loop.submit(done()))
@@ -443,35 +436,32 @@ class Servers:
         """Start a server that has ended, and return it when it is ready or has failed."""
 
         async def started(connection: Connection) -> Connection:
-            connection.start(self._imported())
-            await connection.settled(connection.spec.connect_timeout + GRACE)
+            if self._bridge is not None:  # else it is about to be started
+                connection.start(self._bridge)
+            with suppress(ToolError):
+                await connection.ready()
             return connection
 
         return await self.there(name, started)
 
     async def settled(self, seconds: float) -> None:
-        """Wait until no server is being started any more, at most so long."""
+        """Have every server started, and its tools as they are now; wait at most so long."""
 
         async def waited(connection: Connection) -> None:
-            await connection.settled(seconds)
+            with suppress(ToolError, TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await connection.fresh()
 
-        going = [name for name, c in self.connections.items() if c.state in ("waiting", "starting")]
-        await asyncio.gather(*(self.there(name, waited) for name in going))
+        await asyncio.gather(*(self.there(name, waited) for name in list(self.connections)))
 
     async def _begin(self, gone: list[Connection]) -> None:
         await asyncio.gather(*(each.end() for each in gone))
         if self._bridge is None:
-            self._hurry = self._hurry or asyncio.Event()
             await _quiet(self._hurry)
-        bridge = self._imported()
+        bridge = self._bridge = self._bridge or Wire()
         for connection in self.connections.values():
             if connection.state == "waiting":
                 connection.start(bridge)
-
-    def _imported(self) -> Wire:
-        if self._bridge is None:
-            self._bridge = Wire()
-        return self._bridge
 
     def close(self) -> None:
         """End all servers, with their programs; a second call does nothing."""
@@ -486,4 +476,4 @@ class Servers:
         with suppress(TimeoutError):
             self._loop.submit(ended()).result(timeout=7 * GRACE)
         self._loop.close()
-        self._pid, self._hurry, self._bridge = 0, None, None
+        self._pid, self._hurry, self._bridge = 0, asyncio.Event(), None

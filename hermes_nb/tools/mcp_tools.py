@@ -9,14 +9,15 @@ window, or where a tool's own words read like an attack.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import Refused, locked, make_private, read_regular, write_atomic
@@ -28,7 +29,11 @@ from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput,
 from hermes_nb.safety.scan import scan
 from hermes_nb.tools.arguments import Checker
 from hermes_nb.tools.mcp import Connection, Servers
-from hermes_nb.tools.mcp_wire import Caller, Document, ServerSpec, fingerprint
+from hermes_nb.tools.mcp_wire import Caller, Document, ServerSpec, fingerprint, wire
+from hermes_nb.tools.schema import as_tool
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
 
 FILE = "mcp_tools.json"
 """In the home: what servers told of their tools, by the key of a server."""
@@ -76,28 +81,20 @@ class Offer:
         return hints.get("readOnlyHint") is True and hints.get("openWorldHint") is False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """What a session knows: servers, and tools; `direct` says that these are few enough to send."""
-
-    servers: tuple[str, ...]
-    offers: tuple[Offer, ...]
-    direct: bool
-
-
 class McpTools:
     """The tools of MCP servers for one agent; `servers` runs them.
 
-    What `listing` returned first stands until `thaw`. `allowed` are names of servers and of
-    `server/tool` that the user lets run without a question.
+    A session's tools are those of the servers' last start, and stand until `thaw`. `allowed` are
+    names of servers and of `server/tool` that the user lets run without a question.
     """
 
     def __init__(self) -> None:
         self.servers = Servers(self._listed)
         self._file = Path()
         self._allowed: frozenset[str] = frozenset()
-        self._listing: Listing | None = None
-        self._seen: dict[str, Offer] = {}
+        self._sent: tuple[Offer, ...] | None = None
+        self._offers: dict[str, Offer] = {}
+        self._names: dict[str, Sequence[str]] = {}
 
     def use(
         self, specs: Mapping[str, ServerSpec], *, home: Path, allowed: Collection[str] = ()
@@ -110,55 +107,53 @@ class McpTools:
 
     def thaw(self) -> bool:
         """Let the next session have what servers have told since; say whether there are any."""
-        self._listing = None
+        self._sent, self._offers = None, {}
         return bool(self.servers.connections)
-
-    def listing(self, window: int | None) -> Listing:
-        """Return what the session knows, by the servers' last start, as it was asked for first."""
-        if self._listing is None:
-            cache = read_cache(self._file)
-            found: dict[str, Offer] = {}
-            for name, connection in self.servers.connections.items():
-                for offer in _offers(name, cache.get(connection.spec.key)):
-                    if not connection.spec.problem:
-                        found.setdefault(offer.name, offer)
-            size = sum(len(canonical_json(offer.tool)) for offer in found.values())
-            self._listing = Listing(
-                servers=tuple(self.servers.connections),
-                offers=tuple(found.values()),
-                direct=size / JSON_CHARACTERS_PER_TOKEN <= SHARE * (window or WINDOW),
-            )
-        return self._listing
 
     def tools(self, model: ChatModel) -> Toolset:
         """Return the session's tools; `model` answers what servers ask of one."""
-        listing = self.listing(model.window)
-        if not listing.servers:
+        if not self.servers.connections:
             return Toolset()
-        direct = [each for each in listing.offers if each.plain and listing.direct]
-        return Toolset([*(self._tool(offer, model) for offer in direct), *self._finding(model)])
+        if self._sent is None:
+            self._sent = self._remembered(SHARE * (model.window or WINDOW))
+        return Toolset([*(self._tool(offer, model) for offer in self._sent), *self._finding(model)])
 
-    def known(self, name: str) -> Offer | None:
-        """Return a tool by its whole name, as it was when this kernel first saw it."""
-        for offer in (*self._offered, *self._live()):
-            if offer.name == name:
-                return self._seen.setdefault(name, offer)
-        return None
+    def _remembered(self, most: float) -> tuple[Offer, ...]:
+        """Take in what servers have told before; return tools to send, none where they are many."""
+        cache = read_cache(self._file)
+        for name, connection in self.servers.connections.items():
+            facts = cache.get(connection.spec.key, {})
+            self._names[name] = [r for r in facts.get("references", ()) if isinstance(r, str)]
+            for offer in _offers(name, () if connection.spec.problem else facts.get("tools", ())):
+                self._offers.setdefault(offer.name, offer)
+        size = sum(len(canonical_json(offer.tool)) for offer in self._offers.values())
+        few = size / JSON_CHARACTERS_PER_TOKEN <= most
+        return tuple(offer for offer in self._offers.values() if few and offer.plain)
 
     @property
-    def _offered(self) -> tuple[Offer, ...]:
-        return self._listing.offers if self._listing is not None else ()
+    def references(self) -> Mapping[str, Sequence[str]]:
+        """What prompts can name, by server, as far as it is known; nothing is waited for."""
+        live = self.servers.connections
+        return {name: each.references or self._names.get(name, ()) for name, each in live.items()}
 
-    def _live(self) -> Iterable[Offer]:
+    @property
+    def known(self) -> Mapping[str, Offer]:
+        """All tools by their whole names, each as this session first saw it."""
         for name, connection in self.servers.connections.items():
             for tool in list(connection.tools.values()):
-                yield Offer(server=name, tool=tool)
+                offer = Offer(server=name, tool=tool)
+                self._offers.setdefault(offer.name, offer)
+        return self._offers
 
     def _listed(self, connection: Connection) -> None:
         """Keep what a server tells of its tools, for the next session."""
-        facts = {
-            "tools": [{**tool, "plain": _plain(tool)} for tool in connection.tools.values()],
-        }
+
+        def plain(tool: Document) -> bool:
+            words = f"{tool['description']}\n{canonical_json(tool['inputSchema'])}"
+            return scan(words).verdict == "clean"
+
+        tools = [{**tool, "plain": plain(tool)} for tool in connection.tools.values()]
+        facts = {"tools": tools, "references": list(connection.references)}
         with suppress(OSError, TimeoutError):  # then the next session finds them by search
             make_private(self._file.parent)
             with locked(self._file):
@@ -204,63 +199,54 @@ class McpTools:
         )
         output = shown(result.get("content") or [], result.get("structuredContent"))
         if result.get("isError"):
-            raise _failed(output.text or f"{offer.name} failed")
+            failed = ToolError(output.text or f"{offer.name} failed")
+            failed.origin = "outside"
+            raise failed
         return output
 
     def _finding(self, model: ChatModel) -> Sequence[Tool]:
         """Return the tools that reach everything else."""
-        names = ", ".join(self._listing.servers) if self._listing is not None else ""
 
-        async def search(_: ToolContext, arguments: Arguments) -> ToolOutput:
+        async def mcp_search(query: str) -> ToolOutput:
+            """Find tools of the MCP servers (NAMES) and their schemas.
+
+            Args:
+                query: words of the name or purpose; empty lists all
+            """
             await self.servers.settled(WAIT)
-            return await in_thread(self._found, str(arguments["query"]))
+            return await in_thread(self._found, query)
 
-        async def call(context: ToolContext, arguments: Arguments) -> ToolOutput:
-            name = str(arguments["tool"])
-            offer = self.known(name)
-            if offer is None:
+        async def mcp_call(
+            context: ToolContext, tool: str, arguments: Mapping[str, Json] | None = None
+        ) -> ToolOutput:
+            """Call a tool that mcp_search found."""
+            if tool not in self.known:
                 await self.servers.settled(WAIT)
-                offer = self.known(name)
-            if offer is None:
-                raise ToolError(f"there is no tool {one_line(name)!r}; mcp_search finds them")
-            given = arguments.get("arguments") or {}
-            if problem := Checker(name, offer.tool["inputSchema"])(given):
+            if (offer := self.known.get(tool)) is None:
+                raise ToolError(f"there is no tool {one_line(tool)!r}; mcp_search finds them")
+            if problem := Checker(tool, offer.tool["inputSchema"])(arguments or {}):
                 raise ToolError(problem)
-            return await self._call(offer, given, context, model)
+            return await self._call(offer, arguments or {}, context, model)
+
+        async def mcp_resource(server: str, uri: str = "") -> ToolOutput:
+            """Read a resource of an MCP server; without a uri, list them."""
+            return await self.resource(server, uri)
 
         def scope(arguments: Arguments) -> str:
-            offer = self.known(str(arguments.get("tool")))
-            return offer.scope if offer else str(arguments.get("tool"))
+            offer = self.known.get(name := str(arguments.get("tool")))
+            return offer.scope if offer else name
 
-        async def resource(_: ToolContext, arguments: Arguments) -> ToolOutput:
-            return await self.resource(str(arguments["server"]), str(arguments.get("uri") or ""))
-
-        make = partial(Tool, toolset="mcp")
+        search, call, resource = (
+            replace(as_tool(each), toolset="mcp") for each in (mcp_search, mcp_call, mcp_resource)
+        )
+        names = ", ".join(self.servers.connections)
+        told = search.description.replace("NAMES", names)
         return [
-            make(
-                name="mcp_search",
-                description=f"Find tools of the MCP servers ({names}) and their schemas.",
-                parameters=_object(query="words of the name or purpose; empty lists all"),
-                run=search,
-                origin=lambda _: "",
-                check=Checker("mcp_search", _object(query="")),
-            ),
-            make(
-                name="mcp_call",
-                description="Call a tool that mcp_search found.",
-                parameters=CALL,
-                run=call,
+            replace(search, description=told, origin=lambda _: ""),
+            replace(call, risk=Risk.NETWORK, scope=scope),
+            replace(
+                resource,
                 risk=Risk.NETWORK,
-                check=Checker("mcp_call", CALL),
-                scope=scope,
-            ),
-            make(
-                name="mcp_resource",
-                description="Read a resource of an MCP server; without a uri, list them.",
-                parameters=RESOURCE,
-                run=resource,
-                risk=Risk.NETWORK,
-                check=Checker("mcp_resource", RESOURCE),
                 scope=lambda arguments: f"resources of {arguments.get('server')}",
             ),
         ]
@@ -268,9 +254,9 @@ class McpTools:
     def _found(self, query: str) -> ToolOutput:
         """Return the tools that fit, the best ones with their schemas, and what is not there.
 
-        Schemas are what a session's tools consist of; those that read like an attack are not.
+        Schemas are what a session's tools consist of; what reads like an attack is not.
         """
-        offers = {offer.name: offer for offer in (*self._live(), *self._offered)}
+        offers = dict(self.known)
         words = re.findall(r"\w+", query.casefold())
 
         def score(offer: Offer) -> int:
@@ -280,7 +266,7 @@ class McpTools:
         fits = [offer for offer in offers.values() if not words or score(offer)]
         fits.sort(key=score, reverse=True)
         whole = fits[:FOUND] if words else []
-        lines = [_told(self._seen.setdefault(offer.name, offer)) for offer in whole]
+        lines = [_told(offer) for offer in whole]
         if more := [offer.name for offer in fits[len(whole) : NAMED]]:
             lines.append(f"{'also' if whole else 'all'}: {', '.join(more)}")
         if not fits:
@@ -289,79 +275,58 @@ class McpTools:
             if connection.state != "ready":
                 state = f": {connection.error}" if connection.error else ""
                 lines.append(f"server {name}: {connection.state}{state}")
-        plain = all(_plain(offer.tool) for offer in whole)
-        return ToolOutput("\n\n".join(lines), origin="workspace" if plain else "outside")
+        text = "\n\n".join(lines)
+        return ToolOutput(text, origin="workspace" if scan(text).verdict == "clean" else "outside")
 
     async def resource(self, server: str, uri: str) -> ToolOutput:
         """Return what a resource holds, or without `uri` the list of them; raise `ToolError`."""
-
-        async def ask(connection: Connection) -> dict[str, Json]:
-            await connection.ready()
-            if "resources" not in connection.capabilities:
-                raise ToolError(f"the MCP server {server!r} has no resources")
-            if uri:
-                read = connection.bridge.read_resource
-                return await connection.request(lambda session: read(session, uri))
-            listed = await connection.request(lambda session: session.list_resources())
-            templates: dict[str, Json] = {}
-            with suppress(ToolError):  # they are optional
-                templates = await connection.request(lambda s: s.list_resource_templates())
-            return {**listed, **templates}
-
-        result = await self.servers.there(server, ask)
         if uri:
-            return shown([{"type": "resource", "resource": r} for r in result.get("contents", [])])
-        listed = [*result.get("resources", []), *result.get("resourceTemplates", [])]
-        lines = [
-            f"{each.get('uri') or each.get('uriTemplate')} {each.get('name', '')}: "
-            f"{one_line(str(each.get('description') or each.get('mimeType') or ''), 200)}"
-            for each in listed[:NAMED]
-        ]
-        return ToolOutput("\n".join(lines) or "there are none", origin="outside")
+            read = await self._of(server, "resources", lambda s: s.read_resource(uri))  # type: ignore[arg-type]
+            return shown([{"type": "resource", "resource": r} for r in read.get("contents", [])])
+        listed = await self._of(server, "resources", lambda s: s.list_resources())
+        found = list(listed.get("resources", []))
+        with suppress(ToolError):  # they are optional
+            listed = await self._of(server, "resources", lambda s: s.list_resource_templates())
+            found += listed.get("resourceTemplates", [])
+        return _listing(
+            (f"{r.get('uri') or r.get('uriTemplate')} {r.get('name', '')}", r) for r in found
+        )
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> ToolOutput:
         """Return the text of a server's prompt, without `name` the list; raise `ToolError`."""
+        if name:
+            got = await self._of(server, "prompts", lambda s: s.get_prompt(name, dict(arguments)))
+            return shown([each.get("content") or {} for each in got.get("messages", [])])
+        listed = await self._of(server, "prompts", lambda s: s.list_prompts())
+        found = listed.get("prompts", [])
+        takes = [" ".join(f"{a.get('name')}=…" for a in p.get("arguments") or ()) for p in found]
+        return _listing(
+            (f"{server}:{p.get('name')} {taken}", p) for p, taken in zip(found, takes, strict=True)
+        )
+
+    async def _of(
+        self, server: str, what: str, send: Callable[[ClientSession], Awaitable[object]]
+    ) -> dict[str, Json]:
+        """Return what a server says of its resources or prompts; raise `ToolError`."""
 
         async def ask(connection: Connection) -> dict[str, Json]:
             await connection.ready()
-            if "prompts" not in connection.capabilities:
-                raise ToolError(f"the MCP server {server!r} has no prompts")
-            if name:
-                given = dict(arguments)
-                return await connection.request(lambda session: session.get_prompt(name, given))
-            return await connection.request(lambda session: session.list_prompts())
+            if what not in connection.capabilities:
+                raise ToolError(f"the MCP server {server!r} has no {what}")
+            return wire(await connection.request(send))
 
-        result = await self.servers.there(server, ask)
-        if name:
-            return shown([each.get("content") or {} for each in result.get("messages", [])])
-        lines = []
-        for each in result.get("prompts", [])[:NAMED]:
-            takes = " ".join(f"{a.get('name')}=…" for a in each.get("arguments") or ())
-            about = one_line(str(each.get("description") or ""), 200)
-            lines.append(f"{server}:{each.get('name')} {takes}: {about}")
-        return ToolOutput("\n".join(lines) or "there are none", origin="outside")
+        return await self.servers.there(server, ask)
 
 
 PROJECT = ".mcp.json"
-CALL: dict[str, Json] = {
-    "type": "object",
-    "properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}},
-    "required": ["tool"],
-    "additionalProperties": False,
-}
-RESOURCE: dict[str, Json] = {
-    "type": "object",
-    "properties": {"server": {"type": "string"}, "uri": {"type": "string"}},
-    "required": ["server"],
-    "additionalProperties": False,
-}
 
 
-def _object(**texts: str) -> dict[str, Json]:
-    """Return the schema of texts that are all needed, by their descriptions."""
-    properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
-    required = list(texts)
-    return {"type": "object", "properties": properties, "required": required}
+def _listing(found: Iterable[tuple[str, Document]]) -> ToolOutput:
+    lines = [
+        f"{name}: {one_line(str(each.get('description') or each.get('mimeType') or ''), 200)}"
+        for name, each in itertools.islice(found, NAMED)
+    ]
+    return ToolOutput("\n".join(lines) or "there are none", origin="outside")
 
 
 def read_cache(file: Path) -> dict[str, Document]:
@@ -374,16 +339,11 @@ def read_cache(file: Path) -> dict[str, Document]:
     return servers if isinstance(servers, dict) else {}
 
 
-def _offers(server: str, facts: Document | None) -> Iterable[Offer]:
-    for each in (facts or {}).get("tools", ()):
+def _offers(server: str, tools: Iterable[Document]) -> Iterable[Offer]:
+    for each in tools:
         with suppress(KeyError, TypeError, AttributeError):  # somebody else wrote it
             tool = {key: each[key] for key in ("name", "description", "inputSchema", "annotations")}
             yield Offer(server=server, tool=tool, plain=each["plain"] is True)
-
-
-def _plain(tool: Document) -> bool:
-    """Say whether a tool's own words read like no attack; what does is found by search alone."""
-    return scan(f"{tool['description']}\n{canonical_json(tool['inputSchema'])}").verdict == "clean"
 
 
 def _told(offer: Offer) -> str:
@@ -391,12 +351,6 @@ def _told(offer: Offer) -> str:
     schema = canonical_json(offer.tool["inputSchema"])
     says = f"\n(its server says: {hints})" if hints else ""
     return f"{offer.name}: {offer.tool['description']}\narguments: {schema}{says}"
-
-
-def _failed(text: str) -> ToolError:
-    error = ToolError(text[:MOST_TEXT])
-    error.origin = "outside"
-    return error
 
 
 def shown(content: Sequence[Json], structured: Json = None) -> ToolOutput:

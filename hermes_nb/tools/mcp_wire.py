@@ -16,10 +16,10 @@ import signal
 import sys
 import uuid
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.events import UsageReported
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Document = Mapping[str, Json]
 Note = Callable[[str], None]
+Streams = tuple[object, ...]
 
 LONGEST = 16_000_000
 """Bytes of one message; a program that sends a longer one is ended."""
@@ -98,24 +99,26 @@ def specs(servers: object, environ: Mapping[str, str], source: str) -> dict[str,
 def _spec(name: str, given: object, environ: Mapping[str, str], source: str) -> ServerSpec:
     missing: list[str] = []
 
-    def filled(value: object) -> str:
-        def put(found: re.Match[str]) -> str:
-            if found[1] not in environ and found[2] is None:
-                missing.append(found[1])
-            return environ.get(found[1], found[2] or "")
+    def put(found: re.Match[str]) -> str:
+        if found[1] not in environ and found[2] is None:
+            missing.append(found[1])
+        return environ.get(found[1], found[2] or "")
 
+    def filled(value: object) -> str:
         return _VARIABLE.sub(put, str(value))
 
     facts = given if isinstance(given, Mapping) else {}
-    words, pairs = facts.get("args") or (), (facts.get("env") or {}, facts.get("headers") or {})
-    fine = isinstance(words, list | tuple) and all(isinstance(each, Mapping) for each in pairs)
+    words, env, headers = (facts.get(key) or () for key in ("args", "env", "headers"))
+    fine = isinstance(words, list | tuple) and all(
+        isinstance(e or {}, Mapping) for e in (env, headers)
+    )
     spec = ServerSpec(
         name=name,
         command=os.path.expanduser(filled(facts.get("command") or "")),  # noqa: PTH111 - a word
         args=tuple(map(filled, words)) if fine else (),
-        env={str(key): filled(value) for key, value in pairs[0].items()} if fine else {},
+        env={str(key): filled(env[key]) for key in env} if fine else {},
         url=filled(facts.get("url") or ""),
-        headers={str(key): filled(value) for key, value in pairs[1].items()} if fine else {},
+        headers={str(key): filled(headers[key]) for key in headers} if fine else {},
         timeout=_seconds(facts.get("timeout"), 120.0),
         connect_timeout=_seconds(facts.get("connect_timeout"), 60.0),
         source=source,
@@ -135,9 +138,8 @@ def _spec(name: str, given: object, environ: Mapping[str, str], source: str) -> 
 
 
 def _seconds(value: object, default: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return default
-    return min(float(value), LONGEST_WAIT) if value > 0 else default
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return min(float(str(value)), LONGEST_WAIT) if number else default
 
 
 def first(error: BaseException) -> BaseException:
@@ -154,26 +156,28 @@ def told_error(error: BaseException) -> str:
 
 
 class Wire:
-    """Where `mcp` 1.x and 2.x differ; imported with the first server."""
+    """Where `mcp` 1.x and 2.x differ; imported with the first server. `modern` says which it is."""
 
     def __init__(self) -> None:
-        import anyio
         from mcp.client import streamable_http
         from mcp.shared import _httpx_utils, message
 
         import mcp
         from mcp import types
 
-        self.mcp, self.types, self._message = mcp, types, message
-        self._pipe = anyio.create_memory_object_stream
+        self.types, self._message = types, message
         self._adapter = getattr(types, "jsonrpc_message_adapter", None)
+        self.modern = self._adapter is not None
+        self._new: Callable[..., AbstractAsyncContextManager[ClientSession]]
+        self._new = vars(mcp)["Client" if self.modern else "ClientSession"]
         self._http = streamable_http.streamable_http_client
         self._client = _httpx_utils.create_mcp_http_client
-        logging.getLogger("mcp").addHandler(logging.NullHandler())  # no lines in the user's cells
+        for name in ("mcp", "client"):  # what they log is written into no cell
+            logging.getLogger(name).addHandler(logging.NullHandler())
+        if not self.modern:  # 1.x logs to the root logger, and sets that up
+            from mcp.shared import session
 
-    def pipe(self) -> tuple[MemoryObjectSendStream[object], MemoryObjectReceiveStream[object]]:
-        """Return the two ends of a stream of messages."""
-        return self._pipe(0)
+            vars(session)["logging"] = logging.getLogger("mcp")
 
     def parsed(self, line: bytes) -> object:
         """Return a message as sessions read it; raise ValueError for what is none."""
@@ -183,12 +187,31 @@ class Wire:
 
     def line(self, message: object) -> bytes:
         """Return a session's message as a line."""
-        left_out = "exclude_none" if self._adapter is None else "exclude_unset"
+        left_out = "exclude_unset" if self.modern else "exclude_none"
         text: str = vars(message)["message"].model_dump_json(by_alias=True, **{left_out: True})
         return text.encode() + b"\n"
 
     @asynccontextmanager
-    async def over_http(self, spec: ServerSpec, *_: object) -> AsyncIterator[tuple[object, ...]]:
+    async def greeted(
+        self, transport: AbstractAsyncContextManager[Streams], *, old: bool, **heard: object
+    ) -> AsyncIterator[tuple[ClientSession, Document, bool]]:
+        """Yield a session, what its server can do, and whether that tells of changes unasked.
+
+        1.x, and whoever is greeted as of `old`, speaks the protocol of 2025-11-25. 2.x asks for
+        that of 2026-07-28 first; there a server's question is a result, *input required*, which
+        its `Client` puts to the same callbacks, to ask again with their answers.
+        """
+        if not self.modern:
+            async with transport as streams, self._new(*streams[:2], **heard) as session:
+                yield session, wire(await session.initialize()).get("capabilities", {}), True
+            return
+        mode = "legacy" if old else "auto"
+        async with self._new(transport, mode=mode, log_level="info", **heard) as client:
+            facts: Json = client
+            yield client, wire(facts.server_capabilities), not facts.session.discover_result
+
+    @asynccontextmanager
+    async def over_http(self, spec: ServerSpec) -> AsyncIterator[Streams]:
         """Connect to an address; the first two streams are those of a session."""
         headers = {"Accept-Encoding": "identity", **spec.headers}
         async with self._client(headers=headers) as client:
@@ -196,26 +219,13 @@ class Wire:
             async with self._http(spec.url, http_client=client) as streams:
                 yield streams
 
-    def read_resource(self, session: ClientSession, uri: str) -> Awaitable[object]:
-        """Ask for a resource: 1.x types it as an URL and takes a text as well."""
-        read: Callable[[str], Awaitable[object]] = session.read_resource  # type: ignore[assignment]
-        return read(uri)
-
-    def watched(self, session: ClientSession) -> Callable[[], Coroutine[object, None, None]]:
-        """Return what tells the server that the session's next request is not waited for any more.
-
-        2.x sees to that itself, and has no number to tell before.
-        """
-        number = getattr(session, "_request_id", None)
-
-        async def tell() -> None:
-            if isinstance(number, int):
-                params = {"requestId": number, "reason": "stopped"}
-                told = {"method": "notifications/cancelled", "params": params}
-                notification = self.types.CancelledNotification.model_validate(told)
-                await session.send_notification(self.types.ClientNotification(notification))
-
-        return tell
+    async def give_up(self, session: ClientSession, number: int | None) -> None:
+        """Tell a server that nobody waits for a request; 2.x does so itself, and has no number."""
+        if number is not None:
+            params = {"requestId": number, "reason": "stopped"}
+            told = {"method": "notifications/cancelled", "params": params}
+            notification = self.types.CancelledNotification.model_validate(told)
+            await session.send_notification(self.types.ClientNotification(notification))
 
 
 async def bounded(response: Json) -> None:
@@ -305,11 +315,8 @@ class Caller:
         """Return the model's answer to the messages of a sampling request."""
         head = [Message.system(str(given["systemPrompt"]))] if given.get("systemPrompt") else []
         messages = [said(each) for each in given.get("messages", [])]
-        replies: list[Reply] = []
-        async with aclosing(self.model.stream(Request(messages=(*head, *messages)))) as stream:
-            async for item in stream:
-                if isinstance(item, Reply):
-                    replies.append(item)
+        async with aclosing(self.model.stream(Request(messages=(*head, *messages)))) as items:
+            replies = [item async for item in items if isinstance(item, Reply)]
         for reply in replies:
             self.context.emit(UsageReported(reply.usage, reply.model or self.model.name, "mcp"))
         return replies[-1].message.text if replies else ""
@@ -326,107 +333,95 @@ def said(message: Document) -> Message:
     return Message.user(text, origin="outside")
 
 
-@dataclass(slots=True, kw_only=True)
-class Program:
-    """A server's program while it runs.
-
-    It is our own transport: that of the SDK neither bounds what a program writes nor notices that
-    it has died, of which `dead` hears. `note` hears what it says beside messages.
-    """
-
-    process: Process
-    bridge: Wire
-    note: Note
-    dead: Note
-
-    async def read(self, to: MemoryObjectSendStream[object]) -> None:
-        """Hand over its messages, one a line, until it has ended."""
-        why = "it has ended"
-        reader = self.process.stdout or asyncio.StreamReader()
-        try:
-            while line := await reader.readline():
-                try:
-                    message = self.bridge.parsed(line)
-                except ValueError:
-                    self.note(f"[no message: {line[:CHUNK].decode('utf-8', 'replace')}]")
-                    await asyncio.sleep(0)
-                    continue
-                await to.send(message)
-        except ValueError:
-            why = f"it sent a message of more than {LONGEST:,} bytes"
-        finally:
-            to.close()
-            self.dead(why)
-
-    async def write(self, said: MemoryObjectReceiveStream[object]) -> None:
-        """Send it what the session says."""
-        with suppress(ConnectionError):  # it has ended, as the reader hears
-            async for message in said:
-                if (writer := self.process.stdin) is not None:
-                    writer.write(self.bridge.line(message))
-                    await writer.drain()
-
-    async def read_errors(self) -> None:
-        """Take note of what it writes to its standard error; a flood is slowed."""
-        reader = self.process.stderr or asyncio.StreamReader()
-        while chunk := await reader.read(CHUNK):
-            for line in chunk.decode("utf-8", "replace").splitlines():
-                self.note(line)
-            await asyncio.sleep(0.01)
-
-    async def end(self) -> None:
-        """Close its input, and tell it to end where that is not enough."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        for number in (signal.SIGTERM, KILL, None):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE):
-                    await self.process.wait()
-            if self.process.returncode is not None or number is None:
-                return
-            signal_group(self.process.pid, number)
-
-
 @asynccontextmanager
-async def program(
-    spec: ServerSpec, bridge: Wire, note: Note, dead: Note
-) -> AsyncIterator[tuple[object, ...]]:
+async def program(spec: ServerSpec, bridge: Wire, note: Note, dead: Note) -> AsyncIterator[Streams]:
     """Run a server's program, yield the streams of a session with it; raise OSError, `ToolError`.
 
-    It runs in a process group of its own, which is ended as a whole, and so is what has left it.
+    That is our own transport: that of the SDK neither bounds what a program writes nor notices that
+    it has ended, of which `dead` hears. `note` hears what it says beside messages. It runs in a
+    process group of its own, which is ended as a whole, and so is what has left it.
     """
+    import anyio
+
     mark = uuid.uuid4().hex
     environment = {**child_environment(), **spec.env, MARK: mark}
     if shutil.which(spec.command, path=environment.get("PATH")) is None:
         raise ToolError(f"there is no program {spec.command!r} here")
+    pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         spec.command,
         *spec.args,
         env=environment,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
         limit=LONGEST,
         start_new_session=True,
     )
-    running = Program(process=process, bridge=bridge, note=note, dead=dead)
-    told, reading = bridge.pipe()
-    writing, said = bridge.pipe()
-    talk = (running.read(told), running.write(said), running.read_errors())
+    told, reading = anyio.create_memory_object_stream[object](0)
+    writing, said = anyio.create_memory_object_stream[object](0)
+    talk = (
+        _read(process, bridge, told, note, dead),
+        _write(process, bridge, said),
+        _read_errors(process, note),
+    )
     work = [asyncio.create_task(each) for each in talk]
     try:
         yield reading, writing
     finally:
         for each in work:
             each.cancel()
+        cast("asyncio.StreamWriter", process.stdin).close()
         try:
-            await running.end()
+            if not await _ended(process):
+                signal_group(process.pid, signal.SIGTERM)
+                await _ended(process)
         finally:
             signal_group(process.pid, KILL)
             kill_marked(mark, process.pid)
             for stream in (told, reading, writing, said):
                 stream.close()
             vars(process)["_transport"].close()  # asyncio leaves it to the collector
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE):
-                    await process.wait()
+            await _ended(process)
+
+
+async def _read(
+    process: Process, bridge: Wire, to: MemoryObjectSendStream[object], note: Note, dead: Note
+) -> None:
+    why, reader = "it has ended", cast("asyncio.StreamReader", process.stdout)
+    try:
+        while line := await reader.readline():
+            try:
+                message = bridge.parsed(line)
+            except ValueError:
+                note(f"[no message: {line[:CHUNK].decode('utf-8', 'replace')}]")
+                await asyncio.sleep(0)
+                continue
+            await to.send(message)
+    except ValueError:
+        why = f"it sent a message of more than {LONGEST:,} bytes"
+    to.close()
+    dead(why)
+
+
+async def _write(process: Process, bridge: Wire, said: MemoryObjectReceiveStream[object]) -> None:
+    writer = cast("asyncio.StreamWriter", process.stdin)
+    with suppress(ConnectionError):  # it has ended, as the reader hears
+        async for message in said:
+            writer.write(bridge.line(message))
+            await writer.drain()
+
+
+async def _read_errors(process: Process, note: Note) -> None:
+    reader = cast("asyncio.StreamReader", process.stderr)
+    while chunk := await reader.read(CHUNK):
+        for line in chunk.decode("utf-8", "replace").splitlines():
+            note(line)
+        await asyncio.sleep(0.01)  # a flood is slowed
+
+
+async def _ended(process: Process) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE):
+            await process.wait()
+    return process.returncode is not None

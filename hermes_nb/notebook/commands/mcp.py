@@ -13,10 +13,9 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.text import both_ends, one_line, visible
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.references import PROMPT
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
-from hermes_nb.tools.mcp import Connection
+from hermes_nb.tools.mcp import PROMPT, Connection
 
 _PAIR = re.compile(r"[A-Za-z_]\w*=")
 NEXT = "`%hermes new` begins a session that has its tools."

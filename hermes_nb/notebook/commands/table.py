@@ -20,7 +20,7 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -253,8 +253,14 @@ class Completions:
         from hermes_nb.notebook.completion import completed, in_words
 
         shell = self._magics.shell
-        found = completed(typed if inside else line, shell, Path())
+        found = completed(typed if inside else line, shell, Path(), self.servers)
         return found or (in_words(typed, shell) if inside else self.offered(line))
+
+    @property
+    def servers(self) -> Mapping[str, Sequence[str]]:
+        """MCP servers and what of them can be named, as far as an agent in use has heard."""
+        agent = self._magics.awake
+        return agent.mcp.references if agent is not None else {}
 
     def answer_while_busy(self, kernel: Foreign) -> None:
         """Let a page ask this while a cell runs.

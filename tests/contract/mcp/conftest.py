@@ -36,7 +36,10 @@ def started_once(home, **servers):
         loop.run(tools.servers.settled(60))
     finally:
         loop.close()
-    states = {name: each.state for name, each in tools.servers.connections.items()}
+    connections = tools.servers.connections
+    states = {name: each.state for name, each in connections.items()}
+    named = [c for c in connections.values() if {"resources", "prompts"} & set(c.capabilities)]
+    assert until(lambda: all(each.references for each in named))
     tools.servers.close()
     assert set(states.values()) == {"ready"}, states
 

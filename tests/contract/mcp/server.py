@@ -10,8 +10,9 @@ import base64
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from mcp.types import ToolAnnotations
+from mcp.types import CreateMessageResult, SamplingMessage, TextContent, ToolAnnotations
 
 try:
     from mcp.server.mcpserver import Context, Image, MCPServer
@@ -72,24 +73,41 @@ class Form(BaseModel):
     ok: bool = Field(default=True, description="whether")
 
 
-@server.tool()
-async def ask(ctx: Context) -> str:
-    """Ask the user."""
-    result = await ctx.elicit("Who are you?", Form)
-    data = getattr(result, "data", None)
-    return f"{result.action} {data.name if data else ''}"
+MESSAGE = SamplingMessage(
+    role="user", content=TextContent(type="text", text="What is the capital of France?")
+)
+if V2:  # which asks as the client's protocol has it: in between, or by a result that wants input
+    from mcp.server.mcpserver import Elicit, ElicitationResult, Resolve, Sample
 
+    def form():
+        return Elicit("Who are you?", Form)
 
-@server.tool()
-async def sample(ctx: Context) -> str:
-    """Ask the client's model."""
-    from mcp import types
+    def capital():
+        return Sample([MESSAGE], max_tokens=20)
 
-    message = types.SamplingMessage(
-        role="user", content=types.TextContent(type="text", text="What is the capital of France?")
-    )
-    result = await ctx.session.create_message(messages=[message], max_tokens=20)
-    return f"the model said {result.content.text}"
+    @server.tool()
+    async def ask(result: Annotated[ElicitationResult[Form], Resolve(form)]) -> str:
+        """Ask the user."""
+        return f"{result.action} {result.data.name if result.action == 'accept' else ''}"
+
+    @server.tool()
+    async def sample(result: Annotated[CreateMessageResult, Resolve(capital)]) -> str:
+        """Ask the client's model."""
+        return f"the model said {result.content.text}"
+
+else:
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        """Ask the user."""
+        result = await ctx.elicit("Who are you?", Form)
+        return f"{result.action} {result.data.name if result.action == 'accept' else ''}"
+
+    @server.tool()
+    async def sample(ctx: Context) -> str:
+        """Ask the client's model."""
+        result = await ctx.session.create_message(messages=[MESSAGE], max_tokens=20)
+        return f"the model said {result.content.text}"
 
 
 @server.tool()

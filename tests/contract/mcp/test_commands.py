@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,12 +14,14 @@ from hermes_nb.agent.sources import write_server
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
 from hermes_nb.models.scripted import call
+from hermes_nb.notebook.commands.table import Completions
 from hermes_nb.notebook.panels.style import mcp_servers
+from hermes_nb.tools.mcp_tools import FILE
 from hermes_nb.tools.mcp_wire import specs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.mcp.conftest import SERVER
+from tests.contract.mcp.conftest import SERVER, STDIO, written
 from tests.notebook.conftest import desk, shell
 from tests.patience import until
 
@@ -26,6 +30,12 @@ __all__ = ["desk", "shell"]
 
 def names(desk, request=-1):
     return [t.name for t in desk.model.requests[request].tools if t.toolset == "mcp"]
+
+
+def completed(desk, typed):
+    assert until(lambda: all(desk.agent.mcp.references.values()))
+    magics = SimpleNamespace(shell=desk.shell, awake=desk.agent)
+    return Completions(magics).found(f"%%hermes\nsee {typed}")[1]
 
 
 def test_a_server_from_its_first_word_to_its_last(desk, home, capsys):
@@ -44,19 +54,18 @@ def test_a_server_from_its_first_word_to_its_last(desk, home, capsys):
     desk.ask()
     assert names(desk) == []  # this session began without
     desk.agent.new()
-
     desk.plays(call("mcp__t__add", a=1, b=2), "three", "milk", "tea")
     desk.agent.configure("approve", "all")
     desk.ask("what is 1 + 2?")
     assert "mcp__t__add" in names(desk)
     desk.ask("what is in @t:notes://today ?")
+    assert completed(desk, "@t:") == ["@t:notes://today", "@t:prompt/summarise"]
     parts = desk.model.requests[-1].messages[-1].parts
     assert "Buy milk." in parts[1].text and parts[1].origin == "outside"
     assert "Attached: @t:notes://today" in capsys.readouterr().out
     desk('mcp prompt t:summarise topic="green tea"')
-    parts = desk.model.requests[-1].messages[-1].parts
-    assert "Summarise what is known of green tea." in parts[1].text
-    assert parts[1].origin == "outside"
+    part = desk.model.requests[-1].messages[-1].parts[1]
+    assert "Summarise what is known of green tea." in part.text and part.origin == "outside"
     assert "t:summarise topic=…" in desk("mcp prompt t")
     shown = mcp_servers(desk.agent.mcp.servers.connections.values())
     assert "1 of 1 ready" in shown and "8 tools" in shown
@@ -92,6 +101,22 @@ def test_servers_of_a_project_wait_for_trust(desk, tmp_path, monkeypatch, capsys
     desk.agent.new()
     desk.ask()
     assert names(desk) == ["mcp_search", "mcp_call", "mcp_resource"]
+    desk.agent.close()
+
+
+def test_what_servers_had_last_time_is_completed(desk, home, known):
+    """Before any of them has answered in this kernel."""
+    home.mkdir()
+    shutil.copy(known, home / FILE)
+    silent = {**STDIO, "command": "no-such-program"}
+    written(home, t=STDIO, silent=silent)
+    facts = json.loads(known.read_text())
+    assert [each["references"] for each in facts["servers"].values()] == [
+        ["notes://today", "prompt/summarise"]
+    ]
+    desk.plays("hello")
+    desk.ask()
+    assert desk.agent.mcp.references == {"t": ["notes://today", "prompt/summarise"], "silent": []}
     desk.agent.close()
 
 

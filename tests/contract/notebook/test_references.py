@@ -180,8 +180,12 @@ def completions(desk):
 
     class Magics:
         shell = desk.shell
+        awake = SimpleNamespace(mcp=SimpleNamespace(references=REFERENCES))
 
     return Completions(Magics())
+
+
+REFERENCES = {"lib": ["lib://hours", "lib://a?b=1"], "lib-2": ["prompt/recommend"]}
 
 
 class Unseen:
@@ -208,6 +212,10 @@ class Unseen:
         ("%%hermes\nmail anna@ti", ("anna@ti", ["anna@ti"])),
         ("%%hermes\nplease im", ("im", ["im"])),
         ("%%hermes\nsee @cell:", ("@cell:", ["@cell:"])),
+        ("%%hermes\nsee @li", ("@li", ["@lib:", "@lib-2:"])),
+        ("%hermes see @lib:lib://a?b", ("@lib:lib://a?b", ["@lib:lib://a?b=1"])),
+        ("%%hermes\nsee @lib-2:", ("@lib-2:", ["@lib-2:prompt/recommend"])),
+        ("%%hermes\nsee @lib:no", ("@lib:no", ["@lib:no"])),
     ],
 )
 def test_names_in_a_prompt_are_completed(completions, typed, expected):
@@ -235,7 +243,7 @@ def test_what_names_nothing_is_not_completed(completions, typed):
 @given(st.text(alphabet="@$`%hermes\n ~.:/tidecl\"'😀", max_size=60))
 def test_what_is_completed_stands_at_the_end(text):
     shell = SimpleNamespace(user_ns={"tide": 1}, user_ns_hidden={})
-    found = completed(text, shell, Path("nowhere"))
+    found = completed(text, shell, Path("nowhere"), REFERENCES)
     assert found is None or text.endswith(found[0])
 
 
