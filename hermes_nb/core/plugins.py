@@ -25,7 +25,7 @@ def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
 _Folders = tuple[tuple[str, int], ...]
 
 
-@lru_cache(maxsize=16)  # there are eight groups
+@lru_cache(maxsize=16)  # there are nine groups
 def _group(folders: _Folders, group: str) -> list[EntryPoint]:
     return sorted(_read(folders).select(group=group), key=lambda point: point.name)
 

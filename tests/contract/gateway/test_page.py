@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import asynccontextmanager
 
@@ -15,6 +20,8 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.gateway.core import Answer, open_adapter
 from hermes_nb.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call
+
+from tests.loopback import Loopback, says
 
 
 @asynccontextmanager
@@ -174,3 +181,39 @@ def test_what_is_not_set_up_is_said(home, config, told):
     name = config.partition(":")[0] if ":" in config else "telegram"
     with pytest.raises(Exception, match=told):
         open_adapter(name, load_settings(home=home), print)
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_it_is_stopped_and_once_for_a_home(home, tmp_path):
+    home.mkdir()
+    (home / "config.yaml").write_text("gateway: {web: {port: 0}}")
+    command = [sys.executable, "-m", "hermes_nb.cli", "gateway"]
+    with Loopback(says("Four.")) as server:
+        environment = {**os.environ, "HERMES_NB_BASE_URL": server.url, "HERMES_NB_MODEL": "m"}
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        ) as serving:
+            try:
+                assert serving.stderr.readline() == f"web: answers in {tmp_path}, until Ctrl+C\n"
+                base, _, token = serving.stderr.readline()[5:].strip().partition("/?")
+                asked = urllib.request.Request(f"{base}/messages?{token}", **posted("2 + 2?"))
+                urllib.request.urlopen(asked, timeout=30).close()
+                found, until = [], time.monotonic() + 30
+                while len(found) < 2 and time.monotonic() < until:
+                    with urllib.request.urlopen(f"{base}/messages?{token}", timeout=30) as answer:
+                        found = json.load(answer)["messages"]
+                assert [each["text"] for each in found] == ["2 + 2?", "Four."]
+                second = subprocess.run(
+                    command, cwd=tmp_path, env=environment, capture_output=True, text=True,
+                    check=False,
+                )  # fmt: skip
+                assert second.returncode == 1
+                assert "a gateway of this home runs already" in second.stderr
+            finally:
+                serving.terminate()
+            assert serving.wait(20) == 130
+
+
+def posted(text):
+    given = form(text)
+    return {"data": given["body"], "headers": given["headers"]}
