@@ -407,7 +407,7 @@ class Opening:
         self._own = left_of_added(own)
         self._chosen = chosen
         self._joined = joined
-        self._guard = guard or Guard(
+        self.guard = guard or Guard(
             settings.approve,
             required=settings.sandbox.required,
             sandboxed=settings.sandbox.use != "off",
@@ -443,7 +443,7 @@ class Opening:
             settings,
             root=self._root or Path.cwd(),
             store=self._store,
-            guard=self._guard,
+            guard=self.guard,
             approver=self._approver,
             own=self._own,
             tell=self._tell,

@@ -11,7 +11,7 @@ import hashlib
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.schedule import Schedule
-from hermes_nb.core.errors import HermesError, StoreError
+from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
@@ -124,7 +124,7 @@ class Gateway:
         known = await self._kept(partial(self._journal.take, entry))
         if known is not None:
             if known.state == "done":
-                await self._acknowledge(adapter, message)
+                await self._told(adapter, adapter.acknowledge(message))
             return
         chat = self._chat(adapter, message.chat)
         if chat.agent.heard(message.text):
@@ -138,14 +138,13 @@ class Gateway:
     def _chat(self, adapter: Adapter, name: str) -> Chat:
         key = adapter.name, name
         if key not in self._chats:
-            row = self._journal.chat(*key)
 
             async def say(text: str) -> None:
                 for part in pieces(text, adapter.most):
                     await self._sent(adapter, Answer(chat=name, text=part, key=token_hex(16)))
 
             agent = ChatAgent(
-                self._journal, row, home=self._home, root=self._root, say=say, tell=self._tell,
+                self._journal, *key, home=self._home, root=self._root, say=say, tell=self._tell,
                 model=self._model,
             )  # fmt: skip
             self._chats[key] = Chat(adapter, agent)
@@ -171,17 +170,15 @@ class Gateway:
                         entry = await self._answered(chat, entry)
                 await self._send(chat.adapter, entry, again=again)
             except BaseException:
-                await self._settle(chat, look_back=False)
+                await self._told(chat.adapter, chat.agent.settle(look_back=False))
                 raise
-            await self._settle(chat)
+            await self._told(chat.adapter, chat.agent.settle())
 
     async def _answered(self, chat: Chat, entry: Entry) -> Entry:
         """Return a message with an answer that is written down."""
         showing = asyncio.create_task(self._show(chat.adapter, entry.message.chat))
         try:
             made = await chat.agent.answer(entry)
-        except StoreError as error:
-            made = replace(entry, parts=(f"✗ {redact(str(error))}",))
         except Exception as error:  # noqa: BLE001 - one message must not end the gateway
             self._tell(f"{chat.adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
             made = replace(entry, parts=(FAILED,))
@@ -198,11 +195,12 @@ class Gateway:
                 await adapter.working(chat)
                 await asyncio.sleep(SHOWN)
 
-    async def _settle(self, chat: Chat, *, look_back: bool = True) -> None:
+    async def _told(self, adapter: Adapter, work: Awaitable[None]) -> None:
+        """Do what no answer depends on; that it failed is told, and changes nothing."""
         try:
-            await chat.agent.settle(look_back=look_back)
-        except Exception as error:  # noqa: BLE001 - the answer has been sent
-            self._tell(f"{chat.adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
+            await work
+        except Exception as error:  # noqa: BLE001 - one fault must not end the gateway
+            self._tell(f"{adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
 
     async def _send(self, adapter: Adapter, entry: Entry, *, again: bool = False) -> None:
         """Send what is not sent of an answer, part by part, and acknowledge its message."""
@@ -253,13 +251,7 @@ class Gateway:
         done = replace(entry, message=message, state="done", parts=())
         await self._kept(partial(self._journal.note, done))
         if message.user:
-            await self._acknowledge(adapter, message)
-
-    async def _acknowledge(self, adapter: Adapter, message: Incoming) -> None:
-        try:
-            await adapter.acknowledge(message)
-        except Exception as error:  # noqa: BLE001 - it is answered all the same
-            self._tell(f"{adapter.name}: not acknowledged: {redact(f'{error}')}")
+            await self._told(adapter, adapter.acknowledge(message))
 
     async def _kept(self, call: Callable[[], Result]) -> Result:
         """Return what a call of the journal or the disk returns, however long that takes."""
@@ -307,10 +299,7 @@ class Gateway:
             await asyncio.sleep(LOOK)
 
     async def _expired(self, chat: Chat) -> None:
-        try:
-            await chat.agent.expire("nobody has written there for long")
-        except HermesError as error:
-            self._tell(f"{chat.adapter.name}: a session could not be ended: {redact(str(error))}")
+        await self._told(chat.adapter, chat.agent.expire("nobody has written there for long"))
         await self._serve(chat)
 
     def _said_by_jobs(self) -> Iterator[Entry]:

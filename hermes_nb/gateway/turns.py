@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hermes_nb.agent.approvals import answer_of
 from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
-from hermes_nb.agent.config import Settings, load_settings
+from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.recorder import session_usage
 from hermes_nb.agent.reviews import Reviews, looking_back
@@ -159,7 +159,8 @@ class ChatAgent:
     def __init__(
         self,
         journal: Journal,
-        row: ChatRow,
+        adapter: str,
+        chat: str,
         *,
         home: Path,
         root: Path,
@@ -167,7 +168,7 @@ class ChatAgent:
         tell: Callable[[str], None],
         model: ChatModel | None = None,
     ) -> None:
-        self._journal, self._adapter, self._chat = journal, row.adapter, row.chat
+        self._journal, self._adapter, self._chat = journal, adapter, chat
         self._home, self._root, self._tell, self._model = home, root, tell, model
         self._say = say
         self._asking: Asking | None = None
@@ -215,12 +216,8 @@ class ChatAgent:
         if opening is None:
             return
         try:
-            session = opening.current
-            if (
-                look_back
-                and session is not None
-                and (reviews := looking_back(opening, session)) is not None
-            ):
+            session = opening.current if look_back else None
+            if session is not None and (reviews := looking_back(opening, session)) is not None:
                 reviews.after_turn(session, live=False)
                 await in_thread(reviews.finish)
         finally:
@@ -247,26 +244,27 @@ class ChatAgent:
     def _row(self) -> ChatRow:
         return self._journal.chat(self._adapter, self._chat)
 
-    def _opened(self, row: ChatRow, own: tuple[Tool, ...] = ()) -> Opening:
+    def _opened(self, row: ChatRow, send: Callable[[Path], None] = lambda _: None) -> Opening:
         """Return what a turn is opened with, by the settings as they are now."""
         self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)
-        if self._guard is None or self._guard.mode != settings.approve:
-            self._guard = guard_of(settings)
+        kept = self._guard if self._guard and self._guard.mode == settings.approve else None
         self._asking = Asking(self._say, terms.seconds)
-        return Opening(
+        opening = Opening(
             settings,
             approver=self._asking,
             tell=self._tell,
             source="chat",
             root=self._root,
             model=self._model,
-            own=own,
+            own=[send_tool(self._root, send)],
             joined=lambda store: store.get(row.session) if row.session else None,
-            guard=self._guard,
+            guard=kept,
             checkpoints=self._checkpoints,
         )
+        self._guard = opening.guard
+        return opening
 
     async def _turn(self, entry: Entry) -> Entry:
         row = self._row()
@@ -275,7 +273,7 @@ class ChatAgent:
             nonlocal entry
             entry = self._journal.note(replace(entry, parts=(*entry.parts, path)))
 
-        self._opening = opening = self._opened(row, (send_tool(self._root, send),))
+        self._opening = opening = self._opened(row, send)
         begun = entry.session if entry.state == "begun" else ""
         if begun:
             row = replace(row, session=begun)
@@ -353,15 +351,6 @@ class ChatAgent:
         done = [f"{line.name} {line.text}" for report in reports for line in report.done]
         gist = one_line(asked.message.text, 60)
         return "\n".join([f"Taken back: {gist!r}, and its answer.", *done])
-
-
-def guard_of(settings: Settings) -> Guard:
-    """Return the guard of a chat, as of any session with these settings."""
-    return Guard(
-        settings.approve,
-        required=settings.sandbox.required,
-        sandboxed=settings.sandbox.use != "off",
-    )
 
 
 def _flush(reviews: Reviews, session: Session) -> None:
