@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from tests.agent.worlds import World
 from tests.cli.conftest import serve  # noqa: F401
+from tests.contract.gateway.test_gateway import play
 from tests.contract.safety.people import Person
 from tests.loopback import calls, says
 from tests.notebook.conftest import shell  # noqa: F401
@@ -173,6 +174,17 @@ def test_the_command_line(recorded, serve, tmp_path, capsys):  # noqa: F811
     assert main(["run", "go"]) == 0
     assert [line["outcome"] for line in recorded.ended("list_files")] == ["ok"]
     assert recorded.complete("terminal")
+
+
+def test_a_chat(recorded, home, tmp_path):
+    async def story(chat):
+        chat.post("What is there?")
+        await chat.said(1)
+
+    chat, _ = play(tmp_path, home, story, call("list_files"), "A file.")
+    assert [answer.text for answer in chat.sent] == ["A file."]
+    assert [line["outcome"] for line in recorded.ended("list_files")] == ["ok"]
+    assert recorded.complete("chat")
 
 
 def test_a_killed_process_leaves_what_it_was_at(recorded, tmp_path):
