@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
-        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-trl bench-hub screenshots
+        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-postgres bench-trl bench-hub screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -50,13 +50,15 @@ demo: $(FIRST) weights  ## run notebooks/01_first_turn.ipynb on the embedded mod
 	@$(BIN)/python notebooks/demo.py
 
 # What the tests need of the system: a browser for the front ends, ripgrep for the faster search,
-# bubblewrap for the sandbox.
+# bubblewrap for the sandbox, PostgreSQL for the store on a server.
 system:
-	@command -v chromium >/dev/null && command -v rg >/dev/null && command -v bwrap >/dev/null || { \
+	@command -v chromium >/dev/null && command -v rg >/dev/null && command -v bwrap >/dev/null \
+	  && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
 	  command -v apt-get >/dev/null \
-	    || { echo "install chromium, ripgrep and bubblewrap to run the tests"; exit 1; }; \
+	    || { echo "install chromium, ripgrep, bubblewrap and postgresql to run the tests"; exit 1; }; \
 	  SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
-	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium ripgrep bubblewrap >/dev/null; }
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq \
+	    chromium ripgrep bubblewrap postgresql >/dev/null; }
 
 # Bash says how long something took and what it cost, children and all.
 test: $(STAMP) weights system  ## all checks, all tests, all notebooks; how long that took
@@ -197,6 +199,9 @@ bench-stops: $(STAMP)  ## how soon a stop ends a turn or a command, and what is 
 
 bench-hub: $(STAMP)  ## memory and time of users on a JupyterHub (USERS=20)
 	@$(BIN)/python bench/hub.py $(USERS)
+
+bench-postgres: $(STAMP) system  ## the store on PostgreSQL: writers, searches, recall (PARTS="search")
+	@$(BIN)/python bench/postgres.py $(PARTS)
 
 bench-trl: $(STAMP)  ## whether exported sessions train a model
 	@$(BIN)/python bench/trl.py

@@ -432,8 +432,8 @@ def compare_chats(only: list[str]) -> bool:
     return better
 
 
-def notebooks() -> bool:
-    """Print the table of the third set; say whether ours is 15 points better than plain BM25."""
+def notebook_sessions() -> Conversation:
+    """Return the sessions of the third set, with its questions."""
     folder = Path(__file__).with_name("recall_notebooks")
     sessions, asked = (
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -443,14 +443,22 @@ def notebooks() -> bool:
     for each in sessions:
         turns = [Turn(m["role"] == "user", m["text"]) for m in each["messages"]]
         one.sessions.append((each["id"], 0.0, turns))
-    searches = finders(*store(one, named=False))
+    one.questions += (
+        Question(q["q"], True, q["kind"], {(q["session"], q["position"])}) for q in asked
+    )
+    return one
+
+
+def notebooks() -> bool:
+    """Print the table of the third set; say whether ours is 15 points better than plain BM25."""
+    one = notebook_sessions()
+    searches, asked = finders(*store(one, named=False)), one.questions
     at10: dict[str, float] = {}
     for part, questions in (("seen", asked[::2]), ("unseen", asked[1::2]), ("all", asked)):
         for name, find in searches.items():
             result = Result()
-            for q in questions:
-                gold = {(q["session"], q["position"])}
-                result.count(Question(q["q"], True, q["kind"], gold), find)
+            for question in questions:
+                result.count(question, find)
             print(f"notebooks, {part:6} {name:18} {result.line()}  n={len(result.at5)}")
             at10[name] = statistics.mean(result.at10)
     gained = 100 * (at10["ours"] - at10["plain OR"])

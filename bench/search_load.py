@@ -99,11 +99,12 @@ def make(path: Path, number: int, language: Language) -> None:
     unfinished.rename(path)
 
 
-def queries(language: Language, connection: sqlite3.Connection) -> list[tuple[str, str, dict]]:
-    """Return queries of every kind, each with the name of its kind and its filters."""
+def queries(language: Language, last: float, sessions: list[str]) -> list[tuple[str, str, dict]]:
+    """Return queries of every kind, each with the name of its kind and its filters.
+
+    `last` is when the last message was written, `sessions` are some forty.
+    """
     found: list[tuple[str, str, dict]] = []
-    (last,) = connection.execute("SELECT max(at) FROM messages").fetchone()
-    sessions = [row[0] for row in connection.execute("SELECT id FROM sessions LIMIT 40")]
     for turn in range(QUERIES // 12):
         rare, middle, frequent, top = (
             language.word(common=rank) for rank in (20_000, 2_000, 300, 60)
@@ -129,7 +130,9 @@ def measure(path: Path, language: Language) -> float:
     """Print what searches cost; return the 95th percentile of all, in milliseconds."""
     connection = sqlite3.connect(path)
     kinds: dict[str, list[float]] = {}
-    for kind, query, filters in queries(language, connection):
+    (last,) = connection.execute("SELECT max(at) FROM messages").fetchone()
+    sessions = [row[0] for row in connection.execute("SELECT id FROM sessions LIMIT 40")]
+    for kind, query, filters in queries(language, last, sessions):
         before = time.process_time()
         finding.find(connection, query, Filter(**filters))
         kinds.setdefault(kind, []).append((time.process_time() - before) * 1000)

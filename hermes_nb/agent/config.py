@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from hermes_nb.agent.endpoints import (
     Endpoint,
@@ -202,7 +203,8 @@ class Settings:
     decides by their family. `cache_ttl` is how long a provider that asks for it keeps a prompt
     cached. `vision` says whether the model takes pictures, None is what is known of its family.
     `max_wait` is how many seconds of a turn may be spent on waiting for providers, `keep_days`
-    how long sessions are kept after their last message, 0 for ever. `model_options` has further
+    how long sessions are kept after their last message, 0 for ever. `session_store` is the address
+    of a PostgreSQL server that has them, "" for the home's own file. `model_options` has further
     fields of requests, by a pattern of the model's name; `redact_requests` keeps secrets out of
     what is sent. `toolsets` are names of tools and toolsets by a name of the user's; `default`
     is what a turn has that names none. `gateway` is that group as it stands. `unknown` has a line
@@ -238,6 +240,8 @@ class Settings:
     vision: bool | None = None
     max_wait: int = MOST_WAITED
     keep_days: int = 0
+    session_store: str = ""
+    store_password: str = field(default="", repr=False)
     model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     redact_requests: bool = False
     toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -324,6 +328,8 @@ def load_settings(
         ),
         max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
         keep_days=picked.whole("store", "keep_days", 0),
+        session_store=_session_store(picked),
+        store_password=env.get(str(picked.at("store", "key_env", default="PGPASSWORD")), ""),
     )
     return replace(
         settings,
@@ -357,6 +363,19 @@ def _cassette(picked: Picker) -> CassetteMode:
         return "off"
     picked.settled.check("cassettes", str(value))  # off would ask a model that nobody wanted asked
     return mode_named(str(value))
+
+
+def _session_store(picked: Picker) -> str:
+    """Return the address of a server, "" for the home's own file; it has no password in it."""
+    url = str(picked("session_store", default=""))
+    parts = urlsplit(url)
+    if url and parts.scheme not in ("postgresql", "postgres"):
+        raise ConfigError("session_store is postgresql://USER@HOST/DATABASE, or not there")
+    if parts.password or "password=" in parts.query:
+        picked.values["session_store"] = ""
+        message = "session_store has a password in it: set PGPASSWORD in .env, or use ~/.pgpass"
+        raise ConfigError(message)
+    return url
 
 
 def _memory(picked: Picker, env: Mapping[str, str]) -> MemorySettings:

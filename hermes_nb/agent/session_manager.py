@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Settings
@@ -31,6 +31,9 @@ from hermes_nb.core.text import (
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.rows import encode
 from hermes_nb.memory.sessions import SqliteStore
+
+if TYPE_CHECKING:
+    from hermes_nb.memory.postgres import PostgresStore
 
 Kind = Literal["prompt", "tools", "conversation"]
 
@@ -365,13 +368,38 @@ def forget(store: SessionStore, home: Path, what: Gathered, *, days: float = 0.0
     store.purge(before=time.time() - days * DAY if days else 0.0)
 
 
-def keep_days(store: SqliteStore, home: Path, days: int) -> None:
+def keep_days(store: SqliteStore | PostgresStore, settings: Settings) -> None:
     """Forget what is older, by a connection apart; the next to use `store` hears of it."""
-    with suppress(HermesError, OSError), closing(SqliteStore(store.path)) as apart:
+    days = settings.keep_days
+    with suppress(HermesError, OSError), closing(own_store(settings)) as apart:
         if old := older(apart, days):
-            what = gather(apart, home, old)
-            forget(apart, home, what, days=days)
+            what = gather(apart, settings.home, old)
+            forget(apart, settings.home, what, days=days)
             store.warnings.append(f"deleted {what} older than {days} days (store.keep_days)")
+
+
+def own_store(
+    settings: Settings, warn: Callable[[str], None] | None = None
+) -> SqliteStore | PostgresStore:
+    """Return the store that the settings name; raise `ConfigError` for one that is not installed.
+
+    Claims, and whatever else is of one machine alone, stay in the home's file in any case.
+    """
+    file = settings.home / "notebook.db"
+    if not settings.session_store:
+        return SqliteStore(file, warn=warn)
+    try:
+        from hermes_nb.memory.postgres import PostgresStore
+    except ImportError as error:
+        message = f"session_store needs `pip install 'hermes_nb[postgres]'` ({error})"
+        raise ConfigError(message) from error
+    password = settings.store_password
+    return PostgresStore(settings.session_store, claims=file, password=password, warn=warn)
+
+
+def is_stored(settings: Settings) -> bool:
+    """Say whether there may be sessions: to look is no reason to make a file."""
+    return bool(settings.session_store) or (settings.home / "notebook.db").exists()
 
 
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
@@ -382,8 +410,7 @@ def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
     """
     for line in (*settings.unknown, *settings.held.values()):
         warn(line)
-    store = SqliteStore(settings.home / "notebook.db", warn=warn)
-    if settings.keep_days and (settings.home / "notebook.db").exists():
-        arguments = store, settings.home, settings.keep_days
-        Thread(target=keep_days, args=arguments, name="hermes-forget", daemon=True).start()
+    store = own_store(settings, warn)
+    if settings.keep_days and is_stored(settings):
+        Thread(target=keep_days, args=(store, settings), name="hermes-forget", daemon=True).start()
     return store

@@ -132,6 +132,7 @@ def parser() -> argparse.ArgumentParser:
     served.add_argument("--config", metavar="FILE", required=True, help="upstream, models, budgets")
     audit = _command(commands, "audit", "look for gaps in files of the audit", "sessions:audit")
     audit.add_argument("files", metavar="FILE", nargs="+", help="in their order, the oldest first")
+    _store(_command(commands, "store", "sessions on a PostgreSQL server", "store:check"))
     return top
 
 
@@ -272,6 +273,22 @@ def _trajectories(made: argparse.ArgumentParser) -> None:
     lead.add_argument("--parallel", type=_count, default=4, metavar="N", help="at a time (4)")
     lead.add_argument("--max-requests", type=_count, default=30, metavar="N", help="each (30)")
     lead.add_argument("--cwd", metavar="DIRECTORY", help="for all; else an empty one for each")
+
+
+def _store(made: argparse.ArgumentParser) -> None:
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    about = "make the tables on a server, as their owner"
+    init = _command(commands, "init", about, "store:init")
+    init.add_argument("--sql", action="store_true", help="print what would be run instead")
+    check = _command(commands, "check", "see whether the server can be used", "store:check")
+    for each in (init, check):
+        each.add_argument(
+            "url", metavar="URL", nargs="?", help="postgresql://USER@HOST/DATABASE, else as set"
+        )
+    about = "copy sessions between stores; nothing is deleted"
+    moving = _command(commands, "move", about, "store:move_command")
+    for name, metavar in (("source", "FROM"), ("target", "TO")):
+        moving.add_argument(name, metavar=metavar, help="home, FILE.db or postgresql://…")
 
 
 def _count(text: str) -> int:

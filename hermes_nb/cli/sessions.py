@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.session import CHILD
-from hermes_nb.agent.session_manager import open_store, the_one
+from hermes_nb.agent.session_manager import is_stored, open_store, the_one
 from hermes_nb.agent.turn import export as exported
 from hermes_nb.cli.main import FAILED, OK
 from hermes_nb.core.errors import ConfigError
@@ -38,14 +38,9 @@ def opened() -> Iterator[SessionStore]:
         store.close()
 
 
-def _stored() -> bool:
-    """Say whether there is a store: to look is no reason to make one."""
-    return (load_settings().home / "notebook.db").exists()
-
-
 def list_command(arguments: argparse.Namespace) -> int:
     """List the latest sessions, or what was said about something."""
-    rows = _listed(arguments.search, arguments.limit) if _stored() else []
+    rows = _listed(arguments.search, arguments.limit) if is_stored(load_settings()) else []
     if arguments.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
@@ -62,7 +57,7 @@ def _listed(query: str, limit: int) -> list[dict[str, object]]:
 
 def export(arguments: argparse.Namespace) -> int:
     """Write a session to a file, or to standard output."""
-    if not _stored():
+    if not is_stored(load_settings()):
         raise ConfigError("there are no sessions yet")
     with opened() as store:
         stored = the_one(store, arguments.session)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from hermes_nb.core.messages import Json, Message, Role, Usage
-from hermes_nb.core.protocols import StoredSession
+from hermes_nb.core.protocols import MessageState, StoredMessage, StoredSession
 from hermes_nb.memory.search import index
 
 
@@ -44,6 +44,23 @@ def decode(body: str) -> Message | None:
         return Message.from_dict(json.loads(body))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def readable(
+    session_id: str, rows: Iterable[tuple[int, str, float, MessageState]]
+) -> list[StoredMessage]:
+    """Return messages from positions, bodies, times and states; those past reading are left out."""
+    return [
+        StoredMessage(session_id=session_id, position=position, message=message, at=at, state=state)
+        for position, body, at, state in rows
+        if (message := decode(body)) is not None
+    ]
+
+
+def unreadable(session_id: str, number: int) -> str:
+    """Return what the user is told of so many messages that cannot be read."""
+    told = f"{number} stored messages of session {session_id} cannot be read any more"
+    return f"{told} and are left out"
 
 
 def storable(text: str) -> str:
@@ -126,6 +143,40 @@ def unpacked(text: str) -> tuple[int, ...]:
     return tuple(p for first, last in json.loads(text) for p in range(first, last + 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """What makes messages the conversation: rows to add, positions that leave it.
+
+    `arrangement` is None where the conversation only grows: there is nothing to restore then.
+    """
+
+    added: tuple[tuple[Message, str], ...]
+    left_out: tuple[int, ...]
+    arrangement: Arrangement | None
+
+    @classmethod
+    def planned(
+        cls, rows: Sequence[tuple[int, str]], messages: Sequence[Message], start: int
+    ) -> Replacement:
+        """Plan to replace the conversation, positions and bodies in order; `start` is free."""
+        bodies = [encode(each) for each in messages]
+        before = [  # as it would be written today
+            body if (message := decode(body)) is None else encode(message) for _, body in rows
+        ]
+        found = matched(before, bodies)
+        new = [place for place, stored in enumerate(found) if stored is None]
+        free = iter(range(start, start + len(new)))
+        order = tuple(next(free) if stored is None else rows[stored][0] for stored in found)
+        grew = found[: len(rows)] == list(range(len(rows)))
+        kept = set(found)
+        made = Arrangement(start=start, stop=start + len(new), order=order)
+        return cls(
+            added=tuple((messages[place], bodies[place]) for place in new),
+            left_out=tuple(position for i, (position, _) in enumerate(rows) if i not in kept),
+            arrangement=None if grew else made,
+        )
+
+
 def append(
     connection: sqlite3.Connection,
     session_id: str,
@@ -190,30 +241,19 @@ def replace(
 ) -> None:
     """Make `messages` the conversation; what is no longer in it becomes `compressed`."""
     rows = active(connection, session_id)
-    bodies = [encode(each) for each in messages]
-    before = [  # as it would be written today
-        row["body"] if (message := decode(row["body"])) is None else encode(message) for row in rows
-    ]
-    found = matched(before, bodies)
-    start = stop = next_position(connection, session_id)
-    order = []
-    for message, body, stored in zip(messages, bodies, found, strict=True):
-        if stored is None:
-            append(connection, session_id, message.role, body, at)
-            order.append(stop)
-            stop += 1
-        else:
-            order.append(rows[stored]["position"])
-    if found[: len(rows)] != list(range(len(rows))):  # else the conversation only grew
-        kept = set(found)
-        _set_state(
-            connection, "compressed", (row["id"] for i, row in enumerate(rows) if i not in kept)
-        )
+    start = next_position(connection, session_id)
+    plan = Replacement.planned([(row["position"], row["body"]) for row in rows], messages, start)
+    for message, body in plan.added:
+        append(connection, session_id, message.role, body, at)
+    if plan.arrangement is not None:
+        ids = {row["position"]: row["id"] for row in rows}
+        _set_state(connection, "compressed", (ids[position] for position in plan.left_out))
+        made = plan.arrangement
         connection.execute(
             "INSERT INTO arrangements (session, start, stop, positions, prompt_before, at)"
             " SELECT ?1, ?2, ?3, ?4, iif(?5 IS NULL, NULL, (SELECT system_prompt"
             " FROM sessions WHERE id = ?1)), ?6",
-            (session_id, start, stop, packed(order), system_prompt, at),
+            (session_id, made.start, made.stop, packed(made.order), system_prompt, at),
         )
     if system_prompt is not None:
         connection.execute(
@@ -305,6 +345,12 @@ class SessionRow:
     parent: str = ""
     started: float
 
+    def plain(self) -> SessionRow:
+        """Return it with question marks for NUL, which PostgreSQL has only in the prompt."""
+        names = ("id", "title", "source", "notebook", "model", "parent")
+        plain = {name: getattr(self, name).replace("\0", "?") for name in names}
+        return dataclasses.replace(self, **plain)
+
 
 def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
     """Add a session as the one used last, unless it is there; leave out a parent that is not."""
@@ -373,27 +419,35 @@ def count(connection: sqlite3.Connection, session_id: str, usage: Usage) -> None
 
 def delete(connection: sqlite3.Connection, session_id: str) -> None:
     """Remove a session with its messages; its children become children of its parent."""
-    index.remove(connection, session_id)
+    empty(connection, session_id)
     for statement in (
         "UPDATE sessions SET parent = (SELECT parent FROM sessions WHERE id = ?1)"
         " WHERE parent = ?1",
+        "DELETE FROM sessions WHERE id = ?1",
+    ):
+        connection.execute(statement, (session_id,))
+
+
+def empty(connection: sqlite3.Connection, session_id: str) -> None:
+    """Remove the messages of a session."""
+    index.remove(connection, session_id)
+    for statement in (
         "DELETE FROM arrangements WHERE session = ?1",
         "DELETE FROM messages WHERE session = ?1",
-        "DELETE FROM sessions WHERE id = ?1",
     ):
         connection.execute(statement, (session_id,))
 
 
 def _session(row: sqlite3.Row) -> StoredSession:
     usage = Usage(
-        **{name: row[f"tokens_{column}"] for name, column in _TOKENS.items()},
+        **{name: row[f"tokens_{column}"] for name, column in TOKENS.items()},
         requests=row["requests"],
         cost=row["cost"],
     )
     return StoredSession(
-        parent=row["parent"] or "", usage=usage, **{name: row[name] for name in _SAME_NAME}
+        parent=row["parent"] or "", usage=usage, **{name: row[name] for name in SAME_NAME}
     )
 
 
-_TOKENS = {"input": "in", "output": "out"} | {n: n for n in ("cached", "written", "reasoning")}
-_SAME_NAME = "id title source notebook model system_prompt started written ended messages".split()
+TOKENS = {"input": "in", "output": "out"} | {n: n for n in ("cached", "written", "reasoning")}
+SAME_NAME = "id title source notebook model system_prompt started written ended messages".split()

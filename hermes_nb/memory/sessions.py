@@ -24,7 +24,7 @@ from hermes_nb.core.errors import SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, Role, Usage
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory import rows as table
-from hermes_nb.memory.rows import SessionRow, decode, encode, storable
+from hermes_nb.memory.rows import SessionRow, encode, storable
 from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import documents, finding, index
 from hermes_nb.memory.search.ranking import Filter
@@ -62,7 +62,7 @@ class _Write:
     error: StoreError | None = None
 
 
-class _Together:
+class Together:
     """Puts changes of several threads into one transaction, which costs one flush to the disk.
 
     Whoever gets its turn writes what has gathered while the one before wrote.
@@ -100,7 +100,7 @@ class _Together:
 class Ledger:
     """The claims in the store's file: each task is claimed once, whoever asks (`core.claims`)."""
 
-    _claimed: _Together
+    _claimed: Together
     database: Database
 
     def claim(
@@ -152,7 +152,7 @@ class SqliteStore(Ledger):
 
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
         self.database = Database(path, SCHEMA, warn=warn)
-        self._claimed = _Together(self.database)
+        self._claimed = Together(self.database)
         self.path = self.database.path
         self.warnings = self.database.warnings
         self._begun: dict[str, SessionRow] = {}
@@ -373,21 +373,10 @@ class SqliteStore(Ledger):
         self._begun[session_id] = begun
 
     def _readable(self, rows: Sequence[sqlite3.Row]) -> list[StoredMessage]:
-        out = [
-            StoredMessage(
-                session_id=row["session"],
-                position=row["position"],
-                message=message,
-                at=row["at"],
-                state=row["state"],
-            )
-            for row in rows
-            if (message := decode(row["body"])) is not None
-        ]
+        session = rows[0]["session"] if rows else ""
+        stored = ((row["position"], row["body"], row["at"], row["state"]) for row in rows)
+        out = table.readable(session, stored)
         if len(out) < len(rows) and not self._unreadable:
             self._unreadable = True
-            self.database.tell(
-                f"{len(rows) - len(out)} stored messages of session {rows[0]['session']} cannot be "
-                "read any more and are left out"
-            )
+            self.database.tell(table.unreadable(session, len(rows) - len(out)))
         return out

@@ -23,7 +23,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -217,6 +217,12 @@ GRAM = 3
 """Characters of the parts by which words are compared."""
 
 
+def listed(forms: Collection[str]) -> list[str]:
+    """Return, in order, the words of some forms that are listed: marks, and what has parts."""
+    terms = {term for form in forms for term in words.of_form(form)}
+    return sorted(t for t in terms if t[0] == MARK or (len(t) > GRAM and t.isalpha()))
+
+
 class Vocabulary:
     """The list of words of the index of a name, as one transaction adds to it."""
 
@@ -230,12 +236,9 @@ class Vocabulary:
     def add(self, forms: set[str]) -> None:
         """Put the words among the terms of some forms into the list."""
         new = forms - self._known.forms
-        terms = {term for form in new for term in words.of_form(form)}
-        # Marks, and what a part may be asked of.
-        kept = [t for t in terms if t[0] == MARK or (len(t) > GRAM and t.isalpha())]
         added = self._connection.execute(
             "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
-            (json.dumps(sorted(kept)),),
+            (json.dumps(listed(new)),),
         ).rowcount
         if added:
             query = "SELECT id, word FROM search_words ORDER BY id DESC LIMIT 1"

@@ -17,16 +17,16 @@ import logging
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit
 from hermes_nb.memory.search import documents, index, ranking
 from hermes_nb.memory.search.documents import GRAM, speaker, spoken_by, text_of
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
-from hermes_nb.memory.search.ranking import Filter, Postings, expression
+from hermes_nb.memory.search.ranking import Filter, Index, Postings
 from hermes_nb.storage import words
 from hermes_nb.storage.opening import only_index
 
@@ -120,7 +120,25 @@ def _say_once() -> None:
 def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: int) -> list[Hit]:
     postings = Postings(connection, only, name=index.name(connection))
     (newest,) = connection.execute("SELECT max(id) FROM messages").fetchone()
-    size = max(1, newest or 0)
+    return ranked(
+        postings, asked, only, limit=limit, size=newest or 0, load=partial(load, connection)
+    )
+
+
+def ranked(
+    postings: Index,
+    asked: Query,
+    only: Filter,
+    *,
+    limit: int,
+    size: int,
+    load: Callable[[Collection[int]], dict[int, Passage]],
+) -> list[Hit]:
+    """Return the messages that fit best out of an index of about `size` messages, best first.
+
+    `load` returns those at some spots.
+    """
+    size = max(1, size)
     budget = min(MOST, max(FEWEST, size // SHARE))
     people = People.named(asked, postings)
     collector = ranking.Collector(
@@ -130,11 +148,11 @@ def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: 
     most = max(ranking.SEEDS, 2 * limit)
     scored = ranking.scores(evidence, silent=asked.question, most=most)
     if asked.must:
-        allowed = postings.documents(expression(asked.must), most=budget)
+        allowed = postings.documents(asked.must, most=budget)
         scored = {spot: scored.get(spot, 0.0) for spot in map(documents.spot_of, allowed)}
     timed = only.since is not None or only.until is not None
     pool = len(scored) if timed else max(POOL, 2 * limit)
-    texts = load(connection, ranking.best(scored, pool))
+    texts = load(ranking.best(scored, pool))
     texts = {s: p for s, p in texts.items() if only.admits(p.session_id, p.role, p.at)}
     found = with_answers({spot: scored[spot] for spot in texts}, texts)
     number = _ASKS_NUMBER.search(asked.text) is not None
@@ -205,7 +223,7 @@ class People:
     roles: frozenset[str] = frozenset()
 
     @classmethod
-    def named(cls, query: Query, postings: Postings) -> People:
+    def named(cls, query: Query, postings: Index) -> People:
         """Return the speakers among a query's capitalised words."""
         terms = query.terms & query.names
         marks = postings.known({spoken_by(term) for term in terms})
@@ -213,7 +231,7 @@ class People:
         for term in terms:
             if spoken_by(term) in marks:
                 continue
-            mentions = postings.documents(f'"{term}"', most=_MENTIONS)
+            mentions = postings.documents(Phrase((term,)), most=_MENTIONS)
             if role := role_of_name(mentions):
                 roles[term] = role
         return cls(

@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from hermes_nb.core.messages import Json, Role
 from hermes_nb.memory.search import documents
@@ -31,12 +32,12 @@ from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
 """Words that a prefix or a part of a word stands for."""
-_RECOGNISED = 3
+RECOGNISED = 3
 """Trigrams that a word must have to be told from others when it is misspelt."""
-_MOST_ALIKE = 20
-_STALE = 1.1
+MOST_ALIKE = 20
+STALE = 1.1
 """How much an index may have grown since a word was counted."""
-_MOST_COMMON = 1_000
+MOST_COMMON = 1_000
 _ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
 _EVERYTHING = f'"{documents.WRITTEN}" *'
 
@@ -71,10 +72,8 @@ def expression(node: Node) -> str:
         case Phrase(terms, prefix):
             if not prefix:
                 return f'"{" ".join(terms)}"'
-            # The index has stems: a start that reaches into the ending stands for the stem.
             *before, start = terms
-            stems = {stem(start + ending) for ending in _ENDINGS}
-            ends = {f"{start} *": None} | {s: None for s in sorted(stems) if start.startswith(s)}
+            ends = (f"{start} *", *stems_of(start))
             found = (f'"{" ".join((*before, end))}"' for end in ends)
             return "(" + " OR ".join(found).replace(' *"', '" *') + ")"
         case Every(operands):
@@ -86,8 +85,42 @@ def expression(node: Node) -> str:
             return f"({whole} NOT {expression(dropped)})"
 
 
+def stems_of(start: str) -> list[str]:
+    """Return the stems that the start of a word may stand for: it may reach into the ending."""
+    stems = {stem(start + ending) for ending in _ENDINGS}
+    return [each for each in sorted(stems) if start.startswith(each)]
+
+
+class Index(Protocol):
+    """An index as one search sees it, through its filter."""
+
+    def documents(self, match: Node, *, most: int) -> list[int]:
+        """Return up to `most` documents that match, the newest sessions first."""
+        ...
+
+    def count(self, match: Node, *, most: int) -> int:
+        """Return how many documents match; more than `most` may be a guess."""
+        ...
+
+    def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
+        """Return what `count` does; and where it is cheaper now than later, the documents."""
+        ...
+
+    def known(self, terms: Collection[str]) -> set[str]:
+        """Return those of some terms that are in the store's list of words."""
+        ...
+
+    def words_like(self, text: str) -> list[str]:
+        """Return words of the store that contain a folded text."""
+        ...
+
+    def words_near(self, text: str) -> list[tuple[str, int]]:
+        """Return words that share most trigrams with a text, and how many: a misspelt word's."""
+        ...
+
+
 class Postings:
-    """The index as one search sees it: through its filter. `name` is the index's own."""
+    """The index on SQLite. `name` is its own."""
 
     def __init__(self, connection: sqlite3.Connection, only: Filter, *, name: str = "") -> None:
         self._connection = connection
@@ -96,38 +129,35 @@ class Postings:
         self._values: dict[str, object] = {}
         self._restrict(only)
 
-    def documents(self, match: str, *, most: int) -> list[int]:
-        """Return up to `most` documents that match an expression, the newest sessions first."""
+    def documents(self, match: Node, *, most: int) -> list[int]:
         # One string instead of a row each: a third of the time.
-        (found,) = self._read("group_concat(rowid)", match, most)
-        return _numbers(found)
+        (found,) = self._read("group_concat(rowid)", expression(match), most)
+        return numbers_in(found)
 
-    def count(self, match: str, *, most: int) -> int:
-        """Return how many documents match; more than `most` is a guess.
+    def count(self, match: Node, *, most: int) -> int:
+        return self._count(expression(match), most)
 
-        The guess takes the newest `most` for as dense as the rest.
-        """
+    def _count(self, match: str, most: int) -> int:
+        """Return how many documents match, taking the newest `most` for as dense as the rest."""
         number, oldest = self._read("count(*), min(rowid)", match, most + 1)
         return self._estimate(number, oldest, most)
 
-    def counted(self, match: str, *, most: int) -> tuple[int, list[int] | None]:
-        """Return what `count` does; and where it is cheaper now than later, the documents.
-
-        With a filter the query is most of the work. Without one it is what is made of its answer,
-        and words that were too common a while ago still are.
-        """
+    def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
+        # With a filter the query is most of the work. Without one it is what is made of its answer,
+        # and words that were too common a while ago still are.
+        asked = expression(match)
         if not self._where:
             common = known(self._name).common
-            count, last = common.get(match, (0, 0))
-            if count > most and self._bounds[1] <= _STALE * last:
+            count, last = common.get(asked, (0, 0))
+            if count > most and self._bounds[1] <= STALE * last:
                 return count, None
-            count = self.count(match, most=most)
-            if count > most and len(common) < _MOST_COMMON:
-                common[match] = (count, self._bounds[1])
+            count = self._count(asked, most)
+            if count > most and len(common) < MOST_COMMON:
+                common[asked] = (count, self._bounds[1])
             return count, None
         columns = "count(*), min(rowid), group_concat(rowid)"
-        number, oldest, found = self._read(columns, match, most + 1)
-        return self._estimate(number, oldest, most), _numbers(found) if number <= most else None
+        number, oldest, found = self._read(columns, asked, most + 1)
+        return self._estimate(number, oldest, most), numbers_in(found) if number <= most else None
 
     def _estimate(self, number: int, oldest: int, most: int) -> int:
         if number <= most:
@@ -144,7 +174,6 @@ class Postings:
         return row
 
     def known(self, terms: Collection[str]) -> set[str]:
-        """Return those of some terms that are in the store's list of words."""
         rows = self._connection.execute(
             "SELECT word FROM search_words WHERE word IN (SELECT value FROM json_each(?))",
             (json.dumps(list(terms)),),
@@ -152,16 +181,14 @@ class Postings:
         return {row[0] for row in rows}
 
     def words_like(self, text: str) -> list[str]:
-        """Return words of the store that contain a folded text."""
         if len(text) < GRAM:
             return []
         return word_list(self._connection, self._name).containing(text, most=MOST_WORDS)
 
     def words_near(self, text: str) -> list[tuple[str, int]]:
-        """Return words that share most trigrams with a text, and how many: a misspelt word's."""
-        if len(grams(text)) < _RECOGNISED:
+        if len(grams(text)) < RECOGNISED:
             return []
-        return word_list(self._connection, self._name).alike(text, most=_MOST_ALIKE)
+        return word_list(self._connection, self._name).alike(text, most=MOST_ALIKE)
 
     def _restrict(self, only: Filter) -> None:
         if only.session_id:
@@ -192,7 +219,8 @@ class Postings:
         return [row[0] for row in rows]
 
 
-def _numbers(found: str | None) -> list[int]:
+def numbers_in(found: str | None) -> list[int]:
+    """Return the numbers of a list with commas."""
     return list(map(int, found.split(","))) if found else []
 
 
@@ -234,7 +262,7 @@ class Collector:
 
     def __init__(
         self,
-        postings: Postings,
+        postings: Index,
         query: Query,
         *,
         people: frozenset[str],
@@ -276,9 +304,9 @@ class Collector:
         """
         if unit.prefix:
             most = max(self._limit, self._budget // 2)
-            self._read[unit] = self._postings.documents(expression(unit), most=most)
+            self._read[unit] = self._postings.documents(unit, most=most)
             return len(self._read[unit])
-        count, found = self._postings.counted(expression(unit), most=self._budget)
+        count, found = self._postings.counted(unit, most=self._budget)
         if found is not None:
             self._read[unit] = found
         return count
@@ -316,7 +344,7 @@ class Collector:
         """
         if not terms:
             return {}
-        match = " OR ".join(f'"{term}"' for term in terms)
+        match = Either(tuple(Phrase((term,)) for term in terms))
         most = self._left // 8
         if self._postings.count(match, most=most) > most:
             return {}
@@ -325,11 +353,11 @@ class Collector:
     def _own(self, unit: Phrase) -> list[int]:
         """Return the documents of a unit itself, those that were read already if they were."""
         if unit not in self._read:
-            return self._take(expression(unit))
+            return self._take(unit)
         self._left -= len(self._read[unit])
         return self._read[unit]
 
-    def _take(self, match: str) -> list[int]:
+    def _take(self, match: Node) -> list[int]:
         found = self._postings.documents(match, most=max(1, self._left))
         self._left -= len(found)
         return found
@@ -339,7 +367,7 @@ class Collector:
         out: list[Evidence] = []
         most = max(self._limit, self._budget // 8)
         for number in range(min(len(units), _MOST_TOGETHER), 0, -1):
-            match = expression(Every(tuple(units[:number])))
+            match = Every(tuple(units[:number]))
             found = self._postings.documents(match, most=most)
             weight = sum(rarity(counted[unit], self._size) for unit in units[:number])
             if found:

@@ -14,6 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -230,20 +231,20 @@ def home(settings: Settings) -> Finding:
 
 def sessions(settings: Settings) -> Finding:
     """Return whether the session store can be read."""
-    from hermes_nb.agent.session_manager import open_store
+    from hermes_nb.agent.session_manager import is_stored, open_store
 
     told: list[str] = []
-    file = settings.home / "notebook.db"
-    if not file.exists():
+    where = settings.session_store or settings.home / "notebook.db"
+    if not is_stored(settings):
         return Finding("ok", "none yet")
-    store = open_store(settings, told.append)
     try:
-        latest = store.sessions(limit=1)
-    finally:
-        store.close()
+        with closing(open_store(settings, told.append)) as store:
+            latest = store.sessions(limit=1)
+    except HermesError as error:
+        return Finding("problem", redact(str(error)))
     if told:
         return Finding("note", " ".join(told))
-    return Finding("ok", f"{file}, last “{latest[0].title}”" if latest else f"{file}")
+    return Finding("ok", f"{where}, last “{latest[0].title}”" if latest else f"{where}")
 
 
 def settled() -> list[Finding]:

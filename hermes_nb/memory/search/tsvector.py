@@ -1,0 +1,249 @@
+"""The index on PostgreSQL: documents as `tsvector`, and what a search reads of them.
+
+A document is the one of `documents`; here its terms are the lexemes. Each begins with a sign of its
+owner, so that what others have said costs a search nothing. How hits are ranked is the same as on
+SQLite: this only finds them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from psycopg import Connection
+from psycopg.rows import DictRow
+
+from hermes_nb.memory.search import documents
+from hermes_nb.memory.search.documents import GRAM, Document, grams
+from hermes_nb.memory.search.finding import Passage
+from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
+from hermes_nb.memory.search.ranking import (
+    MOST_ALIKE,
+    MOST_COMMON,
+    MOST_WORDS,
+    RECOGNISED,
+    STALE,
+    Filter,
+    numbers_in,
+    stems_of,
+)
+
+BLOCKS = 12
+"""Bits of a document's block that count the blocks of a session."""
+OF_SESSION = BLOCKS + documents.BLOCK_BITS + documents.SPOT_BITS
+"""Bits of a document's number below its session."""
+_LARGEST = 900_000
+"""Bytes of a document's lexemes and places; PostgreSQL takes 1 MB."""
+_LONGEST = 1_000
+"""Bytes of a lexeme; PostgreSQL takes 2,046. Only folded ligatures come near it."""
+_PLACES, _LAST_PLACE = 255, 16_383
+"""Places that are kept of a lexeme, and the last one that there is: phrases end there."""
+_MOST_KNOWN = 50_000
+_LONGEST_WORD = 200
+"""Characters of a word in the list: a B-tree takes 2,700 bytes."""
+_RECOUNTED = 300.0
+"""Seconds for which a count of all messages is good enough."""
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """What a process knows of an owner's index.
+
+    `forms` are those whose words are listed there. `common` has how many messages expressions
+    match that are in many, and how many there were then. `size` are all, as of a moment.
+    """
+
+    sign: str
+    forms: set[str] = field(default_factory=set)
+    common: dict[str, tuple[int, int]] = field(default_factory=dict)
+    size: int = 0
+    sized: float = 0.0
+
+    def learn(self, forms: Collection[str]) -> None:
+        """Note that the words of some forms are listed."""
+        if len(self.forms) < _MOST_KNOWN:
+            self.forms.update(forms)
+
+
+def sign_of(owner: str) -> str:
+    """Return what an owner's lexemes begin with; two owners may have the same."""
+    return base64.b32encode(hashlib.sha256(owner.encode()).digest()).decode()[:2]
+
+
+def number(document: Document, session: int, position: int) -> int:
+    """Return a document's number, at a position of the session with a number."""
+    return document.number(session << BLOCKS | position // documents.BLOCK, position)
+
+
+def numbers_of(session: int) -> tuple[int, int]:
+    """Return the least and the greatest number of a session's documents."""
+    return session << OF_SESSION, (session + 1 << OF_SESSION) - 1
+
+
+def listed(forms: Collection[str]) -> list[str]:
+    """Return, in order, the words of some forms that belong into the list."""
+    return [word for word in documents.listed(forms) if len(word) <= _LONGEST_WORD]
+
+
+def prune(connection: Connection[DictRow], known: Knowledge) -> None:
+    """Forget the words that are in no message any more."""
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = '60s'")
+        connection.execute(
+            "DELETE FROM hermes.words WHERE owner = session_user::text AND word NOT IN (SELECT"
+            " substr(word, %s) FROM ts_stat('SELECT words FROM hermes.search"
+            " WHERE owner = session_user::text'))",
+            (len(known.sign) + 1,),
+        )
+    known.forms.clear()
+
+
+def vector(document: Document, sign: str) -> str:
+    """Return a document as the text of a `tsvector`; one too large is cut."""
+    found: dict[str, list[str]] = {}
+    size = 0
+    for place, term in enumerate(document.terms.split(), 1):
+        places = found.get(term)
+        if places is None:
+            if (length := len(term.encode())) > _LONGEST:
+                continue
+            size += length + len(sign) + 8
+            if size > _LARGEST:
+                break
+            found[term] = [str(min(place, _LAST_PLACE))]
+        elif len(places) < _PLACES and place <= _LAST_PLACE and size < _LARGEST:
+            size += 2
+            places.append(str(place))
+    return " ".join(f"{_quoted(sign + term)}:{','.join(at)}" for term, at in found.items())
+
+
+def expression(node: Node, sign: str) -> str:
+    """Return the text of the `tsquery` that means the same."""
+    match node:
+        case Phrase(terms, prefix):
+            quoted = [_quoted(sign + term) for term in terms]
+            if prefix:
+                ends = map(_quoted, (sign + stem for stem in stems_of(terms[-1])))
+                quoted[-1] = f"({' | '.join((f'{quoted[-1]}:*', *ends))})"
+            return f"({' <-> '.join(quoted)})"
+        case Every(operands):
+            return f"({' & '.join(expression(each, sign) for each in operands)})"
+        case Either(operands):
+            return f"({' | '.join(expression(each, sign) for each in operands)})"
+        case But(kept, dropped):
+            everything = f"{_quoted(sign + documents.WRITTEN)}:*"
+            whole = expression(kept, sign) if kept else everything
+            return f"({whole} & !{expression(dropped, sign)})"
+
+
+def _quoted(lexeme: str) -> str:
+    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+class Lexemes:
+    """The `ranking.Index` on PostgreSQL: what the connection's user may see, through a filter."""
+
+    def __init__(self, connection: Connection[DictRow], only: Filter, known: Knowledge) -> None:
+        self._connection = connection
+        self._known = known
+        named = self._numbers(only.exclude)
+        first, last = 0, (1 << 63) - 1
+        if only.session_id:
+            first, last = numbers_of(next(iter(self._numbers([only.session_id])), 0))
+        roles = [documents.ROLES.index(role) for role in only.roles if role in documents.ROLES]
+        self._values = {"first": first, "last": last, "without": named, "roles": roles}
+        self._filtered = bool(only.session_id or named or roles)
+        self.size = self._size()
+
+    def documents(self, match: Node, *, most: int) -> list[int]:
+        return self._found(match, most)[1]
+
+    def count(self, match: Node, *, most: int) -> int:
+        return self.counted(match, most=most)[0]
+
+    def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
+        key, common = expression(match, ""), self._known.common
+        if not self._filtered:
+            count, size = common.get(key, (0, 0))
+            if count > most and self.size <= STALE * size:
+                return count, None
+        count, numbers = self._found(match, most)
+        if not self._filtered and count > most and len(common) < MOST_COMMON:
+            common[key] = (count, self.size)
+        return count, numbers if count <= most else None
+
+    def _found(self, match: Node, most: int) -> tuple[int, list[int]]:
+        row = self._connection.execute(
+            "SELECT * FROM hermes.found(%(match)s::tsquery, %(most)s::int, %(first)s, %(last)s,"
+            " %(without)s::bigint[], %(roles)s::int[])",
+            {**self._values, "match": expression(match, self._known.sign), "most": most},
+        ).fetchone()
+        return (row["many"], numbers_in(row["numbers"])) if row else (0, [])
+
+    def known(self, terms: Collection[str]) -> set[str]:
+        rows = self._connection.execute(
+            "SELECT word FROM hermes.words WHERE owner = session_user::text AND word = ANY(%s)",
+            (list(terms),),
+        )
+        return {row["word"] for row in rows}
+
+    def words_like(self, text: str) -> list[str]:
+        if len(text) < GRAM:
+            return []
+        return [word for word, _ in self._words_with([text], len(text), MOST_WORDS)]
+
+    def words_near(self, text: str) -> list[tuple[str, int]]:
+        if len(grams(text)) < RECOGNISED:
+            return []
+        return self._words_with(sorted(grams(text)), len(text), MOST_ALIKE)
+
+    def _words_with(self, parts: list[str], size: int, most: int) -> list[tuple[str, int]]:
+        rows = self._connection.execute(
+            "SELECT word, shared FROM hermes.words_with(%s::text[], %s::int, %s::int)",
+            (parts, size, most),
+        )
+        return [(row["word"], row["shared"]) for row in rows]
+
+    def load(self, spots: Collection[int]) -> dict[int, Passage]:
+        """Return the messages at some spots; a spot without one is left out."""
+        wanted = [
+            (spot, block >> BLOCKS, (block & (1 << BLOCKS) - 1) * documents.BLOCK + offset)
+            for spot in spots
+            if 0 <= (offset := documents.offset_of(spot)) < documents.BLOCK
+            and (block := documents.block_of(spot)) >= 0
+        ]
+        rows = self._connection.execute(
+            "SELECT w.spot, s.id, m.position, m.role, m.at, m.body"
+            " FROM unnest(%s::bigint[], %s::bigint[], %s::int[]) AS w (spot, session, position)"
+            " JOIN hermes.messages m ON m.session = w.session AND m.position = w.position"
+            " JOIN hermes.sessions s ON s.number = w.session WHERE m.state <> 'undone'",
+            tuple([row[n] for row in wanted] for n in range(3)),
+        )
+        return {
+            row["spot"]: Passage(
+                row["spot"],
+                row["id"],
+                row["position"],
+                row["role"],
+                row["at"],
+                documents.text_of(row["body"]),
+            )
+            for row in rows
+        }
+
+    def _numbers(self, sessions: Collection[str]) -> list[int]:
+        if not sessions:
+            return []
+        query = "SELECT number FROM hermes.sessions WHERE id = ANY(%s)"
+        return [row["number"] for row in self._connection.execute(query, (list(sessions),))]
+
+    def _size(self) -> int:
+        known, now = self._known, time.monotonic()
+        if not known.sized or now > known.sized + _RECOUNTED:
+            query = "SELECT count(*) AS n FROM hermes.search WHERE owner = session_user::text"
+            row = self._connection.execute(query).fetchone()
+            known.size, known.sized = (row["n"] if row else 0), now
+        return known.size
