@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.models.scripted import ScriptedModel, call
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -139,3 +139,12 @@ print([name for name in sys.modules if "opentelemetry" in name or "telemetry" in
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_without_the_api_a_turn_says_what_is_missing(spans, monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with (
+        Hermes(ScriptedModel(["Hi."])) as hermes,
+        pytest.raises(ConfigError, match=r"hermes_nb\[otel\]"),
+    ):
+        hermes.ask("hi")

@@ -6,13 +6,16 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import signal
 import socketserver
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import hermes_nb
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent import audit as audit_module
@@ -185,6 +188,24 @@ def test_a_chat(recorded, home, tmp_path):
     assert [answer.text for answer in chat.sent] == ["A file."]
     assert [line["outcome"] for line in recorded.ended("list_files")] == ["ok"]
     assert recorded.complete("chat")
+
+
+def test_who_else_makes_agents_or_runs_calls():
+    """Each of these places gives its agents tools that are recorded; a new one has to as well."""
+    runs = re.compile(r"(?<![\w.])(?:Agent|run_segment|execute)\((?!self)")
+    found = {
+        f"{path.parent.name}/{path.name}"
+        for path in Path(hermes_nb.__file__).parent.rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if runs.search(line) and not re.search(r"(?:class|def) \w+\(", line)
+    }
+    within = {"core/loop.py", "core/calls.py"}
+    assert found - within == {
+        "agent/session.py",  # Session.use
+        "agent/executors.py",  # Runtime.for_tasks
+        "agent/reviews.py",  # Runtime.quiet_tools
+        "agent/turn.py",  # the same
+    }
 
 
 def test_a_killed_process_leaves_what_it_was_at(recorded, tmp_path):
