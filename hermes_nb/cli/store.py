@@ -48,7 +48,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 def move_command(arguments: argparse.Namespace) -> int:
     """Copy sessions from one store to another, and compare them."""
-    source, target = (_movable(each) for each in (arguments.source, arguments.target))
+    source, target = _movable(arguments.source, there=True), _movable(arguments.target)
     with closing(source), closing(target):
         done = move(source, target, lambda told: print(told, file=sys.stderr))
     print(
@@ -73,10 +73,12 @@ def _on_server(settings: Settings) -> PostgresStore:
     return store
 
 
-def _movable(name: str) -> Movable:
+def _movable(name: str, *, there: bool = False) -> Movable:
     if urlsplit(name).scheme in ("postgresql", "postgres"):
         return _on_server(_settings(name))
     path = load_settings().home / "notebook.db" if name == HOME else Path(name)
     if name != HOME and not path.name.endswith(".db"):
         raise UsageProblem(f"{name!r} is neither {HOME}, nor a file NAME.db, nor postgresql://…")
+    if there and not path.exists():
+        raise ConfigError(f"there are no sessions in {path}")
     return InFile(path, warn=lambda told: print(told, file=sys.stderr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.session_manager import open_store
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError, SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, ToolCall, Usage
@@ -337,6 +339,12 @@ def test_the_command_line_makes_checks_and_moves(
     assert main(["store", "check", server.url(ADMIN, "lines")]) == 1
     assert "passes row-level security" in capsys.readouterr().err
     assert main(["store", "move", "home", "elsewhere"]) == 2
+    assert main(["store", "move", str(tmp_path / "none.db"), ada]) == 1
+    assert "there are no sessions in" in capsys.readouterr().err
+    assert not (tmp_path / "none.db").exists()
+    (home / ".env").write_text("STORE_KEY=wrong\n")
+    assert main(["doctor", "--offline"]) == 1
+    assert "password authentication failed" in capsys.readouterr().out
 
 
 def test_the_page_can_be_followed(running_postgres, home, tmp_path, capsys, monkeypatch):
@@ -368,6 +376,25 @@ def test_the_page_can_be_followed(running_postgres, home, tmp_path, capsys, monk
             ]
     with closing(server.store("eve", tmp_path, "page")) as store:
         assert len(store.search("walrus")) == 1
+
+
+def test_what_is_old_is_forgotten_there_too(postgres, ada, home, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    old, new = filled(ada, SECRET, "kept not"), filled(ada, "of today")
+    postgres.sql(f"UPDATE hermes.messages SET at = 1 WHERE body LIKE '%{SECRET}%' OR position = 1")
+    postgres.sql("UPDATE hermes.sessions SET started = 1")
+    wanted = {"session_store": postgres.url("ada"), "store.keep_days": 9}
+    told: list[str] = []
+    store = open_store(load_settings(overrides=wanted), told.append)
+    for thread in threading.enumerate():
+        if thread.name == "hermes-forget":
+            thread.join(60)
+    assert store.incidents() == 0
+    assert told == ["deleted 1 session (2 messages, 0.0 MB) older than 9 days (store.keep_days)"]
+    assert [each.id for each in store.sessions()] == [new] and store.get(old) is None
+    left = [postgres.sql(f"SELECT * FROM hermes.{table}") for table in TABLES]
+    assert SECRET not in str(left) and "today" in str(left)
+    store.close()
 
 
 def test_a_password_does_not_stand_in_the_address(home):
