@@ -254,6 +254,13 @@ def test_a_policy_that_cannot_be_meant_stops_calls(recorded, wrong):
     assert not recorded.ran.exists()
 
 
+def test_the_example_of_the_guide_is_one():
+    page = (Path(__file__).parents[2] / "docs/howto/jupyterhub.md").read_text("utf-8")
+    (shown,) = re.findall(r'^\{"HermesPolicy": .*$', page, re.MULTILINE)
+    settings = AuditSettings.of(json.loads(shown)["HermesPolicy"]["audit"])
+    assert settings.required and settings.collector.startswith("http://")
+
+
 class Lines(socketserver.StreamRequestHandler):
     def handle(self):
         for line in self.rfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,9 @@ from tests.systems.conftest import cache, environment
 
 ADMIN = "tok-en-0123456789abcdef"
 SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
+SHARED = Path("/var/cache/hermes_nb/systems")
+SYSTEMS = "/usr/bin/python3"
+"""Every user can run this one; the one of these tests may lie in its user's home."""
 PROXY = "configurable-http-proxy@5.3.0"
 CONFIG = """
 import os
@@ -65,9 +69,9 @@ c.JupyterHub.services = [
 
 def installed() -> Path:
     """Return an environment with a hub and this hermes_nb, which other users can read too."""
-    shared = os.geteuid() == 0
-    where = Path("/var/cache/hermes_nb/systems") if shared else cache()
-    interpreter = "/usr/bin/python3" if shared else sys.executable
+    shared = os.geteuid() == 0 and usable(SYSTEMS)
+    where = SHARED if shared else cache()
+    interpreter = SYSTEMS if shared else sys.executable
     folder = environment("jupyterhub", "jupyterlab", where=where, interpreter=interpreter)
     node = folder / "node_modules"
     if not (node / ".bin/configurable-http-proxy").exists():
@@ -88,6 +92,15 @@ def installed() -> Path:
     if shared:
         subprocess.run(["chmod", "-R", "a+rX", str(where)], check=True)
     return folder
+
+
+def usable(interpreter: str) -> bool:
+    """Say whether an environment can be made of it."""
+    asked = "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))"
+    with contextlib.suppress(OSError):
+        done = subprocess.run([interpreter, "-c", asked], check=False, capture_output=True)
+        return done.returncode == 0
+    return False
 
 
 class Hub:
