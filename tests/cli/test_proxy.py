@@ -169,8 +169,9 @@ def test_a_budget_ends_for_one_user_and_the_cell_says_so(serving, tmp_path):
         first, second, other = turn("ada-token"), turn("ada-token"), turn("bob-token")
     assert (first.text, first.usage.input, other.text) == ("Hello.", 90, "Hi.")
     assert second.reason == "failed"
-    assert "ada: today's budget of 100 tokens is used up (105); it begins anew at 00:00" in (
-        second.error
+    assert second.error.startswith(
+        "the account has no quota left (402): ada: today's budget of 100 tokens is used up (105); "
+        "it begins anew at 00:00"
     )
     sent = proxy.server.exchanges
     assert [e.headers["authorization"] for e in sent] == [f"Bearer {SECRET}"] * 2
