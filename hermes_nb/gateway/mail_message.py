@@ -1,0 +1,336 @@
+"""A mail as its sender meant it: who wrote it, in which thread, what is theirs and what quoted.
+
+Nothing that a mail says is taken on trust. One sender, or none; only text that the sender typed is
+theirs, so that a command in a quoted line is none; what programs and lists send is known, so that
+nobody answers it. A mail that is broken in any way is read as far as it goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email import policy
+from email.headerregistry import UniqueAddressHeader
+from email.message import EmailMessage
+from email.parser import BytesParser
+from html.parser import HTMLParser
+
+from hermes_nb.core.text import clean_text, one_line
+
+PARTS = 200
+"""Parts of a mail that are looked at."""
+DEEPEST = 20
+MARKS = 5_000
+"""Lines of a mail that may part it."""
+CHARACTERS = 100_000
+"""Of a mail's text that are read."""
+HEADER, LONGEST = 1_000, {"references": 20_000}
+"""Characters of a header."""
+BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What the standard library raises over headers and parts that are none."""
+_ID = re.compile(r"<[!-;=?-~]{1,300}>")
+_ADDRESS = re.compile(r"[^\s@<>\"(),;:\\]{1,64}@[\w.-]{1,255}", re.ASCII)
+_NOBODY = re.compile(r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)([+=-].*)?@")
+_PROGRAMS = ("list-id", "list-post", "list-unsubscribe", "x-autoreply", "x-autorespond")
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file that came with a mail; `data` is empty where it could not be decoded."""
+
+    name: str
+    mime: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """What a mail says. `sender` is empty where that is not one address; ids are with brackets.
+
+    `whole` is False of one whose parts could not be read.
+    """
+
+    id: str
+    sender: str
+    subject: str
+    thread: tuple[str, ...]
+    automatic: bool
+    text: str = ""
+    quoted: str = ""
+    files: tuple[Attached, ...] = ()
+    whole: bool = True
+
+
+def read_mail(data: bytes) -> Mail:
+    """Return a mail, or one without text from its headers alone."""
+    message = parsed(data)
+    own = _ID.findall(header(message, "message-id"))
+    made = hashlib.sha256(data.partition(b"\r\n\r\n")[0]).hexdigest()
+    before = f"{header(message, 'references')} {header(message, 'in-reply-to')}"
+    text, quoted, files = _contents(message)
+    return Mail(
+        id=own[0] if own else f"<{made}@no-message-id>",
+        sender=_sender(message),
+        subject=one_line(clean_text(header(message, "subject")), 200),
+        thread=tuple(dict.fromkeys(_ID.findall(before))),
+        automatic=_is_automatic(message),
+        text=text,
+        quoted=quoted,
+        files=files,
+        whole=not (message.get_content_maintype() == "multipart" and not message.is_multipart()),
+    )
+
+
+class _Bounded(policy.EmailPolicy):
+    """Cuts headers that are longer than any mail's: the standard library takes minutes over them.
+
+    A sender that would be cut is none.
+    """
+
+    def header_fetch_parse(self, name: str, value: str) -> str:
+        most = LONGEST.get(name.lower(), HEADER)
+        short = value if len(value) <= most else "" if name.lower() == "from" else value[:most]
+        return super().header_fetch_parse(name, short)  # type: ignore[no-any-return,unused-ignore]
+
+
+def parsed(data: bytes) -> EmailMessage:
+    """Return a mail; of one that is nested without end, or has very many parts, the headers."""
+    reader: BytesParser[EmailMessage] = BytesParser(EmailMessage, policy=_Bounded())  # type: ignore[arg-type]
+    many = data.lower().count(b"\ncontent-type") > PARTS or data.count(b"\n--") > MARKS
+    try:
+        return reader.parsebytes(data, headersonly=many)
+    except BROKEN:
+        return reader.parsebytes(data, headersonly=True)
+
+
+def header(message: EmailMessage, name: str) -> str:
+    """Return the first header of that name on one line, "" for none that can be read."""
+    try:
+        return " ".join(str(message.get(name, "")).split())
+    except BROKEN:
+        return ""
+
+
+def _sender(message: EmailMessage) -> str:
+    """Return the one address that a mail is from, in small letters.
+
+    Several, or one that can be read in two ways, are none: a server that checks senders might have
+    read it in the other one.
+    """
+    try:
+        (_,) = [name for name, _ in message.raw_items() if name.lower() == "from"]
+        found = message.get("from")
+        if not isinstance(found, UniqueAddressHeader) or found.defects:  # type: ignore[attr-defined]
+            return ""
+        (address,) = found.addresses
+        spec = str(address.addr_spec)
+    except BROKEN:
+        return ""
+    return spec.lower() if _ADDRESS.fullmatch(spec) else ""
+
+
+def _is_automatic(message: EmailMessage) -> bool:
+    """Say whether a program, a list or a server wrote it (RFC 3834 and what was there before)."""
+    said = header(message, "auto-submitted").lower().partition(";")[0].strip()
+    return (
+        said not in ("", "no")
+        or header(message, "precedence").lower() in ("bulk", "junk", "list", "auto_reply")
+        or header(message, "return-path") == "<>"
+        or any(name in message for name in _PROGRAMS)
+        or message.get_content_type() == "multipart/report"
+        or _NOBODY.match(_sender(message)) is not None
+    )
+
+
+_SPEAKS_OF = {"dmarc": "header.from", "dkim": "header.d", "spf": "smtp.mailfrom"}
+"""Which property of a result names the domain that it is about."""
+
+
+def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
+    """Say whether `server` found that a mail comes from `domain` (RFC 8601), by its topmost word.
+
+    DMARC decides where it was looked at, else DKIM or SPF that speak of that very domain.
+    """
+    for value in message.get_all("authentication-results", []):
+        said = re.sub(r'"[^"]*"', '""', str(value).lower())
+        for _ in range(said.count("(")):  # comments, also in one another
+            said = re.sub(r"\([^()]*\)", " ", said)
+        first, *results = [re.sub(r"\s*=\s*", "=", each).split() for each in said.split(";")]
+        if first[:1] != [server.lower()]:
+            continue
+        found: dict[str, bool] = {}
+        for method, _, verdict, *properties in (
+            (*each[0].partition("="), *each[1:]) for each in results if each
+        ):
+            about = f"{_SPEAKS_OF.get(method)}="
+            named = [
+                p.removeprefix(about).rpartition("@")[2] for p in properties if p.startswith(about)
+            ]
+            found[method] = found.get(method, False) or (verdict == "pass" and domain in named)
+        return found["dmarc"] if "dmarc" in found else any(found.values())
+    return False
+
+
+def _contents(message: EmailMessage) -> tuple[str, str, tuple[Attached, ...]]:
+    """Return the sender's own text, what else stood in it, and the files."""
+    texts: list[tuple[str, str]] = []
+    files: list[Attached] = []
+    for number, part in enumerate(itertools.islice(_leaves(message), PARTS)):
+        mime = part.get_content_type()
+        try:
+            name = part.get_filename() or ""
+            attached = bool(name) or part.get_content_disposition() == "attachment"
+            data = part.get_payload(decode=True)
+            inner = part.get_payload(0) if mime == "message/rfc822" else None
+            data = inner.as_bytes() if isinstance(inner, EmailMessage) else data
+        except BROKEN:
+            continue
+        if not isinstance(data, bytes):
+            continue
+        if mime in ("text/plain", "text/html") and not attached:
+            texts.append((mime, _decoded(part, data)))
+        else:
+            suffix = {"message/rfc822": "eml"}.get(mime, mime.rpartition("/")[2])
+            files.append(Attached(name or f"part-{number}.{suffix}", mime, data))
+    plain = [text for mime, text in texts if mime == "text/plain" and text.strip()]
+    read = plain or [text_of_html(text) for mime, text in texts if mime == "text/html"]
+    own, quoted = split_quoted(clean_text("\n".join(read))[:CHARACTERS])
+    return own, quoted, tuple(files)
+
+
+def _leaves(part: EmailMessage, depth: int = 0) -> Iterator[EmailMessage]:
+    """Yield the parts that hold something; an attached mail is one, whatever is in it."""
+    inner = part.get_payload()
+    if part.get_content_maintype() == "multipart" and isinstance(inner, list) and depth < DEEPEST:
+        for each in inner:
+            if isinstance(each, EmailMessage):
+                yield from _leaves(each, depth + 1)
+    elif part.get_content_maintype() != "multipart":
+        yield part
+
+
+def _decoded(part: EmailMessage, data: bytes) -> str:
+    try:
+        return data.decode(part.get_content_charset("utf-8"), "replace")
+    except LookupError:  # no charset that there is
+        return data.decode("utf-8", "replace")
+
+
+_FORWARDED = re.compile(
+    r"\s*(?:-{3,}.{0,10}(?:original|forwarded|ursprüngliche|weitergeleitete|transféré|reenviado)"
+    r".{0,40}-{3,}|_{20,}|begin forwarded message:)\s*",
+    re.IGNORECASE,
+)
+"""A line with which clients begin what is not the sender's."""
+_HEADER = re.compile(r"\s*\*?(?:from|von|de|da):\*?\s.*\S", re.IGNORECASE)
+_HEADERS = re.compile(
+    r"\s*\*?(?:sent|date|to|subject|gesendet|datum|an|betreff|envoyé|objet|à|enviado|para|asunto"
+    r"|inviato|oggetto|a):\*?\s",
+    re.IGNORECASE,
+)
+_DATED = re.compile(r".*(?:\d[:.]\d\d|\d{4}).*[:：]\s*")
+_ADDRESSED = re.compile(r".*@.*[:：]\s*")
+"""`On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:`, in any language."""
+WRAPPED = 3
+"""Lines of one that is long."""
+
+
+def split_quoted(text: str) -> tuple[str, str]:
+    """Return what the sender of a mail typed, and what else there is but for the signature.
+
+    Quoted are lines that begin with `>` with the line that introduces them, and all from a
+    forwarded or original message on.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    end = next((n for n, line in enumerate(lines) if _begins(lines, n)), len(lines))
+    own: list[str] = []
+    quoted: list[str] = []
+    inside = False
+    for line in lines[:end]:
+        if line.lstrip().startswith(">"):
+            if not inside:
+                begins = len(own) - _introduction(own)
+                quoted += own[begins:]
+                del own[begins:]
+            quoted.append(line)
+        elif line in ("-- ", "--"):  # the signature
+            break
+        else:
+            own.append(line)
+        inside = line.lstrip().startswith(">")
+    return "\n".join(own).strip(), "\n".join([*quoted, *lines[end:]]).strip()
+
+
+def _begins(lines: list[str], at: int) -> bool:
+    """Say whether another message begins with this line, until the end."""
+    if _FORWARDED.fullmatch(lines[at]):
+        return True
+    following = lines[at + 1 : at + 4]
+    return bool(_HEADER.fullmatch(lines[at])) and any(map(_HEADERS.match, following))
+
+
+def _introduction(own: list[str]) -> int:
+    """Return how many lines at the end introduce a quote."""
+    filled = len(own)
+    while filled and not own[filled - 1].strip():
+        filled -= 1
+    last = list(itertools.takewhile(str.strip, reversed(own[:filled])))[:WRAPPED]
+    for pattern, counts in ((_DATED, range(1, len(last) + 1)), (_ADDRESSED, [len(last)])):
+        for count in counts:
+            if last and pattern.fullmatch(" ".join(reversed(last[:count]))):
+                return len(own) - filled + count
+    return 0
+
+
+_BLOCKS = frozenset("p div br li tr table h1 h2 h3 h4 h5 h6 pre ul ol hr blockquote".split())
+_HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0", re.IGNORECASE)
+
+
+class _Reader(HTMLParser):
+    """Collects the text that somebody who opens the mail sees, quotes with `>`."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.out: list[str] = []
+        self.quotes = self.unseen = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        hidden = any(name == "hidden" or _HIDDEN.search(value or "") for name, value in attrs)
+        if tag not in ("br", "hr") and (hidden or self.unseen):
+            self.unseen += 1
+        self.quotes += tag == "blockquote"
+        self._line(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.unseen -= self.unseen > 0
+        self.quotes -= tag == "blockquote"
+        self._line(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self.unseen:
+            self.out.append(re.sub(r"\s+", " ", data))
+
+    def _line(self, tag: str) -> None:
+        if tag in _BLOCKS and not self.unseen:
+            self.out.append("\n" + "> " * min(self.quotes, 3))
+
+
+def text_of_html(source: str) -> str:
+    """Return the visible text of an HTML mail, a line a block."""
+    import nh3
+
+    reader = _Reader()
+    reader.feed(  # it takes very long over what is no proper HTML
+        nh3.clean(
+            source[: 2 * CHARACTERS],
+            tags=_BLOCKS | {"span", "b", "i", "font", "td", "center"},
+            attributes={"*": {"hidden", "style"}},
+            clean_content_tags={"script", "style", "title", "template", "noscript", "svg"},
+        )
+    )
+    reader.close()
+    lines = (line.strip() for line in "".join(reader.out).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
