@@ -1,8 +1,11 @@
 """Says what a laboratory found about sensors, over the Model Context Protocol."""
 
-from mcp.server.fastmcp import FastMCP
+try:
+    from mcp.server.mcpserver import MCPServer
+except ImportError:  # mcp 1
+    from mcp.server.fastmcp import FastMCP as MCPServer
 
-server = FastMCP("calibration")
+server = MCPServer("calibration")
 CERTIFICATES = {
     "bench-2": "No deviation above 0.2 K.",
     "bench-3": "Reports degrees Fahrenheit, in a column that is meant for Celsius.",
