@@ -30,7 +30,7 @@ from hermes_nb.safety.scan import scan
 from hermes_nb.tools.arguments import Checker
 from hermes_nb.tools.mcp import Connection, Servers
 from hermes_nb.tools.mcp_wire import Caller, Document, ServerSpec, fingerprint, wire
-from hermes_nb.tools.schema import as_tool
+from hermes_nb.tools.schema import tool
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -121,14 +121,16 @@ class McpTools:
     def _remembered(self, most: float) -> tuple[Offer, ...]:
         """Take in what servers have told before; return tools to send, none where they are many."""
         cache = read_cache(self._file)
+        offers: dict[str, Offer] = {}
         for name, connection in self.servers.connections.items():
             facts = cache.get(connection.spec.key, {})
             self._names[name] = [r for r in facts.get("references", ()) if isinstance(r, str)]
             for offer in _offers(name, () if connection.spec.problem else facts.get("tools", ())):
-                self._offers.setdefault(offer.name, offer)
-        size = sum(len(canonical_json(offer.tool)) for offer in self._offers.values())
+                offers.setdefault(offer.name, offer)
+        self._offers = offers
+        size = sum(len(canonical_json(offer.tool)) for offer in offers.values())
         few = size / JSON_CHARACTERS_PER_TOKEN <= most
-        return tuple(offer for offer in self._offers.values() if few and offer.plain)
+        return tuple(offer for offer in offers.values() if few and offer.plain)
 
     @property
     def references(self) -> Mapping[str, Sequence[str]]:
@@ -140,8 +142,8 @@ class McpTools:
     def known(self) -> Mapping[str, Offer]:
         """All tools by their whole names, each as this session first saw it."""
         for name, connection in self.servers.connections.items():
-            for tool in list(connection.tools.values()):
-                offer = Offer(server=name, tool=tool)
+            for each in list(connection.tools.values()):
+                offer = Offer(server=name, tool=each)
                 self._offers.setdefault(offer.name, offer)
         return self._offers
 
@@ -228,27 +230,21 @@ class McpTools:
                 raise ToolError(problem)
             return await self._call(offer, arguments or {}, context, model)
 
-        async def mcp_resource(server: str, uri: str = "") -> ToolOutput:
-            """Read a resource of an MCP server; without a uri, list them."""
-            return await self.resource(server, uri)
-
         def scope(arguments: Arguments) -> str:
             offer = self.known.get(name := str(arguments.get("tool")))
             return offer.scope if offer else name
 
-        search, call, resource = (
-            replace(as_tool(each), toolset="mcp") for each in (mcp_search, mcp_call, mcp_resource)
-        )
+        def of_a_server(arguments: Arguments) -> str:
+            return f"resources of {arguments.get('server')}"
+
+        search = tool(toolset="mcp", origin=lambda _: "")(mcp_search)
         names = ", ".join(self.servers.connections)
-        told = search.description.replace("NAMES", names)
+        call = tool(toolset="mcp", risk=Risk.NETWORK)(mcp_call)
+        resource = tool(name="mcp_resource", toolset="mcp", risk=Risk.NETWORK)(self.resource)
         return [
-            replace(search, description=told, origin=lambda _: ""),
-            replace(call, risk=Risk.NETWORK, scope=scope),
-            replace(
-                resource,
-                risk=Risk.NETWORK,
-                scope=lambda arguments: f"resources of {arguments.get('server')}",
-            ),
+            replace(search, description=search.description.replace("NAMES", names)),
+            replace(call, scope=scope),
+            replace(resource, scope=of_a_server),
         ]
 
     def _found(self, query: str) -> ToolOutput:
@@ -278,8 +274,8 @@ class McpTools:
         text = "\n\n".join(lines)
         return ToolOutput(text, origin="workspace" if scan(text).verdict == "clean" else "outside")
 
-    async def resource(self, server: str, uri: str) -> ToolOutput:
-        """Return what a resource holds, or without `uri` the list of them; raise `ToolError`."""
+    async def resource(self, server: str, uri: str = "") -> ToolOutput:
+        """Read a resource of an MCP server; without a uri, list them."""
         if uri:
             read = await self._of(server, "resources", lambda s: s.read_resource(uri))  # type: ignore[arg-type]
             return shown([{"type": "resource", "resource": r} for r in read.get("contents", [])])
@@ -333,10 +329,10 @@ def read_cache(file: Path) -> dict[str, Document]:
     """Return what servers told of their tools, by key; a file that cannot be read is empty."""
     try:
         document = json.loads(read_regular(file, LARGEST)[0])
-        servers = document["servers"] if document["version"] == VERSION else {}
-    except (OSError, Refused, ValueError, KeyError, TypeError, RecursionError):
+        servers = document["servers"].items() if document["version"] == VERSION else ()
+    except (OSError, Refused, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
-    return servers if isinstance(servers, dict) else {}
+    return {key: facts for key, facts in servers if isinstance(facts, dict)}
 
 
 def _offers(server: str, tools: Iterable[Document]) -> Iterable[Offer]:

@@ -140,6 +140,13 @@ def test_82_a_server_ends_over_a_protocol_that_it_does_not_know(peer):
     assert texts == ["still here"]
 
 
+def test_82_a_server_never_has_input_enough(peer):
+    pytest.importorskip("mcp_types", reason="mcp 1 does not speak that protocol")
+    texts, asked, _ = told(peer("modern"), call("mcp__p__garbage"), answers=("once",))
+    assert "the MCP server 'p'" in texts[0] and "rounds" in texts[0]
+    assert 2 < len(asked) < 20
+
+
 def test_82_a_server_says_in_an_error_what_to_do(peer):
     """What it answers instead of a greeting is told, as text from outside."""
     texts, _, messages = told(peer("rude"), call("mcp_search", query="anything"))

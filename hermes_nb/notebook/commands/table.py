@@ -54,7 +54,9 @@ ASKED = "comm_info_request"
 MOST_FILES, MOST_SESSIONS = 200, 50
 """Files and sessions that are offered."""
 
-Names = Literal["sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs"]
+Names = Literal[
+    "sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs", "servers"
+]
 Run = Callable[[Foreign, str], str | Awaitable[str]]
 
 
@@ -347,7 +349,7 @@ class Completions:
         if blank and first in command.before:
             rest = rest.lstrip()
             return rest, _beginning(self._names(command.names or ""), rest)
-        named = [] if name == "skills" else self._names(command.names or "")
+        named = [] if name in ("skills", "mcp") else self._names(command.names or "")
         return typed, _beginning([*command.words, *named], typed)
 
     def _of_a_map(self, typed: str) -> tuple[str, list[str]] | None:
@@ -407,8 +409,9 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
             return [part.name for part in shares(agent.session) if part.text]
         case "settings":
             return sorted(agent.settings().values)
-        case "jobs":
-            return [job.id for job in agent.jobs]
+        case "jobs" | "servers":
+            servers = list(agent.mcp.servers.connections)
+            return [job.id for job in agent.jobs] if kind == "jobs" else servers
         case _:
             return []
 

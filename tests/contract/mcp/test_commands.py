@@ -15,6 +15,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
 from hermes_nb.models.scripted import call
 from hermes_nb.notebook.commands.table import Completions
+from hermes_nb.notebook.magics import HermesMagics
 from hermes_nb.notebook.panels.style import mcp_servers
 from hermes_nb.tools.mcp_tools import FILE
 from hermes_nb.tools.mcp_wire import specs
@@ -34,7 +35,8 @@ def names(desk, request=-1):
 
 def completed(desk, typed):
     assert until(lambda: all(desk.agent.mcp.references.values()))
-    magics = SimpleNamespace(shell=desk.shell, awake=desk.agent)
+    magics = SimpleNamespace(shell=desk.shell, awake=desk.agent, hermes=HermesMagics.hermes)
+    assert Completions(magics).offered("%hermes mcp logs ")[1] == ["t"]
     return Completions(magics).found(f"%%hermes\nsee {typed}")[1]
 
 
