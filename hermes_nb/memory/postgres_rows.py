@@ -27,7 +27,7 @@ _ADD: LiteralString = (
     " VALUES (%(document)s, %(words)s::tsvector))"
 )
 _LIST: LiteralString = (
-    ", listed AS (INSERT INTO hermes.words (word) SELECT unnest(%(new)s::text[])"
+    ", listed AS (INSERT INTO hermes.words (word) SELECT unnest(string_to_array(%(new)s, ' '))"
     " ON CONFLICT DO NOTHING)"
 )
 COUNT: LiteralString = (
@@ -100,7 +100,7 @@ class Row:
                 "position": position,
                 "document": tsvector.number(self._document, number, position),
                 "words": tsvector.vector(self._document, known.sign),
-                "new": tsvector.listed(forms),
+                "new": " ".join(tsvector.listed(forms)),
                 **(asdict(usage) if usage else {}),
             },
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from psycopg import Connection
@@ -39,8 +39,8 @@ _LARGEST = 900_000
 """Bytes of a document's lexemes and places; PostgreSQL takes 1 MB."""
 _LONGEST = 1_000
 """Bytes of a lexeme; PostgreSQL takes 2,046. Only folded ligatures come near it."""
-_PLACES, _LAST_PLACE = 255, 16_383
-"""Places that are kept of a lexeme, and the last one that there is: phrases end there."""
+_SMALL = 100_000
+"""Characters of a document that is sure to be taken, if no lexeme is long."""
 _MOST_KNOWN = 50_000
 _LONGEST_WORD = 200
 """Characters of a word in the list: a B-tree takes 2,700 bytes."""
@@ -102,22 +102,27 @@ def prune(connection: Connection[DictRow], known: Knowledge) -> None:
 
 
 def vector(document: Document, sign: str) -> str:
-    """Return a document as the text of a `tsvector`; one too large is cut."""
-    found: dict[str, list[str]] = {}
+    """Return a document as the text of a `tsvector`; one too large is cut.
+
+    The server leaves out places beyond the 16,383rd, and of a word the 256th: phrases end there.
+    """
+    found: dict[str, str] = {}
+    for place, term in enumerate(_escaped(document.terms).split(), 1):
+        found[term] = f"{found[term]},{place}" if term in found else str(place)
+    if len(document.terms) > _SMALL or max(map(len, found), default=0) > _LONGEST // 4:
+        found = dict(_fitting(found))
+    return " ".join([f"'{sign}{term}':{places}" for term, places in found.items()])
+
+
+def _fitting(found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     size = 0
-    for place, term in enumerate(document.terms.split(), 1):
-        places = found.get(term)
-        if places is None:
-            if (length := len(term.encode())) > _LONGEST:
-                continue
-            size += length + len(sign) + 8
-            if size > _LARGEST:
-                break
-            found[term] = [str(min(place, _LAST_PLACE))]
-        elif len(places) < _PLACES and place <= _LAST_PLACE and size < _LARGEST:
-            size += 2
-            places.append(str(place))
-    return " ".join(f"{_quoted(sign + term)}:{','.join(at)}" for term, at in found.items())
+    for term, places in found.items():
+        length = len(term.encode())
+        size += length + 2 * places.count(",") + 10
+        if size > _LARGEST:
+            return
+        if length <= _LONGEST:
+            yield term, places
 
 
 def expression(node: Node, sign: str) -> str:
@@ -140,7 +145,11 @@ def expression(node: Node, sign: str) -> str:
 
 
 def _quoted(lexeme: str) -> str:
-    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+    return f"'{_escaped(lexeme)}'"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "''")
 
 
 class Lexemes:
