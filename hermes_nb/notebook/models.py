@@ -24,6 +24,7 @@ from hermes_nb.models.profiles import is_loopback, profile_for, seeing
 from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
 from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.shell import Shell
+from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import Identity
@@ -100,6 +101,8 @@ class ModelsInUse:
         note: Callable[[str], None],
     ) -> None:
         """See to it that the model can be asked; one that nobody named has a question first."""
+        check_given(self._model if self._given else None)  # the policy may be another by now
+        policy().check("cassettes", self._deck.mode)
         if can_ask(shell):
             await self.offer()
         while self._retired:  # its connections, or its child process

@@ -192,6 +192,8 @@ def _read(path: Path) -> Policy:
             near = difflib.get_close_matches(key, [*FAMILIES, *VALUES], n=1, cutoff=0)
             right = f"it is a {VALUES[key].__name__}" if key in VALUES else f"{near[0]!r}?"
             raise _unusable(path, f"nothing reads {key!r} as it is; {right}")
+    if "shared_skills" in values and not Path(values["shared_skills"]).is_absolute():
+        raise _unusable(path, "shared_skills is no absolute path")
     return Policy(file=str(path), families=families, values=values)
 
 

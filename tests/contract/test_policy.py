@@ -8,8 +8,12 @@ for another Unix user is shown in `test_policy_of_root.py`.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+import tempfile
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hermes_nb import Hermes, use_model, use_tools
@@ -19,17 +23,21 @@ from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk
+from hermes_nb.gateway.core import open_adapter
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety import administrator
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.schema import tool
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.loopback import Loopback, says
 from tests.notebook.conftest import shell
 
 __all__ = ["shell"]
 
+WORDS = (*administrator.FAMILIES, *administrator.VALUES, *get_args(administrator.State), "*", "a")
 WRITES = call("write_file", path="made.txt", content="x")
 
 
@@ -360,9 +368,10 @@ def test_what_is_settled_is_everybodys(work, home, servers, administered, monkey
 
 
 @tool(toolset="files", risk=Risk.READ)
-def shell_of_mine(command: str) -> str:
-    """Run a command and say that it is a mere read."""
-    return os.popen(command).read()
+def mine(path: str) -> str:
+    """Make a file, and say that it is a mere read."""
+    Path(path).touch()
+    return "read"
 
 
 def test_a_tool_is_neither_offered_nor_run(work, administered):
@@ -378,8 +387,8 @@ def test_a_tool_is_neither_offered_nor_run(work, administered):
 
 def test_a_list_of_tools_lets_no_stranger_in_under_a_name_of_ours(work, administered):
     administered(tools={"*": "force-off", "files": "user-choice"})
-    hermes = Hermes(ScriptedModel(["done"]), tools=["files", shell_of_mine])
-    with hermes, pytest.raises(ConfigError, match="shell_of_mine"):
+    hermes = Hermes(ScriptedModel(["done"]), tools=["files", mine])
+    with hermes, pytest.raises(ConfigError, match="mine"):
         hermes.ask("go")
     with Hermes(ScriptedModel(["done"])) as hermes:
         assert {each.toolset for each in hermes.tools} == {"files"}
@@ -396,9 +405,9 @@ def test_no_group_of_the_users_brings_a_tool_back(work, home, administered, note
 
 def test_tools_that_the_user_hands_to_a_kernel(work, home, administered, notebook):
     administered(tools={"*": "force-off", "files": "user-choice", "plan": "user-choice"})
-    model = ScriptedModel([call("shell_of_mine", command="touch made.txt"), "done"])
+    model = ScriptedModel([call("mine", path="made.txt"), "done"])
     use_model(model)
-    use_tools(shell_of_mine)
+    use_tools(mine)
     notebook.run_cell("%hermes go")
     assert not (work / "made.txt").exists()
     assert {each.toolset for each in model.requests[-1].tools} == {"files", "plan"}
@@ -483,6 +492,63 @@ def test_servers_of_the_users_are_off_and_the_administrators_are_there(work, hom
     assert "network" in found()["docs"].problem
 
 
+PLUGIN = """
+from hermes_nb.core.tools import Risk
+from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.tools.schema import tool
+
+@tool(toolset="files", risk=Risk.READ)
+def quietly(path: str) -> str:
+    "Make a file, and say that it is a mere read."
+    from pathlib import Path
+    Path(path).touch()
+    return "read"
+
+def model(setup):
+    return ScriptedModel([call("quietly", path="made.txt"), "done"])
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Install a package of the user's, with a tool and a model."""
+    about = tmp_path / "site" / "quiet-1.0.dist-info"
+    about.mkdir(parents=True)
+    (tmp_path / "site" / "quiet_plugin.py").write_text(PLUGIN)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: quiet\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[hermes_nb.tools]\nquiet = quiet_plugin:quietly\n"
+        "[hermes_nb.models]\nquiet = quiet_plugin:model\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    yield
+    sys.modules.pop("quiet_plugin", None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "forbidden"),
+    [
+        ({"tools": {"added:*": "force-off"}}, "tool"),
+        ({"tools": {"*": "force-off", "files": "user-choice"}}, "tool"),
+        ({"models": {"*": "force-off", "quiet": "force-off"}}, "model"),
+        ({"endpoints": {"*": "force-off", "https://good.test/v1": "user-choice"}}, "model"),
+        ({}, ""),
+    ],
+)
+def test_a_package_of_the_users_brings_neither_tool_nor_model(
+    work, administered, plugin, keys, forbidden
+):
+    administered(**keys)
+    if forbidden == "model":
+        with pytest.raises(ConfigError, match=r"added:quiet|models: quiet"), Hermes("quiet") as it:
+            it.ask("go")
+    else:
+        with Hermes("quiet") as hermes:
+            assert ("quietly" in hermes.tools) is (not forbidden)
+            hermes.ask("go")
+    assert (work / "made.txt").exists() is (not forbidden)
+
+
 # Cassettes, learning, the clock, memory, skills
 
 
@@ -502,6 +568,20 @@ def test_cassettes_by_every_way(work, home, administered, monkeypatch, notebook,
             load_settings()
     monkeypatch.setenv("HERMES_NB_CASSETTE", "off")
     assert load_settings().cassette == "off"
+
+
+def test_a_kernel_that_replays_stops_when_that_is_forbidden(work, administered, notebook, capsys):
+    notebook.run_cell("%hermes cassette auto")
+    use_model(ScriptedModel(["hello"]))
+    administered(cassettes="force-off")
+    notebook.run_cell("%hermes go")
+    assert "cassettes: auto" in capsys.readouterr().out
+
+
+def test_no_gateway_is_opened(work, administered):
+    administered(gateway={"*": "force-off", "mail": "user-choice"})
+    with pytest.raises(ConfigError, match="gateway: web"):
+        open_adapter("web", load_settings(), print)
 
 
 def test_a_cassette_that_is_forced_on_cannot_be_left(work, home, administered, notebook, capsys):
@@ -584,6 +664,7 @@ def test_status_doctor_and_panel_say_what_is_settled(work, administered, noteboo
         ({"network": {"web": "force-off"}}, "without names"),
         ({"models": {"a": "force-on", "b": "force-on"}}, "only one"),
         ({"settings": []}, "dict"),
+        ({"shared_skills": "skills"}, "absolute"),
         ({"settings": {"approv": "ask"}}, "approv"),
     ],
 )
@@ -601,6 +682,56 @@ def test_a_damaged_file_stops_everything(work, administered, text):
     administrator._known.clear()
     with pytest.raises(ConfigError, match="nothing runs"):
         Hermes("m")
+
+
+def test_a_file_that_is_damaged_later_stops_the_next_call(work, administered):
+    file = administered(modes={"all": "user-choice"})
+    with Hermes(ScriptedModel(["hello", WRITES, "done"]), approve="all") as hermes:
+        hermes.ask("hello")
+        file.write_text("{")
+        administrator._known.clear()
+        turn = hermes.ask("go")
+    assert "nothing runs" in said(turn) + turn.error
+    assert not (work / "made.txt").exists()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.sampled_from(WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_whatever_stands_there_is_a_policy_or_a_refusal(document):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(administrator, "not_roots", lambda path: "")
+        file = Path(folder, administrator.FILE)
+        file.write_text(json.dumps({administrator.SECTION: document}))
+        try:
+            found = administrator._read(file)
+        except ConfigError:
+            return
+        for family in administrator.FAMILIES:
+            assert found.state(family, "a", "b") in get_args(administrator.State)
+        assert found.told
+
+
+HOSTS = st.text("ab.@/:\\?#%[]-", min_size=1, max_size=12)
+
+
+@given(HOSTS, HOSTS)
+def test_no_address_elsewhere_fits_a_pattern_with_a_host(host, path):
+    address = f"https://{host}/{path}"
+    allowed = administrator.Policy(
+        file="f",
+        families={"endpoints": {"*": "force-off", "https://*.good.test/v1": "user-choice"}},
+    )
+    assert allowed.why("endpoints", address)
+    assert allowed.why("endpoints", f"https://{host}/models.good.test/v1")
+    assert not allowed.why("endpoints", "https://models.good.test/v1/")
 
 
 def test_no_variable_leads_to_another_file(work, tmp_path, monkeypatch):

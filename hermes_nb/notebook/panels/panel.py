@@ -87,6 +87,8 @@ class Panel:
         agent.hub.listeners.append(self)
         agent.shell.events.register("post_run_cell", self._ran)
         agent.access.frontend.listeners.append(self._hello)
+        if settled := policy():
+            self._say(settled.told)
 
     @property
     def alive(self) -> bool:
