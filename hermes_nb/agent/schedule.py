@@ -223,6 +223,7 @@ class Schedule:
     def add(self, job: Job) -> Job:
         """Keep a new job and return it, with its id and when it is due; raise `ConfigError`."""
         policy().check("schedules")
+        policy().check("modes", job.approve)
         job = replace(job, due=next(times(job.cron, job.zone, time.time()), math.inf))
         made = self._database.write(lambda c: _insert(c, "jobs", job).lastrowid)
         return replace(job, id=made or 0)

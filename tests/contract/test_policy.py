@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -608,6 +609,9 @@ def test_nothing_runs_by_the_clock(work, home, administered, notebook, capsys):
     schedule = Schedule(home)
     job = Job(cron="* * * * *", zone="UTC", what="say hello", directory=str(work))
     made = schedule.add(job)
+    administered(modes={"all": "force-off"})
+    with pytest.raises(ConfigError, match="modes: all"):
+        schedule.add(replace(job, approve="all"))
     administered(schedules="force-off")
     with pytest.raises(ConfigError, match="schedules"):
         schedule.add(job)
