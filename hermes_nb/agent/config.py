@@ -3,11 +3,6 @@
 The order: what the caller says (a magic option, then `%config`) > `HERMES_NB_*` > the `hermes_nb:`
 key in `config.yaml` > Hermes Agent's own keys there > the provider variables of the environment.
 The working directory is no source: a cloned repository must not redirect anybody's key.
-
-`HERMES_NB_CEILING` is the highest approval mode in this process, which no code in it can change:
-cells may choose modes up to it unasked, and none above it. Without it a cell's choice is for the
-user, or for `HERMES_NB_APPROVE` as it was when the process was started. Linux keeps that
-environment; elsewhere it is read when this is imported.
 """
 
 from __future__ import annotations
@@ -29,7 +24,15 @@ from hermes_nb.agent.endpoints import (
     mixtures,
     model_options,
 )
-from hermes_nb.agent.sources import Picker, dig, home_directory, read_dotenv, read_yaml
+from hermes_nb.agent.sources import (
+    REDACTED,
+    Picker,
+    dig,
+    home_directory,
+    read_dotenv,
+    read_yaml,
+    within,
+)
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
@@ -40,7 +43,7 @@ from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import MIXTURE
 from hermes_nb.models.profiles import is_address
 from hermes_nb.safety.administrator import policy
-from hermes_nb.safety.guard import MODES, Guard, Mode
+from hermes_nb.safety.guard import Guard, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,28 +163,6 @@ class OtelSettings:
 
     enabled: bool = False
     content: bool = False
-
-
-def _started_with() -> dict[str, str]:
-    try:
-        pairs = Path("/proc/self/environ").read_bytes().decode("utf-8", "replace").split("\0")
-    except OSError:
-        return dict(os.environ)
-    return dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
-
-
-_ENVIRONMENT = _started_with()
-STARTED = _ENVIRONMENT.get("HERMES_NB_APPROVE", "")
-"""The mode that the process was started with, "" without one."""
-CEILING: Mode | None = next((m for m in MODES if m == _ENVIRONMENT.get("HERMES_NB_CEILING")), None)
-
-REDACTED = _ENVIRONMENT.get("HERMES_NB_REDACT_REQUESTS", "").lower() in ("1", "true", "on", "yes")
-"""Whether the process was started with requests redacted: no setting takes that back."""
-
-
-def within(mode: Mode, bound: Mode | None = None) -> Mode:
-    """Return a mode, or the bound (by default this process's own) if that is lower."""
-    return min(mode, bound or CEILING or "all", key=MODES.index)
 
 
 ApproveMode = Literal["ask", "edits", "all", "never"]

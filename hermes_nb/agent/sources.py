@@ -2,6 +2,11 @@
 
 `HERMES_HOME` names the home that is shared with the command-line Hermes Agent, `~/.hermes` is the
 default. Looking up a path creates nothing.
+
+`HERMES_NB_CEILING` is the highest approval mode in this process, which no code in it can change:
+cells may choose modes up to it unasked, and none above it. Without it a cell's choice is for the
+user, or for `HERMES_NB_APPROVE` as it was when the process was started. Linux keeps that
+environment; elsewhere it is read when this is imported.
 """
 
 from __future__ import annotations
@@ -18,9 +23,32 @@ from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.administrator import NONE, Policy
+from hermes_nb.safety.guard import MODES, Mode
 
 MOST = 1e12
 """No setting that is a number means more than this."""
+
+
+def _started_with() -> dict[str, str]:
+    try:
+        pairs = Path("/proc/self/environ").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return dict(os.environ)
+    return dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
+
+
+_ENVIRONMENT = _started_with()
+STARTED = _ENVIRONMENT.get("HERMES_NB_APPROVE", "")
+"""The mode that the process was started with, "" without one."""
+CEILING: Mode | None = next((m for m in MODES if m == _ENVIRONMENT.get("HERMES_NB_CEILING")), None)
+
+REDACTED = _ENVIRONMENT.get("HERMES_NB_REDACT_REQUESTS", "").lower() in ("1", "true", "on", "yes")
+"""Whether the process was started with requests redacted: no setting takes that back."""
+
+
+def within(mode: Mode, bound: Mode | None = None) -> Mode:
+    """Return a mode, or the bound (by default this process's own) if that is lower."""
+    return min(mode, bound or CEILING or "all", key=MODES.index)
 
 
 class Picker:

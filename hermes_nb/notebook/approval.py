@@ -25,8 +25,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of
-from hermes_nb.agent.config import CEILING, STARTED, Settings, load_settings, within
+from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.models import found_servers, told
+from hermes_nb.agent.sources import CEILING, STARTED, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel

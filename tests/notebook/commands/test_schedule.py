@@ -70,7 +70,7 @@ def test_code_of_the_agent_schedules_nothing(desk, jobs):
 
 def test_a_mode_above_what_the_kernel_allows_is_lowered(desk, jobs, monkeypatch):
     monkeypatch.setattr("hermes_nb.notebook.approval.CEILING", "edits")
-    monkeypatch.setattr("hermes_nb.agent.config.CEILING", "edits")
+    monkeypatch.setattr("hermes_nb.agent.sources.CEILING", "edits")
     desk('schedule "* * * * *" hello --approve all')
     assert [job.approve for job in jobs()] == ["edits"]
 
