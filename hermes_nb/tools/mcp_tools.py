@@ -234,12 +234,16 @@ class McpTools:
             offer = self.known.get(name := str(arguments.get("tool")))
             return offer.scope if offer else name
 
+        def risk(arguments: Arguments) -> Risk:
+            offer = self.known.get(str(arguments.get("tool")))
+            return Risk.READ if offer and self._free(offer) else Risk.NETWORK
+
         def of_a_server(arguments: Arguments) -> str:
             return f"resources of {arguments.get('server')}"
 
         search = tool(toolset="mcp", origin=lambda _: "")(mcp_search)
         names = ", ".join(self.servers.connections)
-        call = tool(toolset="mcp", risk=Risk.NETWORK)(mcp_call)
+        call = tool(toolset="mcp", risk=Risk.NETWORK, risk_of=risk)(mcp_call)
         resource = tool(name="mcp_resource", toolset="mcp", risk=Risk.NETWORK)(self.resource)
         return [
             replace(search, description=search.description.replace("NAMES", names)),

@@ -113,11 +113,12 @@ def test_nobody_is_there(with_server, tmp_path):
     with (with_server / "config.yaml").open("a") as file:
         file.write("hermes_nb:\n  mcp:\n    allow: [t/add, t/ask, t/sample]\n")
     steps = [call("mcp__t__add", a=1, b=1), call("mcp__t__send", text="x")]
+    steps += [call("mcp_call", tool=each.name, arguments=dict(each.arguments)) for each in steps]
     model = ScriptedModel([*steps, call("mcp__t__ask"), call("mcp__t__sample"), "done"])
     with Hermes(model, home=with_server, cwd=tmp_path) as hermes:
-        added, sent, asked, sampled = (m.text for m in results(hermes.ask("go")))
-    assert added == "2"
-    assert "was not run" in sent
+        added, sent, again, also, asked, sampled = (m.text for m in results(hermes.ask("go")))
+    assert added == again == "2"
+    assert "was not run" in sent and "was not run" in also
     assert "decline" in asked and "declined" in sampled
 
 
