@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -20,11 +21,12 @@ import nbformat
 import psutil
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.schedule import Schedule, times
+from hermes_nb.agent.schedule import _TABLES, SCHEMA, Schedule, times
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.schedule import cron_line, units, without
+from hermes_nb.storage.opening import run_script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -256,7 +258,7 @@ def test_ten_jobs_and_a_kill(tmp_path):
 
 def test_a_damaged_file_costs_no_job_and_repeats_none(serve, schedule, capsys):
     server = serve(says("Once."))
-    number = scheduled(schedule, "once")
+    number = scheduled(schedule, "once", "--to", "telegram:7")
     due(schedule, number)
     assert main(["jobs", "run"]) == 0
     schedule.close()
@@ -270,6 +272,27 @@ def test_a_damaged_file_costs_no_job_and_repeats_none(serve, schedule, capsys):
     assert "1 scheduled jobs could be saved" in said.err and "done" in said.out
     assert main(["jobs", "run"]) == 0
     assert len(server.bodies) == 1
+    assert schedule.job(number).to == "telegram:7"
+
+
+def test_a_file_of_before_there_were_chats_is_taken_over_also_where_it_is_damaged(home, schedule):
+    schedule.folder.mkdir(parents=True)
+    path = schedule.folder / "jobs.db"
+    row = (1, YEARLY, "UTC", "old", "/", "ask", "", 3600.0, 0, 1.0)
+    with closing(sqlite3.connect(path)) as connection:
+        run_script(connection, _TABLES)
+        connection.execute(f"INSERT INTO jobs VALUES ({', '.join('?' * 10)})", row)
+        connection.executescript(
+            f"PRAGMA application_id = {SCHEMA.application}; PRAGMA user_version = 1"
+        )
+        connection.commit()
+    whole = path.read_bytes()
+    assert schedule.job(1).what == "old" and schedule.job(1).to == ""
+    schedule.close()
+    for log in schedule.folder.glob("jobs.db-*"):
+        log.unlink()
+    path.write_bytes(bytes(100) + whole[100:])
+    assert schedule.job(1).what == "old" and schedule.job(1).to == ""
 
 
 # -- when
@@ -334,6 +357,7 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
         ([YEARLY, " "], "needs a prompt"),
         ([YEARLY, "hello", "--zone", "Mars/Olympus"], "no time zone 'Mars/Olympus'"),
         ([YEARLY, "hello", "--cwd", "nowhere"], "there is no directory"),
+        ([YEARLY, "hello", "--to", "telegram"], "--to is ADAPTER:CHAT"),
         (["sometimes", "hello"], "no cron line came of 'sometimes' but 'Well.'"),
         (["pause", "7"], "there is no scheduled job 7"),
         (["remove", "all"], "no job's number"),
