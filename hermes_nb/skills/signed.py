@@ -64,7 +64,7 @@ def read_index(path: Path, key: str) -> Index:
         document = json.loads(files.read_regular(path, LARGEST)[0])
         told = document["index"]
         index = Index(
-            number=int(told["number"]),
+            number=_number(told["number"]),
             files={str(name): str(digest) for name, digest in told["files"].items()},
             revoked={str(name): str(why) for name, why in told["revoked"].items()},
         )
@@ -83,6 +83,12 @@ def read_index(path: Path, key: str) -> Index:
     if not _is_signed(key, signature, index.told):
         raise SkillError(f"{path} is not signed by the administrator's key")
     return index
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError
+    return value
 
 
 def _is_signed(key: str, signature: bytes, told: bytes) -> bool:

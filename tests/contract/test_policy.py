@@ -738,6 +738,21 @@ def test_no_address_elsewhere_fits_a_pattern_with_a_host(host, path):
     assert not allowed.why("endpoints", "https://models.good.test/v1/")
 
 
+def test_the_documentation_has_every_key_and_an_example_that_works(administered):
+    page = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text("utf-8")
+    table = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    missing = [
+        key
+        for key in (*administrator.FAMILIES, *administrator.VALUES)
+        if not any(f"`{key}`" in cell for cell in table)
+    ]
+    assert missing == []
+    example = json.loads(page.partition("```json\n")[2].partition("```")[0])
+    administered(**example[administrator.SECTION])
+    assert load_settings().max_requests == 10
+    assert administrator.policy().state("models", "course-a") == "user-choice"
+
+
 def test_no_variable_leads_to_another_file(work, tmp_path, monkeypatch):
     mine = tmp_path / "etc" / "jupyter"
     mine.mkdir(parents=True)

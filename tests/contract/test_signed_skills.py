@@ -8,14 +8,19 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import tempfile
+from pathlib import Path
 
+import hypothesis
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hermes_nb import Hermes
 from hermes_nb.cli.main import main
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.skills.signed import INDEX
+from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.signed import INDEX, read_index
+from hypothesis import strategies as st
 
 from tests.skills.support import HARM, put, text
 
@@ -181,6 +186,23 @@ def test_without_a_good_signature_there_is_none(shared, change):
         assert "Draw the axes" in kernel.ask()
         change(shared)
         assert "not loaded" in kernel.ask()
+
+
+PARTS = st.sampled_from(["index", "files", "number", "revoked", "signature", "a/SKILL.md", "QQ=="])
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | st.floats() | PARTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PARTS, inner, max_size=5),
+    max_leaves=10,
+)
+
+
+@hypothesis.given(DOCUMENTS, st.text(max_size=8))
+def test_whatever_an_index_holds_it_is_refused_unless_signed(document, key):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, INDEX)
+        path.write_text(json.dumps(document))
+        with pytest.raises(SkillError):
+            read_index(path, key)
 
 
 def test_an_index_is_not_replaced_by_one_before_it(shared):
