@@ -11,12 +11,14 @@ import os
 import tempfile
 from pathlib import Path
 
+import pexpect
 import pytest
 from hermes_nb.safety import administrator
 
-from tests.contract.users import ALICE, BOB, Prefix
+from tests.contract.users import ALICE, BOB, Prefix, as_user
 from tests.loopback import Loopback, calls, says
 
+pytestmark = pytest.mark.slow
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of root's and of others")
 
 TRY = """
@@ -125,6 +127,21 @@ def test_nor_does_a_cell_of_theirs_or_the_command_line(prefix):
         assert run.returncode == 1
         assert str(prefix.policy) in run.stderr
     assert not (home / "made.txt").exists()
+
+
+def test_nor_a_chat_in_a_terminal_or_a_job_by_the_clock(prefix):
+    prefix.settle(modes={"all": "force-off"})
+    words = (prefix.python, "-m", "hermes_nb.cli", "chat", "--approve", "all")
+    chat = pexpect.spawn(
+        "setpriv", [*as_user(BOB), *words], env=prefix.environment(BOB), encoding="utf-8",
+        cwd=str(prefix.home(BOB)), timeout=60, dimensions=(24, 300),
+    )  # fmt: skip
+    told = chat.read()
+    chat.close()
+    assert (chat.exitstatus, "modes: all" in told) == (1, True), told
+    job = ("jobs", "0 7 * * *", "hello", "--approve", "all", "--yes")
+    found = prefix.run(BOB, "-m", "hermes_nb.cli", *job)
+    assert (found.returncode, "modes: all" in found.stderr) == (1, True)
 
 
 def test_who_patches_the_code_is_stopped_by_the_system_alone(prefix):

@@ -45,26 +45,34 @@ class Prefix:
             home.chmod(0o700)
         return home
 
-    def run(self, user: int, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run Python with these words as a user, in that user's home."""
-        home = self.home(user)
+    def environment(self, user: int) -> dict[str, str]:
+        """Return the variables of a user's processes."""
         libraries = [p for p in sys.path if p.endswith("site-packages")]
-        environment = {
-            "HOME": str(home),
+        return {
+            "HOME": str(self.home(user)),
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join([str(self.site), *libraries]),
         }
-        return _run_as(user, self.python, *words, cwd=home, env=environment | variables)
+
+    def run(self, user: int, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with these words as a user, in that user's home."""
+        env = self.environment(user) | variables
+        return _run_as(user, self.python, *words, cwd=self.home(user), env=env)
+
+
+def as_user(user: int) -> list[str]:
+    """Return what `setpriv` needs to start a program as a user.
+
+    `env` starts the program: `setpriv` itself still has what root may do.
+    """
+    return [f"--reuid={user}", f"--regid={user}", "--clear-groups", "env"]
 
 
 def _run_as(
     user: int, *words: str, cwd: Path, env: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    # `env` starts the program: `setpriv` itself still has what root may do.
-    before = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "env"]
-    return subprocess.run(
-        [*before, *words], env=env, cwd=cwd, text=True, capture_output=True, check=False
-    )
+    command = ["setpriv", *as_user(user), *words]
+    return subprocess.run(command, env=env, cwd=cwd, text=True, capture_output=True, check=False)
 
 
 def _python_for_all() -> str:
