@@ -9,6 +9,8 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -34,7 +36,7 @@ class Postgres:
     `fsync` is as it comes, which is on. `largest` bounds the bytes of each file it writes.
     """
 
-    def __init__(self, *users: str, settings: str = "") -> None:
+    def __init__(self, *users: str, settings: str = "", initdb: Sequence[str] = ()) -> None:
         self.settings = settings
         self.top = Path(tempfile.mkdtemp(prefix="pg-"))
         self.top.chmod(0o755)
@@ -48,7 +50,18 @@ class Postgres:
         secret = self.top / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        how = ["-A", "scram-sha-256", "--pwfile", secret, "-U", ADMIN, "-E", "UTF8", "--no-sync"]
+        how = [
+            *initdb,
+            "-A",
+            "scram-sha-256",
+            "--pwfile",
+            secret,
+            "-U",
+            ADMIN,
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
         self._run("initdb", "-D", self._data, "--locale=C.UTF-8", *how)
         secret.unlink()
         self.start()
@@ -106,24 +119,25 @@ class Postgres:
             self.stop("immediate")
         self.start()
 
-    def signal(self, number: int) -> None:
-        """Send all its processes a signal."""
+    def signal(self, number: int) -> list[int]:
+        """Send all its processes a signal; return them."""
         main = self._main()
+        os.kill(main, signal.SIGSTOP)  # it begins no other
         children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        for pid in (main, *map(int, children)):
-            try:
+        processes = [*map(int, children), main]
+        for pid in processes:
+            with suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                continue
+        return processes
 
     def kill(self) -> None:
         """Kill it as a lost power supply would, and wait until nothing of it is left."""
-        main = self._main()
-        self.signal(signal.SIGKILL)
-        while Path(f"/proc/{main}").exists() and "Z" not in _state(main):
-            time.sleep(0.01)
-        time.sleep(0.2)
-        (self._data / "postmaster.pid").unlink(missing_ok=True)
+        for pid in self.signal(signal.SIGKILL):
+            while _state(pid) not in ("Z", "X", ""):
+                time.sleep(0.01)
+        # Where nobody asks for its exit code yet, its number is still taken.
+        for lock in (self._data / "postmaster.pid", self._socket / f".s.PGSQL.{PORT}.lock"):
+            lock.unlink()
 
     def _main(self) -> int:
         return int((self._data / "postmaster.pid").read_text().split()[0])
@@ -173,5 +187,5 @@ class Postgres:
 def _state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
