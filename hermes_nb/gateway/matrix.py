@@ -141,10 +141,11 @@ class MatrixAdapter(Adapter):
         return self._client
 
     async def receive(self) -> AsyncGenerator[Incoming, None]:
-        pause, was_there = 1.0, "position" in self._kept
+        position = self._kept.get("position", "")
+        pause, was_there = 1.0, bool(position)
         while True:
             try:
-                client, position = await self._ready(), self._kept.get("position", "")
+                client = await self._ready()
                 wait = WAIT if position else 0
                 sync = self._checked(
                     await client.sync(wait, sync_filter=FILTER, since=position or None)
@@ -157,9 +158,10 @@ class MatrixAdapter(Adapter):
                         incoming = await self._incoming(room, event)
                         if incoming is not None:
                             yield incoming
+                # A server may answer the same question out of a cache: it is never asked twice.
                 if sync.rooms.invite or sync.rooms.join or not position:
                     self._remember(position=sync.next_batch)
-                pause, was_there = 1.0, True
+                position, pause, was_there = sync.next_batch, 1.0, True
             except (Refused, *self._away) as error:
                 if getattr(error, "code", "") in OVER:
                     self._remember(token="")
@@ -205,8 +207,7 @@ class MatrixAdapter(Adapter):
         begins = 0
         for number, event in enumerate(events):
             if isinstance(event, self._nio.RoomMemberEvent) and (
-                event.state_key == self._kept["id"]
-                and event.prev_membership not in ("invite", "join")
+                (event.state_key, event.membership) == (self._kept["id"], "invite")
             ):
                 begins = number
         return events[begins:]

@@ -74,9 +74,9 @@ def _up(process: subprocess.Popen[bytes], log: Path, answers: Callable[[], objec
 
 
 @contextmanager
-def synapse(folder: Path) -> Iterator[str]:
-    """Run a Matrix server and yield its address."""
-    python, port = environment("synapse") / "bin" / "python", free_port()
+def synapse(folder: Path, port: int = 0) -> Iterator[str]:
+    """Run a Matrix server and yield its address; what is in the folder goes on."""
+    python, port = environment("synapse") / "bin" / "python", port or free_port()
     config, log = folder / "homeserver.yaml", folder / "log"
     config.write_text(SYNAPSE.replace("PORT", str(port)).replace("FOLDER", str(folder)))
     command = [python, "-m", "synapse.app.homeserver", "-c", config]
@@ -234,10 +234,10 @@ def letter(text: str, subject: str = "A question", **headers: str) -> EmailMessa
 
 
 @contextmanager
-def mail_server(folder: Path) -> Iterator[MailServer]:
-    """Run SMTP and IMAP servers."""
+def mail_server(folder: Path, smtp: int = 0, imap: int = 0) -> Iterator[MailServer]:
+    """Run SMTP and IMAP servers with an empty mailbox."""
     programs = environment("mail") / "bin"
-    smtp, imap = free_port(), free_port()
+    smtp, imap = smtp or free_port(), imap or free_port()
     log = folder / "log"
     box = [programs / "pymap", "--host", "127.0.0.1", "--port", str(imap), "--no-tls"]
     box += ["--no-service", "managesieve", "--no-service", "admin", "dict"]

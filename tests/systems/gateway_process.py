@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hermes_nb.gateway.turns import GO_ON
 
 from tests.e2e.harness import REPOSITORY
 from tests.loopback import Exchange, Loopback, Reply, calls, says
-from tests.systems.conftest import environment
 
 
 class Model(Loopback):
@@ -21,14 +22,17 @@ class Model(Loopback):
 
     def take(self, exchange: Exchange) -> Reply:
         super().take(exchange)
-        *_, last = exchange.json["messages"]
+        *before, last = exchange.json["messages"]
         if last["role"] == "tool":
             return says(f"It said: {text_of(last)}")
-        word, _, rest = text_of(last).partition(" ")
+        text = text_of(last).partition(GO_ON[:30])[0].strip()
+        asked = [text_of(each) for each in before if each["role"] == "user"]
+        text = text or asked[-1]  # it goes on with what a kill has cut short
+        word, _, rest = text.partition(" ")
         if word == "call":
             name, _, arguments = rest.partition("\n")[0].partition(" ")
             return calls((name, arguments))
-        return says(f"You said: {text_of(last)}")
+        return says(f"You said: {text}")
 
     def __init__(self) -> None:
         super().__init__(says(""))
@@ -45,6 +49,8 @@ def text_of(message: dict[str, Any]) -> str:
 class Process:
     """A gateway with a home and a working directory of its own, which can be killed and go on."""
 
+    python = sys.executable
+
     def __init__(self, folder: Path, model: Model, settings: dict[str, Any], **secrets: str):
         self.home, self.work, self.log = folder / "home", folder / "work", folder / "gateway.log"
         self.home.mkdir()
@@ -58,7 +64,6 @@ class Process:
         (self.home / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
 
     def start(self) -> None:
-        python = environment("gateway", "matrix-nio") / "bin" / "python"
         own = {
             "HERMES_HOME": str(self.home),
             "PYTHONPATH": str(REPOSITORY),
@@ -67,7 +72,7 @@ class Process:
         }
         with self.log.open("ab") as said:
             self._process = subprocess.Popen(
-                [python, "-m", "hermes_nb.cli", "gateway"],
+                [self.python, "-m", "hermes_nb.cli", "gateway"],
                 env={**os.environ, **own},
                 cwd=self.work,
                 stdout=said,

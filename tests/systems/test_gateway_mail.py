@@ -6,6 +6,7 @@ from email.message import EmailMessage
 
 import pytest
 
+from tests.loopback import free_port
 from tests.systems.chat_servers import NAME, MailServer, letter, mail_server
 from tests.systems.gateway_process import Model, Process, waited
 
@@ -247,10 +248,21 @@ def test_a_storm_is_answered_whole(server, make_gateway):
     assert sorted(subjects) == sorted(f"Re: Number {n}" for n in range(1, 60, 2))
 
 
-def test_a_wrong_password_ends_it_and_a_server_that_goes_away_does_not(
-    server, make_gateway, model, tmp_path
-):
+def test_a_wrong_password_ends_it(make_gateway):
     gateway = make_gateway(user="nobody")
     waited(lambda: not gateway.runs, gateway)
     assert "the mailbox cannot be opened" in gateway.told
     assert "Traceback" not in gateway.told
+
+
+def test_servers_that_are_away_are_waited_for(make_gateway, tmp_path):
+    smtp, imap = free_port(), free_port()
+    gateway = make_gateway(smtp=f"127.0.0.1:{smtp}", imap=f"127.0.0.1:{imap}")
+    waited(lambda: "the next try is in" in gateway.told, gateway)
+    folder = tmp_path / "later"
+    folder.mkdir()
+    with mail_server(folder, smtp, imap) as running:
+        running.send(letter("hello"))
+        (answer,) = got(running, gateway, 1)
+        assert said(answer) == "You said: A question\n\nhello"
+        gateway.stop()

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.loopback import free_port
 from tests.systems.chat_servers import NAME, Matrix, synapse
+from tests.systems.conftest import environment
 from tests.systems.gateway_process import Model, Process, waited
 
 BOT = f"@bot:{NAME}"
@@ -21,6 +23,13 @@ BOT = f"@bot:{NAME}"
 def server(tmp_path_factory):
     with synapse(tmp_path_factory.mktemp("synapse")) as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def python(monkeypatch):
+    """Run gateways where matrix-nio is installed."""
+    found = environment("gateway", "matrix-nio") / "bin" / "python"
+    monkeypatch.setattr(Process, "python", str(found))
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +241,7 @@ def test_an_encrypted_room_and_a_file_that_is_too_large_are_told(people, gateway
     waited(lambda: "cannot read encrypted" in "".join(ada.heard(closed, bot.id)), gateway)
 
 
-def test_the_server_may_go_away_and_a_wrong_password_ends_it(people, server, model, tmp_path):
+def test_a_wrong_password_ends_it(people, server, model, tmp_path):
     bot, ada, _ = people
     settings = {"homeserver": server, "user": bot.id, "allow": [ada.id]}
     process = Process(tmp_path, model, {"matrix": settings}, MATRIX_PASSWORD="wrong")
@@ -240,6 +249,24 @@ def test_the_server_may_go_away_and_a_wrong_password_ends_it(people, server, mod
     waited(lambda: not process.runs, process)
     assert "matrix cannot be used: M_FORBIDDEN" in process.told
     assert "Traceback" not in process.told
+
+
+def test_a_server_that_is_away_is_waited_for(model, tmp_path):
+    port, folder = free_port(), tmp_path / "synapse"
+    folder.mkdir()
+    with synapse(folder, port) as url:
+        bot, ada = Matrix(url, "bot"), Matrix(url, "ada")
+        settings = {"homeserver": url, "user": bot.id, "allow": [ada.id]}
+        gateway = Process(tmp_path, model, {"matrix": settings}, MATRIX_PASSWORD="pw")
+        gateway.start()
+        room = ada.room(bot.id)
+        ada.say(room, "hello")
+        heard(ada, room, bot, 1, gateway)
+    waited(lambda: "the next try is in" in gateway.told, gateway)
+    with synapse(folder, port):
+        ada.say(room, "are you there?")
+        assert heard(ada, room, bot, 2, gateway)[1] == "You said: are you there?"
+        gateway.stop()
 
 
 def test_it_ends_at_once_and_in_good_order(gateway):
