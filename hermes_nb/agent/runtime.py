@@ -373,8 +373,8 @@ class Opening:
     `source` says who asks, as in `Identity`. `model` and `auxiliary` take the place of those that
     the settings name. `own` are tools of the caller's, and `chosen` picks among all. `joined`
     returns the stored session to go on with, None for a new one. `tell` shows a line to the user.
-    A `guard` takes the place of a new one with the settings' mode; `checkpoints` are as in
-    `Runtime`.
+    A `guard` takes the place of a new one with the settings' mode, and a `store` that of the home's
+    opened anew, and stays open; `checkpoints` are as in `Runtime`.
     """
 
     def __init__(  # noqa: PLR0913 - what the settings do not say, all of it optional
@@ -392,6 +392,7 @@ class Opening:
         joined: Callable[[SessionStore], StoredSession | None] = lambda _: None,
         guard: Guard | None = None,
         checkpoints: Checkpoints | None = None,
+        store: SessionStore | None = None,
     ) -> None:
         self.current: Session | None = None
         self.runtime: Runtime | None = None
@@ -413,7 +414,7 @@ class Opening:
             sandboxed=settings.sandbox.use != "off",
         )
         self._checkpoints = checkpoints
-        self._store: SessionStore | None = None
+        self._store, self._lent = store, store is not None
         self._deck = build_deck(
             lambda: settings, personal=lambda: self.current.personal if self.current else ()
         )
@@ -475,7 +476,7 @@ class Opening:
     async def aclose(self) -> None:
         """Leave the session and close models and store; the session can be resumed later."""
         async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
-            if self._store is not None:
+            if self._store is not None and not self._lent:
                 ending.callback(self._store.close)
             ending.push_async_callback(in_thread, self._mcp.servers.close)
             for model in (self._auxiliary, self._model):

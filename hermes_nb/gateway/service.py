@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.schedule import Schedule
+from hermes_nb.agent.session_manager import open_store
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.protocols import ChatModel
@@ -82,7 +83,9 @@ class Gateway:
         self._home, self._root, self._tell, self._model = home, root, tell, model
         self._adapters = {adapter.name: adapter for adapter in adapters}
         self._allowed = allowed
-        self._terms = Terms.of(load_settings(home=home).gateway)
+        settings = load_settings(home=home)
+        self._terms = Terms.of(settings.gateway)
+        self._store = open_store(settings, tell)  # once: it is looked through when it is opened
         self._files = home / "outputs" / "gateway"
         self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
         self._schedule = Schedule(home, warn=tell)
@@ -104,6 +107,7 @@ class Gateway:
         finally:
             for adapter in self._adapters.values():
                 await adapter.aclose()
+            self._store.close()
             self._journal.close()
             self._schedule.close()
 
@@ -144,8 +148,8 @@ class Gateway:
                     await self._sent(adapter, Answer(chat=name, text=part, key=token_hex(16)))
 
             agent = ChatAgent(
-                self._journal, *key, home=self._home, root=self._root, say=say, tell=self._tell,
-                model=self._model,
+                self._journal, self._store, *key, home=self._home, root=self._root, say=say,
+                tell=self._tell, model=self._model,
             )  # fmt: skip
             self._chats[key] = Chat(adapter, agent)
         return self._chats[key]

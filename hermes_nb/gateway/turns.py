@@ -156,9 +156,10 @@ class ChatAgent:
     `say` sends a text there at once. `model` takes the place of the one that settings name.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a chat touches
         self,
         journal: Journal,
+        store: SessionStore,
         adapter: str,
         chat: str,
         *,
@@ -168,7 +169,7 @@ class ChatAgent:
         tell: Callable[[str], None],
         model: ChatModel | None = None,
     ) -> None:
-        self._journal, self._adapter, self._chat = journal, adapter, chat
+        self._journal, self._store, self._adapter, self._chat = journal, store, adapter, chat
         self._home, self._root, self._tell, self._model = home, root, tell, model
         self._say = say
         self._asking: Asking | None = None
@@ -262,6 +263,7 @@ class ChatAgent:
             joined=lambda store: store.get(row.session) if row.session else None,
             guard=kept,
             checkpoints=self._checkpoints,
+            store=self._store,
         )
         self._guard = opening.guard
         return opening
