@@ -11,9 +11,9 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hermes_nb.core.messages import Json
-from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.notebook.interrupt import TimeLimit, user_code
 from hermes_nb.notebook.previews import (
@@ -37,6 +37,9 @@ from hermes_nb.notebook.previews import (
 )
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
+
+if TYPE_CHECKING:
+    from hermes_nb.core.protocols import Variable
 
 BUDGET = 2_000
 """Characters of a description: about 570 tokens."""
@@ -85,6 +88,8 @@ def summaries(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> list[Variable]:
     """Return type, shape and columns of the user's variables, in the order they were made."""
+    from hermes_nb.core.protocols import Variable  # not for a name that is to be completed
+
     return [
         Variable(name=name, type=type_name(value), shape=shape_of(value), columns=columns_of(value))
         for name, value in user_variables(namespace, hidden).items()
