@@ -63,20 +63,25 @@ def server(request):
 
 @pytest.fixture
 def open_notebook(server, browser, request):
-    """Return a function that opens a new notebook with the given cells."""
+    """Return a function that opens a new notebook with the given cells.
+
+    Its tab serves the next test too, but beside other systems or with `own=True`.
+    """
+    shared = {"own": "tests/e2e/" not in request.path.as_posix()}
     opened: list[Notebook] = []
 
     def open_one(*cells, name="", **options) -> Notebook:
         name = name or f"test{next(_numbers)}.ipynb"
-        opened.append(Notebook.open(server, browser, name, cells, **options))
+        opened.append(Notebook.open(server, browser, name, cells, **shared | options))
         return opened[-1]
 
     yield open_one
+    failed = request.node.stash.get(_FAILED, False)
     for number, notebook in enumerate(opened):
-        if request.node.stash.get(_FAILED, False):
+        if failed:
             notebook.shot(f"failed-{request.node.name}-{number}")
             print(*notebook.log, sep="\n")
-        notebook.close()
+        notebook.close(failed=failed)
 
 
 @pytest.fixture(scope="package")

@@ -40,8 +40,17 @@ CHROMIUM_ARGUMENTS = (
 PATIENCE = 60_000
 """Milliseconds for a page to load on a busy machine."""
 _windows: WeakKeyDictionary[Browser, dict[float, BrowserContext]] = WeakKeyDictionary()
+_left: WeakKeyDictionary[Server, list[Page]] = WeakKeyDictionary()
+"""Tabs of JupyterLab whose notebooks were closed, for the next ones: one costs 6 s of CPU."""
 
 NOW = "window.jupyterapp.shell.currentWidget"
+LEAVE = """() => {
+  const { shell } = window.jupyterapp ?? {};
+  if (!shell || document.querySelector('.jp-Dialog, .Toastify__toast')) return false;
+  for (const each of [...shell.widgets('main')]) each.dispose();
+  return ![...shell.widgets('right')].some(each => each.id.startsWith('hermes'));
+}"""
+"""Close what a tab shows; say whether it is as it was when the application had been loaded."""
 MODEL = f"{NOW}.content.model.sharedModel"
 BRIDGE = """\
 import json, time
@@ -158,6 +167,7 @@ class Notebook:
     server: Server
     page: Page
     name: str
+    own: bool = True
     log: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -174,16 +184,22 @@ class Notebook:
         script: str = "",
         without: str = "",
         scale: float = 1.0,
+        own: bool = True,
     ) -> Notebook:
         """Write a notebook and open it; a cell is a code cell's source, or a whole cell.
 
         `script` runs in the page before anything else does. `asked` has the addresses of all that
         the page requested; those that fit `without` fail. `scale` is the device's pixels for one of
-        the page's.
+        the page's. One that is not `own`, and has none of these, takes the tab of an earlier one
+        and leaves it to a later one; what changes a page for good may not.
         """
         write(server.root / name, cells, kernel=kernel)
         viewport: ViewportSize = {"width": size[0], "height": size[1]}
-        notebook = cls(server, _window(browser, scale).new_page(), name)
+        own = own or bool(script or without) or scale != 1 or server.app != "lab"
+        left = [] if own else _left.setdefault(server, [])
+        again = bool(left)
+        page = left.pop() if left else _window(browser, scale).new_page()
+        notebook = cls(server, page, name, own=own)
         notebook.page.set_viewport_size(viewport)
         notebook.page.set_default_timeout(PATIENCE)
         if without:
@@ -192,16 +208,25 @@ class Notebook:
         notebook.page.on("request", lambda request: notebook.asked.append(request.url))
         notebook.page.on("console", lambda m: notebook.log.append(f"{m.type}: {m.text}"[:400]))
         notebook.page.on("pageerror", lambda e: notebook.log.append(f"pageerror: {e}"[:400]))
-        notebook.show(name)
+        if again:
+            notebook.command("docmanager:open", path=name)
+            notebook.page.wait_for_function(f"{NOW}?.context?.path === {name!r}")
+            notebook.ready()
+        else:
+            notebook.show(name)
         return notebook
 
     def show(self, name: str) -> None:
         """Load a notebook into this tab and wait for its kernel."""
+        self.load(name)
+        self.ready()
+
+    def load(self, name: str) -> None:
+        """Load a notebook into this tab."""
         self.name = name
         tree = "lab/tree" if self.server.app == "lab" else "notebooks"
         reset = "&reset" if self.server.app == "lab" else ""
         self.page.goto(f"{self.server.url}/{tree}/{name}?token={TOKEN}{reset}")
-        self.ready()
 
     def ready(self) -> None:
         """Wait until the notebook is shown and its kernel idle."""
@@ -297,9 +322,12 @@ class Notebook:
         """Keep a picture of the page, or of a part of it."""
         picture(self.page, name, part)
 
-    def close(self) -> None:
-        """Close the tab and end its kernels."""
-        self.page.close()
+    def close(self, *, failed: bool = False) -> None:
+        """Close the notebook, with its tab if nobody else may have that, and end its kernels."""
+        if not (self.own or failed) and self.page.evaluate(LEAVE):
+            _left[self.server].append(self.page)
+        else:
+            self.page.close()
         for session in self.server.request("/api/sessions"):
             if Path(session["path"]).name == Path(self.name).name:
                 self.server.request(f"/api/sessions/{session['id']}", "DELETE")

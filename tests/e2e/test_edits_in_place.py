@@ -112,7 +112,7 @@ def test_parts_are_decided_by_themselves_and_typing_moves_them(open_notebook, se
 
 @BOTH
 def test_what_was_applied_is_taken_back_with_one_key(open_notebook, server, model):
-    notebook = open_notebook(OLD, "y = 1", "# one", "%%hermes --approve all\nfix it")
+    notebook = open_notebook(OLD, "y = 1", "# one", "%%hermes --approve all\nfix it", own=True)
     prepare(
         notebook, model, edit("cell1", NEW), edit("cell2", "y = 2"), edit("cell3", "# two\n# three")
     )

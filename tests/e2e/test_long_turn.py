@@ -29,7 +29,8 @@ MOST = 1_500
 
 @pytest.mark.slow
 def test_a_page_stays_responsive_and_saves_little(open_notebook, model):
-    notebook = open_notebook(f"%%hermes --approve all --max-requests {STEPS + 1}\nall of them")
+    prompt = f"%%hermes --approve all --max-requests {STEPS + 1}\nall of them"
+    notebook = open_notebook(prompt, own=True)
     prepare(notebook, model)
     notebook.kernel(MODEL)
     notebook.page.evaluate(PROBE)

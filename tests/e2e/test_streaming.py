@@ -127,7 +127,9 @@ def streamed(text, *ending):
 
 @BOTH
 def test_nothing_jumps_while_a_turn_streams(open_notebook, server, model):
-    notebook = open_notebook("%%hermes --approve all\nrun it", "'below'", size=(1000, 1600))
+    notebook = open_notebook(
+        "%%hermes --approve all\nrun it", "'below'", size=(1000, 1600), own=True
+    )
     slow = "import asyncio\nfor n in range(9): print('line', n); await asyncio.sleep(0.3)"
     calls = [event(each) for each in tool_chunks(python(slow))]
     thinking = [event(chunk({"reasoning_content": f"I think, {n}. "})) for n in range(40)]

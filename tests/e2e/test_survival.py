@@ -86,6 +86,7 @@ def test_a_killed_kernel_leaves_whole_cells_and_comes_back(open_notebook, model)
         "%%hermes --approve all\nadd a cell",
         block(0),
         "%%hermes --approve all --no-context\nadd and change many",
+        own=True,
     )
     notebook.evaluate("m.cells[1].setSource(a)", MINE)
     dice = random.Random(1)
@@ -149,7 +150,7 @@ async def go_on(first, told):
 
 @pytest.mark.slow
 def test_a_killed_server_loses_nothing_that_was_saved(open_notebook, server, tmp_path):
-    notebook = open_notebook(block(0))
+    notebook = open_notebook(block(0), own=True)
     dice = random.Random(2)
     told = tmp_path / "told"
     told.touch()
