@@ -176,7 +176,7 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     shown = visible(request.shown, lines=True)
     runs = tool.risk is Risk.EXECUTE
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""
-    classes = {"+": "hermes-add", "-": "hermes-del"} if tool.risk is Risk.WRITE else {}
+    classes = {"+": "hermes-plus", "-": "hermes-minus"} if tool.risk is Risk.WRITE else {}
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
     asks = request.choices is not None
     return {

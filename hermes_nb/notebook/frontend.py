@@ -69,6 +69,7 @@ class FrontEnd:
         self._one_probe = asyncio.Lock()
         self._clients: set[str] = set()
         self._windows: dict[str, Heard] = {}
+        self._names: set[str] = set()
         self._awaited: set[str] = set()
         self._silent: dict[str, str] = {}
         self._gone = ""
@@ -139,18 +140,22 @@ class FrontEnd:
         """Have the page do what takes as long as its user does, and return what it says.
 
         It goes by the argument `id`, and is asked anew (with `again`) of a page that was reloaded.
-        Other windows that show the running cell are asked too, with `beside` in place of some
-        arguments; the first answer counts. None where no page has answered for `absent` seconds;
-        raises `ToolError` as `call` does. However it is left, a page drops what was not answered.
+        Other windows that show the running cell, also those opened meanwhile, are asked too, with
+        `beside` in place of some arguments; the first answer counts. None where no page has
+        answered for `absent` seconds; raises `ToolError` as `call` does. However it is left, a page
+        drops what was not answered.
         """
         page = await self.present()
         while page is not None and self._channel is not None:
             channel, reply = self._channel, None
             asked = {page.name: channel.begin(page.name, op, arguments)}
+            via = {page.name: channel}
             try:
                 while reply is None:
-                    for name in self._showing(channel) - asked.keys():
-                        asked[name] = channel.begin(name, op, {**arguments, **beside})
+                    for name, its in self._showing().items():
+                        if name not in via:
+                            via[name] = its
+                            asked[name] = its.begin(name, op, {**arguments, **beside})
                     reply = await _first(asked, page)
                     if reply is None and not await _echoes(channel, page):
                         break
@@ -159,7 +164,7 @@ class FrontEnd:
                 for name, future in asked.items():
                     if not future.done():
                         future.cancel()
-                        channel.tell(name, "drop", told)
+                        via[name].tell(name, "drop", told)
             if reply is not None and not _is_gone(reply):
                 self._heard = time.monotonic()
                 return _result(reply, arguments)
@@ -172,12 +177,16 @@ class FrontEnd:
         if self._page is not None and self._channel is not None and not self._channel.closed:
             self._channel.tell(self._page.name, op, arguments)
 
-    def _showing(self, channel: Channel) -> set[str]:
-        """Return the names of the pages that can be asked there and show the running cell."""
+    def _showing(self) -> dict[str, Channel]:
+        """Return the names of the pages that can be asked and show the running cell, and how.
+
+        A prompt that was asked at the side has no cell, and is asked about in each window.
+        """
+        anywhere = not self._parent()[0]
         return {
-            info.name
-            for on, info in self._windows.values()
-            if on is channel and info.holds and info.protocol == PROTOCOL
+            info.name: channel
+            for channel, info in self._windows.values()
+            if (info.holds or anywhere) and info.protocol == PROTOCOL
         }
 
     async def _ask(
@@ -277,10 +286,16 @@ class FrontEnd:
             self._gone = ""
         if self._hellos is not None:
             self._hellos.put_nowait((channel, info))
-        elif self._page is None or info.name != self._page.name:
+        elif info.name not in self._names or self._is_better(info):
             self._probed_in = ""  # the chosen page may be the one that was reloaded: look again
+        self._names.add(info.name)
         for listener in self.listeners:
             listener(info)
+
+    def _is_better(self, info: Info) -> bool:
+        """Say whether a page ran the cell, and is not the one that was chosen."""
+        chosen = self._page.name if self._page else ""
+        return info.name != chosen and info.client == self._parent()[1]
 
     def _usable(self, page: Info | None) -> Info | None:
         mismatch = page is not None and page.protocol != PROTOCOL

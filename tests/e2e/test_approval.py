@@ -133,7 +133,7 @@ CLOCK = "later => { const at = Date.now() + later; Date.now = () => at; }"
 
 @BOTH
 def test_what_is_long_is_shown_before_a_yes_and_there_is_a_way_back(open_notebook, server, model):
-    notebook = open_notebook("%%hermes\nrun it")
+    notebook = open_notebook("%%hermes\nrun it", own=True)
     code = "import os\n" + "made = 1\n" * 118 + "made = 'all'"
     prepare(notebook, model, python(code), python("made"))
     notebook.start(1)
@@ -178,7 +178,7 @@ def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, 
     notebook.start(1)
     assert f"+first {HOSTILE}" in asked(notebook)
     notebook.shot("approval-diff-light")
-    assert notebook.page.query_selector_all(f"{ASK} .hermes-add")
+    assert notebook.page.query_selector_all(f"{ASK} .hermes-plus")
     notebook.command("apputils:change-theme", theme="JupyterLab Dark")
     notebook.page.wait_for_timeout(700)
     notebook.shot("approval-diff-dark")
@@ -186,7 +186,7 @@ def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, 
     click(notebook, "Apply")
     for _ in range(2):
         notebook.page.wait_for_function(
-            "document.querySelectorAll('.hermes-ask .hermes-add').length === 0"
+            "document.querySelectorAll('.hermes-ask .hermes-plus').length === 0"
         )
         assert HOSTILE in asked(notebook)
         click(notebook, "Deny")

@@ -64,7 +64,7 @@ def test_a_notebook_of_a_stranger_has_no_code_run_by_a_click(open_notebook, serv
     notebook.evaluate("m.cells[3].setOutputs([a])", FAILED)
     for each in page.locator(BACK).all():
         each.click()
-    page.locator(".hermes-failed").wait_for()
+    page.get_by_label("This cell failed").wait_for()
     page.get_by_text("Fix with Hermes").click()
     page.wait_for_timeout(1000)
     assert notebook.value("1 + 1") == 2

@@ -82,8 +82,11 @@ def test_a_prompt_needs_no_cell_and_is_a_turn_like_others(side):
     ]
     page.locator(f"{ANSWERS} summary > code[title]").click()  # its way back
     notebook.until(lambda: notebook.sources() == before)
-    page.locator(".Toastify__toast button").first.click()  # it tells of that, over the buttons
-    page.locator(".Toastify__toast").wait_for(state="detached")
+    toast, foot = page.locator(".Toastify__toast"), page.locator(FORM)
+    toast.wait_for()
+    notebook.shot(f"composer-toast-{notebook.server.app}")
+    told, form = toast.bounding_box(), foot.bounding_box()
+    assert told["x"] + told["width"] < form["x"]  # what tells of it covers no button
     # As a cell, with a mode and a model: behind the active one.
     side.plays("Ten.")
     write(side, "as a cell, please")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.test_approval import ASK, asked, click, prepare, python, results, shown
+from tests.e2e.test_reload import reload_in_a_turn, reload_shown
 
 BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
 TALL = "print('\\n'.join(map(str, range({lines}))))"
@@ -63,17 +64,21 @@ ELSEWHERE = "text=was answered in another window"
 
 
 @BOTH
-def test_of_two_windows_the_first_answer_counts(open_notebook, server, browser, model):
+def test_windows_also_those_opened_or_reloaded_meanwhile_are_asked_and_the_first_answer_counts(
+    open_notebook, server, browser, model
+):
     first = open_notebook("y = 1", "%%hermes\nclean up")
-    second = type(first)(server, browser.new_context().new_page(), first.name)
-    second.show(first.name)
     edit = ("edit_cell", {"id": "cell1", "new": "y = 2"})
     prepare(first, model, python("made = 1"), edit)
-    # One that is not connected before the turn begins hears of the kernel behind it.
-    second.evaluate("nb.sessionContext.session.kernel.requestKernelInfo().then(() => true)")
     first.start(2)
-    for notebook in (first, second):
-        assert asked(notebook) == "made = 1"
+    assert asked(first) == "made = 1"
+    second = type(first)(server, browser.new_context().new_page(), first.name)
+    second.load(first.name)
+    reload_shown(second)
+    assert asked(second) == "made = 1"
+    reload_in_a_turn(second)
+    assert asked(second) == "made = 1"
+    assert first.page.locator(ASK).count() == second.page.locator(ASK).count() == 1
     click(second, "Run once")
     first.page.wait_for_selector(ELSEWHERE)
     assert not second.page.query_selector(ELSEWHERE)
@@ -88,4 +93,21 @@ def test_of_two_windows_the_first_answer_counts(open_notebook, server, browser, 
     assert first.sources()[0] == "y = 2"
     assert first.value("made") == 1
     assert len(results(model)) == 2
+    the_one_that_ran_it_is_reloaded(first, second, model)
     second.page.context.close()
+
+
+def the_one_that_ran_it_is_reloaded(first, second, model):
+    prepare(first, model, python("made = 3"))
+    model.exchanges.clear()
+    first.command("docmanager:save")
+    first.start(2)
+    assert asked(second) == "made = 3"
+    reload_in_a_turn(first)
+    for notebook in (second, first):
+        assert asked(notebook) == "made = 3"
+    click(first, "Run once")
+    second.page.wait_for_selector(ASK, state="detached")
+    first.until(lambda: len(model.exchanges) > 1)
+    first.ready()
+    assert first.value("made") == 3

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.test_approval import prepare
 from tests.e2e.test_reload import held, reload_in_a_turn
-from tests.loopback import Reply, chunk, event, failure, stream, text_chunks, tool_chunks
+from tests.loopback import Reply, chunk, event, failure, stall, stream, text_chunks, tool_chunks
 
 BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
 PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 3, 2]); plt.show()"
@@ -60,6 +60,40 @@ def test_a_reloaded_page_shows_how_the_turn_goes_on_and_ends(open_notebook, serv
     saved = notebook.saved().cells[1].outputs
     assert "And they lived." in saved[0].data["text/markdown"]
     assert len(saved) == 3 and "still running" not in str(saved)
+
+
+@BOTH
+def test_a_reloaded_page_can_stop_the_turn_at_its_cell_and_at_the_side(
+    open_notebook, server, model
+):
+    notebook = open_notebook("%%hermes --approve all\ntell me", "%hermes panel")
+    page = notebook.page
+    prepare(notebook, model)
+    told = ("Once upon a **time**", "There was a **house**")
+    model.replies[:] = [Reply([event(chunk({"content": text})), stall]) for text in told]
+    notebook.run(2)
+    notebook.start(1)
+    page.wait_for_selector(".jp-RenderedMarkdown strong:has-text('time')")
+    reload_in_a_turn(notebook)
+    beside = page.get_by_role("button", name="■ Stop")
+    beside.wait_for()
+    page.wait_for_selector(".hermes-stop button")
+    assert notebook.evaluate("m.cells[1].executionState") == "running"
+    notebook.shot(f"reloaded-stop-{server.app}")
+    page.click(".hermes-stop button")
+    notebook.until(lambda: "Stopped" in texts(notebook, 1)[0])
+    notebook.ready()
+    page.wait_for_selector(".hermes-stop", state="detached")
+    assert notebook.evaluate("m.cells[1].executionState") == "idle"
+    # A turn that was asked for at the side has no cell to show it.
+    page.get_by_label("Ask Hermes").fill("and then?")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".hermes-composer strong:has-text('house')")
+    reload_in_a_turn(notebook)
+    beside.click()
+    notebook.ready()
+    said = "import hermes_nb; print(hermes_nb.last_turn().reason, hermes_nb.last_turn().text)"
+    assert notebook.kernel(said) == "interrupted There was a **house**\n"
 
 
 @BOTH

@@ -183,13 +183,13 @@ def test_a_failed_cell_is_mended_in_two_clicks(open_notebook, server, model):
     page, failed = notebook.page, notebook.ids()[0]
     prepare(notebook, model)
     notebook.run(1)
-    bar = page.locator(".hermes-failed")
+    bar = page.get_by_label("This cell failed")
     bar.wait_for()
     for theme in ("dark", "light"):
         in_theme(notebook, theme)
         assert violations(bar) == []
         notebook.shot(f"failed-{server.app}-{theme}")
-    page.evaluate("document.querySelector('.hermes-failed button').click()")  # no hand's
+    page.evaluate("document.querySelector('.hermes-cap button').click()")  # no hand's
     assert len(notebook.sources()) == 2
     edit = {"id": failed, "old": "10 / 0", "new": "10 / 4"}
     next_turn(model, ("read_cells", {"ids": [failed]}), ("edit_cell", edit))

@@ -16,7 +16,7 @@ from hermes_nb.notebook.page_discovery import BUSY
 from hermes_nb.notebook.page_reload import SURE
 
 from tests.kernels import kernel
-from tests.loopback import Loopback, Reply, chunk, event, stream, text_chunks
+from tests.loopback import Loopback, Reply, chunk, event, stream, text_chunks, tool_chunks
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -35,7 +35,8 @@ class Page:
 
     `client` is its connection as it calls itself; a page that was reloaded has another one, and
     knows nothing of the cell. `refuses` is the error that it answers `show` with. From the first
-    operation `deaf` on it is silent. The pages `beside` it hear what it hears.
+    operation `deaf` on it is silent; `keeps` is one that its user has to answer. The pages `beside`
+    it hear what it hears.
     """
 
     def __init__(self, kernel):
@@ -44,7 +45,7 @@ class Page:
         self.name = "page.1"
         self.silent = False
         self.refuses = None
-        self.deaf = ""
+        self.deaf = self.keeps = ""
         self.asked = []
         self.beside = []
         self.comms = []
@@ -110,6 +111,8 @@ class Page:
         self.asked.append(asked["op"])
         if asked["op"] == self.deaf:
             self.silent = True
+            return
+        if asked["op"] == self.keeps:
             return
         reply = {"result": [] if asked["op"] == "list" else {}}
         if asked["op"] == "show":
@@ -200,6 +203,23 @@ def test_a_page_that_is_only_busy_keeps_its_turn_and_is_shown_nothing_twice(scen
     page.listen(5)
     scene.end()
     assert other.shown == page.shown == []
+
+
+def test_a_window_that_says_hello_while_a_question_waits_is_asked_and_its_answer_counts(scene):
+    page, other = scene.page, Page(scene.kernel)
+    page.keeps = "ask"
+    other.client, other.name = uuid.uuid4().hex, "page.2"
+    call = stream(tool_chunks(("run_python", {"code": "made = 1"})))
+    scene.server.replies[:] = [call, stream(text_chunks("Done."))]
+    page.run("%%hermes\nmake it")
+    page.until(lambda: "ask" in page.asked)
+    other.comms = list(page.comms)
+    page.beside.append(other)
+    other.hello(page.comms[-1])
+    page.until(lambda: "ask" in other.asked)
+    page.until(lambda: "drop" in page.asked)
+    page.until(lambda: not page.running)
+    assert "denied" in json.dumps(page.told)
 
 
 def test_a_page_that_is_loaded_after_the_end_gets_it_too(scene):

@@ -1,9 +1,8 @@
 /* The page's end of the line to the kernel.
  *
- * Kernel and page talk over comms of one target. The kernel opens one, every page that shows the
- * kernel's notebook says hello on it, once for each such notebook, and the kernel addresses its
- * requests (`{id, to, op, args}`) to one of them; the others keep silent. The answer is
- * `{id, result}` or `{id, error: {kind, message, ...}}`.
+ * The kernel opens a comm, every page says hello on it, once for each notebook of that kernel which
+ * it shows, and the kernel addresses its requests (`{id, to, op, args}`) to one of them; the others
+ * keep silent. The answer is `{id, result}` or `{id, error: {kind, message, ...}}`.
  */
 const TARGET = 'hermes_nb';
 const PROTOCOL = 2; // the same number as in hermes_nb/notebook/frontend.py
@@ -13,13 +12,13 @@ const PAGE = Math.random().toString(36).slice(2);
 // Each of `given.parts` has `operations`, by name, and may have `gone(panel)`: what is to happen in
 // a notebook whose kernel has ended.
 export const connect = ({ app, cells, tracker, ...given }) => {
-  const { Refusal } = cells;
+  const { Refusal, kernelOf, notebookOf, pause } = cells;
   const parts = Object.values(given.parts);
   const ops = {
     info: panel => ({
       path: panel.context.localPath ?? panel.context.path,
       dirty: panel.context.model.dirty,
-      cells: panel.content.model.sharedModel.cells.length,
+      cells: notebookOf(panel).cells.length,
       active: panel.content.activeCell?.model.id ?? null,
       widgets: panel.content.rendermime.mimeTypes.includes(WIDGET),
       app: app.name,
@@ -29,22 +28,17 @@ export const connect = ({ app, cells, tracker, ...given }) => {
   };
   for (const { operations } of parts) Object.assign(ops, operations);
 
-  const names = new WeakMap();
-  let count = 0;
-  const name = panel => {
-    if (!names.has(panel)) names.set(panel, `${PAGE}.${++count}`);
-    return names.get(panel);
-  };
+  const name = panel => `${PAGE}.${panel.id}`;
 
   // A kernel's comms arrive on one of the page's connections to it; the notebooks may be several.
-  const panels = kernel => tracker.filter(p => p.sessionContext.session?.kernel?.id === kernel.id);
+  const panels = kernel => tracker.filter(p => kernelOf(p)?.id === kernel.id);
 
   const hello = (panel, cell) => ({
     hello: {
       ...ops.info(panel),
       name: name(panel),
-      client: panel.sessionContext.session.kernel.clientId,
-      holds: panel.content.model.sharedModel.cells.some(c => c.id === cell)
+      client: kernelOf(panel).clientId,
+      holds: !cell || notebookOf(panel).cells.some(each => each.id === cell)
     }
   });
 
@@ -69,9 +63,8 @@ export const connect = ({ app, cells, tracker, ...given }) => {
       });
     };
     // Kernels with subshells answer there while a cell runs: say nothing before it exists.
-    const late = new Promise(resolve => setTimeout(resolve, 500));
     const started = Promise.resolve(comm.subshellStarted).catch(() => null);
-    void Promise.race([started, late]).then(() => {
+    void Promise.race([started, pause(500)]).then(() => {
       for (const panel of panels(kernel))
         void panel.context.ready.then(() => comm.isDisposed || comm.send(hello(panel, cell)));
     });
@@ -93,15 +86,15 @@ export const connect = ({ app, cells, tracker, ...given }) => {
     kernel.registerCommTarget(TARGET, (comm, open) =>
       serve(kernel, boxes, comm, open.content.data.cell)
     );
-    // After a reload of the page the kernel still has its comm open: say hello on it again.
-    const { content } = await kernel.requestCommInfo({ target_name: TARGET });
-    for (const id of Object.keys(content.comms ?? {}))
+    // Of a page that is loaded while a cell runs the kernel hears on the comm that it has open.
+    const { comms } = await given.parts.cells.past(kernel, { target_name: TARGET });
+    for (const id of Object.keys(comms ?? {}))
       if (!kernel.isDisposed && !kernel.hasComm(id))
         serve(kernel, boxes, kernel.createComm(TARGET, id));
   };
 
   const watch = panel => {
-    const now = () => void attach(panel.sessionContext.session?.kernel).catch(console.warn);
+    const now = () => void attach(kernelOf(panel)).catch(console.warn);
     panel.sessionContext.kernelChanged.connect(now);
     now();
   };

@@ -8,6 +8,10 @@ export class Refusal extends Error {
   }
 }
 
+export const notebookOf = panel => panel.content.model?.sharedModel;
+export const kernelOf = panel => panel.sessionContext.session?.kernel;
+export const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
+
 // djb2 with xor over UTF-16 code units: source_hash in hermes_nb/notebook/document/document.py
 export const hash = text => {
   let h = 5381;
@@ -15,38 +19,24 @@ export const hash = text => {
   return h.toString(16);
 };
 
-// Cut a value to about `room.left` characters: long texts keep head and tail, lists their head.
-const cut = (value, room) => {
-  if (typeof value === 'string') {
-    const left = Math.max(room.left, 0);
-    room.left -= value.length;
-    if (value.length <= left) return value;
-    room.cut += value.length - left;
-    const head = Math.ceil(left / 2);
-    const gone = `\n… ${value.length - left} characters left out …\n`;
-    return value.slice(0, head) + gone + value.slice(value.length - (left - head));
-  }
-  if (value === null || typeof value !== 'object') {
-    room.left -= 8;
-    return value;
-  }
-  if (!Array.isArray(value))
-    return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, cut(v, room)]));
-  const kept = [];
-  for (const v of value) {
-    if (room.left <= 0) {
-      room.cut += 1;
-      break;
-    }
-    kept.push(cut(v, room));
-  }
-  return kept;
-};
-
+// Cut to about `cap` characters: long texts keep head and tail, lists their head.
 const clipped = (output, cap) => {
-  const room = { left: cap, cut: 0 };
-  const copy = cut(output, room);
-  return room.cut ? { ...copy, hermes_clipped: room.cut } : copy;
+  let [left, lost] = [cap, 0];
+  const cut = value => {
+    if (value === null || !['object', 'string'].includes(typeof value)) return value;
+    const one = each => (left > 0 ? [cut(each)] : (lost++, []));
+    if (Array.isArray(value)) return value.flatMap(one);
+    if (typeof value === 'object')
+      return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, cut(each)]));
+    const gone = value.length - Math.max(left, 0);
+    const head = Math.ceil(Math.max(left, 0) / 2);
+    left -= value.length;
+    if (gone <= 0) return value;
+    lost += gone;
+    return `${value.slice(0, head)}\n… ${gone} characters left out …\n${value.slice(head + gone)}`;
+  };
+  const copy = cut(output);
+  return lost ? { ...copy, hermes_clipped: lost } : copy;
 };
 
 // An output's kind without what it holds: empty values under its MIME types.
@@ -57,7 +47,7 @@ const kind = ({ output_type, data }) => {
 
 // `outputs` is true for all of them, each cut to `cap` characters, or 'kinds'.
 export const describe = (panel, index, outputs, cap) => {
-  const cell = panel.content.model.sharedModel.cells[index];
+  const cell = notebookOf(panel).cells[index];
   const source = cell.getSource();
   const about = { index, id: cell.id, type: cell.cell_type, source, hash: hash(source) };
   about.metadata = cell.getMetadata();
@@ -70,7 +60,7 @@ export const describe = (panel, index, outputs, cap) => {
 };
 
 export const find = (panel, id) => {
-  const index = panel.content.model.sharedModel.cells.findIndex(cell => cell.id === id);
+  const index = notebookOf(panel).cells.findIndex(cell => cell.id === id);
   if (index < 0) throw new Refusal('missing', `there is no cell ${id}`);
   return index;
 };
@@ -78,7 +68,7 @@ export const find = (panel, id) => {
 // The cell to change, if it is what the agent saw and may be changed at all.
 export const claim = (panel, { id, hash: seen }, forbidden, still) => {
   const index = find(panel, id);
-  const cell = panel.content.model.sharedModel.cells[index];
+  const cell = notebookOf(panel).cells[index];
   const source = cell.getSource();
   if (seen != null && hash(source) !== seen)
     throw new Refusal('conflict', `cell ${id} was changed`, { source, hash: hash(source) });
@@ -98,14 +88,12 @@ export const step = (managers, edit) => {
 };
 
 // A notebook that several edit is written by its server, by itself, too: a page hears of that
-// later, takes it for another program's and would ask which version is to stay. So the server is
-// told to write, or left to where it takes no orders; what counts is what the file holds then.
-// While it writes, it refuses both.
+// later and would ask which version is to stay. So the server is told to write, or left to where
+// it takes no orders; what counts is what the file holds then. While it writes, it refuses both.
 const writeShared = async (app, { path, localPath, model }) => {
   const { contents } = app.serviceManager;
   const { contentProviderId } = app.docRegistry.getWidgetFactory('Notebook') ?? {};
   const sources = cells => JSON.stringify(cells.map(cell => [cell.source].flat().join('')));
-  const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
   const had = new Set();
   for (let wait = 100; wait < 5000; wait *= 2) {
     const now = { type: 'notebook', format: 'json', content: model.toJSON() };
@@ -119,24 +107,41 @@ const writeShared = async (app, { path, localPath, model }) => {
   throw new Error('the server of the shared notebook has not written it');
 };
 
-export const start = ({ app, parts, shared }) => ({
+export const start = ({ app, libraries, parts }) => ({
   run: async ({ content, sessionContext }, index) => {
-    const { NotebookActions } = await shared('@jupyterlab/notebook');
     content.activeCellIndex = index;
     content.deselectAll();
-    await NotebookActions.run(content, sessionContext);
+    await libraries.notebook.NotebookActions.run(content, sessionContext);
   },
-  // By an ordinary cell: the same queue, stop, questions and replay as if it had been typed.
+  // As if it had been typed.
   ask: (panel, after, source) => {
     const { index } = parts.cells.operations.insert(panel, { after, source });
     void parts.cells.run(panel, index);
   },
+  // Say something in passing. What comes of it takes that back.
+  tell: (message, options, kind = 'info') => {
+    const { Notification } = libraries.apputils;
+    const id = Notification[kind](message, { autoClose: 6000, ...options });
+    return () => Notification.dismiss(id);
+  },
+  // Ask a kernel past its running cell, for whose end it would wait on the shell channel. The
+  // reply is the end: a page that was just loaded may miss what is told of the kernel's state.
+  past: (kernel, content) =>
+    new Promise(reply => {
+      const message = libraries.services.KernelMessage.createMessage({
+        msgType: 'comm_info_request', // see commands/table.py
+        channel: 'control',
+        session: kernel.clientId,
+        content
+      });
+      kernel.sendControlMessage(message, true).onReply = told => reply(told.content);
+    }),
   operations: {
     list: (panel, { outputs, cap }) =>
-      panel.content.model.sharedModel.cells.map((_, i) => describe(panel, i, outputs, cap)),
+      notebookOf(panel).cells.map((_, i) => describe(panel, i, outputs, cap)),
     get: (panel, { id, cap }) => describe(panel, find(panel, id), true, cap),
     insert: (panel, { after, index, type, source, metadata }) => {
-      const model = panel.content.model.sharedModel;
+      const model = notebookOf(panel);
       const end = model.cells.length;
       const at = after ? find(panel, after) + 1 : Math.min(Math.max(index ?? end, 0), end);
       const cell = { cell_type: type ?? 'code', source, metadata: metadata ?? {} };
@@ -153,8 +158,7 @@ export const start = ({ app, parts, shared }) => ({
       let head = 0;
       while (head < most && old[head] === text[head]) head++;
       let tail = 0;
-      while (tail < most - head && old[old.length - 1 - tail] === text[text.length - 1 - tail])
-        tail++;
+      while (tail < most - head && old.at(-1 - tail) === text.at(-1 - tail)) tail++;
       const middle = text.slice(head, text.length - tail);
       step([cell.undoManager], () => cell.updateSource(head, old.length - tail, middle));
       if (approved) approved.then();
@@ -162,13 +166,13 @@ export const start = ({ app, parts, shared }) => ({
       return describe(panel, index);
     },
     delete: (panel, args) => {
-      const model = panel.content.model.sharedModel;
+      const model = notebookOf(panel);
       const [index] = claim(panel, args, 'deletable', true);
       step([model.undoManager], () => model.deleteCell(index));
       return { deleted: args.id };
     },
     move: (panel, args) => {
-      const model = panel.content.model.sharedModel;
+      const model = notebookOf(panel);
       const [from] = claim(panel, args, null, true);
       const behind = args.after ? find(panel, args.after) : -1;
       const to = from <= behind ? behind : behind + 1;

@@ -1,6 +1,7 @@
 /* What a turn changed: its way back at a click, and a quiet mark on cells that are the agent's. */
-export const start = ({ cells, dom, parts, shared, tracker }) => {
-  // notebook/display/changes.py writes words and title. Any Markdown may have others: they are not run.
+export const start = ({ cells, dom, parts, tracker }) => {
+  // notebook/display/changes.py writes words and title; others, which any Markdown may have, are
+  // not run.
   const WORDS = /^%hermes undo \d{1,9}$/;
   const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
   const WAY_BACK = '.jp-RenderedMarkdown summary>code[title^="turn "]';
@@ -9,14 +10,13 @@ export const start = ({ cells, dom, parts, shared, tracker }) => {
   const run = async (panel, code, metadata) => {
     let said = '';
     const content = { code, store_history: false, allow_stdin: true };
-    const { kernel } = panel.sessionContext.session;
-    const future = kernel.requestExecute(content, true, { ...metadata, recordTiming: false });
+    const about = { ...metadata, recordTiming: false };
+    const future = cells.kernelOf(panel).requestExecute(content, true, about);
     future.onIOPub = ({ content: { data, evalue } }) => {
       said += `${[data?.['text/plain'] ?? evalue ?? ''].flat().join('')}\n`;
     };
     await future.done;
-    const { Notification } = await shared('@jupyterlab/apputils');
-    if (said.trim()) Notification.info(said.trim(), { autoClose: 10000 });
+    if (said.trim()) parts.cells.tell(said.trim(), { autoClose: 10000 });
   };
 
   document.addEventListener('click', event => {
@@ -25,7 +25,7 @@ export const start = ({ cells, dom, parts, shared, tracker }) => {
     event.preventDefault(); // the fold stays as it is
     const session = TURN.exec(code.title)?.[1];
     const panel = tracker.find(p => [p, parts.side.of(p)].some(w => w?.node.contains(code)));
-    if (!panel?.sessionContext.session?.kernel || !session || !WORDS.test(code.textContent)) return;
+    if (!panel || !cells.kernelOf(panel) || !session || !WORDS.test(code.textContent)) return;
     // The kernel is told what the words say, as the application tells it what to run in that cell.
     const cellId = panel.content.widgets.find(w => w.node.contains(code))?.model.id;
     run(panel, `${code.textContent} of ${session}`, { cellId }).catch(console.warn);

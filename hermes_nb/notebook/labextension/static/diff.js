@@ -3,64 +3,39 @@
 /* Myers' O(ND) on two lists: the pairs of equal elements, in order. Where more than `most` elements
  * differ it finds none. */
 const pairs = (a, b, most) => {
-  const end = Math.min(a.length + b.length, most);
-  const reach = new Int32Array(2 * end + 3); // by diagonal: how far `a` was read
-  const zero = end + 1;
-  const steps = [];
-  const goesDown = (row, at, d, k) => k === -d || (k !== d && row[at - 1] < row[at + 1]);
-  for (let d = 0; d <= end; d++) {
-    steps.push(reach.slice(zero - d - 1, zero + d + 2));
+  // By diagonal: how far `a` was read there, and behind which runs of equal elements.
+  const reached = new Map([[1, { x: 0, runs: null }]]);
+  const x = k => reached.get(k)?.x ?? -1;
+  for (let d = 0; d <= most; d++) {
     for (let k = -d; k <= d; k += 2) {
-      const at = zero + k;
-      let x = goesDown(reach, at, d, k) ? reach[at + 1] : reach[at - 1] + 1;
-      while (x < a.length && x - k < b.length && a[x] === b[x - k]) x++;
-      reach[at] = x;
-      if (x >= a.length && x - k >= b.length) return walkBack(steps, a, b, goesDown);
+      const down = x(k - 1) < x(k + 1);
+      const start = down ? x(k + 1) : x(k - 1) + 1;
+      let [end, { runs }] = [start, reached.get(down ? k + 1 : k - 1)];
+      while (end < a.length && end - k < b.length && a[end] === b[end - k]) end++;
+      if (end > start) runs = { start, end, k, before: runs };
+      reached.set(k, { x: end, runs });
+      if (end < a.length || end - k < b.length) continue;
+      const found = [];
+      for (let run = runs; run; run = run.before)
+        for (let i = run.end - 1; i >= run.start; i--) found.push([i, i - run.k]);
+      return found.reverse();
     }
   }
   return [];
 };
 
-const walkBack = (steps, a, b, goesDown) => {
-  const found = [];
-  let [x, y] = [a.length, b.length];
-  for (let d = steps.length - 1; d >= 0; d--) {
-    const [row, k] = [steps[d], x - y];
-    const at = k + d + 1;
-    const down = goesDown(row, at, d, k);
-    const start = d === 0 ? 0 : down ? row[at + 1] : row[at - 1] + 1;
-    while (x > start) found.push([--x, --y]);
-    if (down) y--;
-    else x--;
-  }
-  return found.reverse();
-};
-
 /* The parts [a0, a1, b0, b1) that differ. What only one side has is left out of the search: it has
  * no pair. */
 const differing = (a, b, most) => {
-  const [ina, inb] = [new Set(a), new Set(b)];
-  const [wherea, whereb] = [[], []];
-  a.forEach((each, i) => inb.has(each) && wherea.push(i));
-  b.forEach((each, i) => ina.has(each) && whereb.push(i));
-  // Equal beginnings cost nothing, and keep the search short where little was changed.
-  let head = 0;
-  const same = (i, j) => i !== undefined && j !== undefined && a[i] === b[j];
-  while (same(wherea[head], whereb[head])) head++;
-  let tail = 0;
-  const least = Math.min(wherea.length, whereb.length);
-  while (tail < least - head && same(wherea.at(-1 - tail), whereb.at(-1 - tail))) tail++;
-  const inner = list => list.slice(head, list.length - tail);
-  const found = pairs(inner(wherea).map(i => a[i]), inner(whereb).map(i => b[i]), most);
-  const all = [
-    ...wherea.slice(0, head).map((i, n) => [i, whereb[n]]),
-    ...found.map(([i, j]) => [wherea[head + i], whereb[head + j]]),
-    ...wherea.slice(wherea.length - tail).map((i, n) => [i, whereb[whereb.length - tail + n]]),
-    [a.length, b.length]
-  ];
+  const shared = (list, other) => {
+    const known = new Set(other);
+    return [...list.keys()].filter(i => known.has(list[i]));
+  };
+  const [ina, inb] = [shared(a, b), shared(b, a)];
+  const found = pairs(ina.map(i => a[i]), inb.map(i => b[i]), most);
   const parts = [];
   let [x, y] = [0, 0];
-  for (const [i, j] of all) {
+  for (const [i, j] of [...found.map(([i, j]) => [ina[i], inb[j]]), [a.length, b.length]]) {
     if (x < i || y < j) parts.push([x, i, y, j]);
     [x, y] = [i + 1, j + 1];
   }
@@ -117,17 +92,12 @@ export const applied = (text, pieces) => {
 
 /* The edits {from, to, insert} that make one text of another, the last one first. */
 export const edits = (before, after) => {
-  const [old, now] = [before.split('\n'), after.split('\n')];
-  const starts = [0];
-  for (const line of old) starts.push(starts.at(-1) + line.length + 1);
-  const made = lines(before, after).map(([a0, a1, b0, b1]) => {
-    const put = now.slice(b0, b1);
-    const joined = put.map(line => line + '\n').join('');
-    if (a1 < old.length) return { from: starts[a0], to: starts[a1], insert: joined };
-    // The last line ends without a break, so the one before it comes or goes instead.
-    const behind = put.map(line => '\n' + line).join('');
-    if (a0 > 0) return { from: starts[a0] - 1, to: before.length, insert: behind };
-    return { from: 0, to: before.length, insert: put.join('\n') };
-  });
+  const [old, now] = [before, after].map(text => text.split(/(?<=\n)/)); // with their breaks
+  const size = end => old.slice(0, end).join('').length;
+  const made = differing(old, now, 1000).map(([a0, a1, b0, b1]) => ({
+    from: size(a0),
+    to: size(a1),
+    insert: now.slice(b0, b1).join('')
+  }));
   return made.reverse();
 };

@@ -12,10 +12,24 @@ export const element = (tag, className, text, attributes) => {
 // element: on what is around them it comes too late for shortcuts of whatever has the focus.
 export const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
 
-// By the user's own hand: a script in some cell's output may not say yes.
-export const button = (label, action, className) => {
+// By the user's own hand: a script in some cell's output may not say yes. `key` is shown on it.
+export const button = (label, action, className, key) => {
   const made = element('button', className ?? '', label, { type: 'button', ...OWN_KEYS });
   made.addEventListener('click', event => event.isTrusted && action());
+  if (key) {
+    made.setAttribute('aria-keyshortcuts', key);
+    made.append(element('kbd', '', key, { 'aria-hidden': 'true' }));
+  }
+  return made;
+};
+
+// A bar above a cell's text.
+export const bar = ({ Widget }, cell, about, inside) => {
+  const node = element('div', 'hermes-ui hermes-cap', '', { role: 'group', ...about });
+  node.append(...inside);
+  const made = new Widget({ node });
+  // A cell that was never in view has no inside yet.
+  void cell.ready.then(() => made.isDisposed || cell.layout.insertWidget(1, made));
   return made;
 };
 
@@ -56,15 +70,4 @@ export const eachCell = ({ settings, tracker }, look) =>
     content.modelContentChanged.connect(() => setTimeout(all));
     settings?.changed.connect(all);
     all();
-  });
-
-// Plain keys in what is ours; `actions` by key.
-export const keys = (root, actions) =>
-  root.addEventListener('keydown', event => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    // The notebook gives a key that reaches it to its editor: Tab would never leave.
-    event.stopPropagation();
-    if (!event.isTrusted || !Object.hasOwn(actions, event.key)) return;
-    event.preventDefault();
-    actions[event.key]();
   });

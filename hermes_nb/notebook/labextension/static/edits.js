@@ -1,26 +1,15 @@
 /* Edits of the agent, shown in the cells that they are for until the user has decided.
  *
- * An edit is two texts: `base`, which the cell holds, and `other`, which stands over it and is in no
- * model. What is asked first leaves the old text in the cell, and what was applied has the new one
- * there. So what is saved, run and shared is what somebody approved, by a click or by the mode. Where
- * the differing parts stand is worked out from what the cell holds now: typing, undo and other
- * people's edits move them or set them aside.
+ * An edit is two texts: `base`, which the cell holds, and `other`, which stands over it and is in
+ * no model. What is asked first leaves the old text in the cell, what was applied has the new one
+ * there: what is saved, run and shared was approved. Where the differing parts stand is worked out
+ * from what the cell holds now: typing, undo and other people's edits move them or set them aside.
  */
-const LIBRARIES = {
-  state: '@codemirror/state',
-  view: '@codemirror/view',
-  language: '@codemirror/language',
-  highlight: '@lezer/highlight',
-  widgets: '@lumino/widgets',
-  codemirror: '@jupyterlab/codemirror',
-  apputils: '@jupyterlab/apputils'
-};
 const NONE = { operations: {}, ask: () => null, approved: () => null, applied: () => {} };
 
-export const start = async given => {
-  const { app, cells, diff, dom, editors, overlay, parts, shared, tracker } = given;
-  const found = await Promise.all(Object.values(LIBRARIES).map(shared));
-  const libraries = Object.fromEntries(Object.keys(LIBRARIES).map((name, i) => [name, found[i]]));
+export const start = given => {
+  const { app, cells, diff, dom, editors, libraries, overlay, parts, tracker } = given;
+  const { notebookOf } = cells;
   // With another copy than the application's own, no editor could be made at all.
   const { EditorState } = libraries.state;
   const { styleModule } = libraries.view.EditorView;
@@ -38,15 +27,14 @@ export const start = async given => {
   const open = new Set(); // proposals
   let yes = null; // what was approved last and is not applied yet
 
-  const of = ({ sharedModel }) =>
-    [...open].find(p => p.id === sharedModel.id && p.notebook === sharedModel.notebook);
+  const within = notebook => [...open].filter(p => p.notebook === notebook);
+  const of = ({ sharedModel: { id, notebook } }) => within(notebook).find(p => p.id === id);
   const cell = p => p.notebook.cells.find(each => each.id === p.id);
-  const views = notebook => tracker.filter(p => p.content.model?.sharedModel === notebook);
+  const views = notebook => tracker.filter(panel => notebookOf(panel) === notebook);
   const cellsOf = p =>
     views(p.notebook).flatMap(panel =>
       panel.content.widgets.filter(each => each.model.id === p.id).map(each => [panel, each])
     );
-  const told = message => libraries.apputils.Notification.info(message, { autoClose: 6000 });
 
   /* The parts that stand, and where; `kept` is true for one that is to be applied with the rest. */
   const standing = (p, now) => {
@@ -69,7 +57,7 @@ export const start = async given => {
     );
 
   const add = (panel, id, texts) => {
-    const p = { id, notebook: panel.content.model.sharedModel, verdicts: new Map(), ...texts };
+    const p = { id, notebook: notebookOf(panel), verdicts: new Map(), ...texts };
     p.parts = p.whole ? [[0, p.base.split('\n').length, 0, 0]] : diff.lines(p.base, p.other);
     const before = of({ sharedModel: cell(p) });
     if (before) open.delete(before);
@@ -83,12 +71,12 @@ export const start = async given => {
 
   const changed = p => {
     drawn.refresh(p);
-    for (const each of open) if (each !== p && each.notebook === p.notebook) drawn.caps(each);
+    for (const each of within(p.notebook)) if (each !== p) drawn.caps(each);
     for (const panel of views(p.notebook)) remember(panel);
     notify();
   };
 
-  // ---- deciding ----------------------------------------------------------------------------------
+  // ---- deciding ----
 
   const decide = (p, keep, index) => {
     if (!open.has(p) || !cell(p)) return;
@@ -115,9 +103,7 @@ export const start = async given => {
 
   const merged = p => diff.applied(cell(p).getSource(), standing(p, cell(p).getSource()));
 
-  const decideAll = (notebook, keep) => {
-    for (const p of [...open]) if (p.notebook === notebook) decide(p, keep);
-  };
+  const decideAll = (notebook, keep) => within(notebook).forEach(p => decide(p, keep));
 
   const keepAndRun = p => {
     p.run = true;
@@ -145,15 +131,11 @@ export const start = async given => {
     return p.applied ? `Hermes made ${what}` : `Hermes suggests ${what}`;
   };
 
-  const drawn = overlay.overlay(
-    { ...given, libraries },
-    {
-      of, cellsOf, standing, decide, decideAll, keepAndRun, look, title,
-      yes: p => (p.whole ? 'Delete' : 'Keep'),
-      no: p => (p.applied ? 'Undo' : 'Reject'),
-      count: notebook => [...open].filter(p => p.notebook === notebook).length
-    }
-  );
+  const drawn = overlay.overlay(given, {
+    of, within, cellsOf, standing, decide, decideAll, keepAndRun, look, title,
+    yes: p => (p.whole ? 'Delete' : 'Keep'),
+    no: p => (p.applied ? 'Undo' : 'Reject')
+  });
   editors?.addExtension({
     name: 'hermes-nb:edits',
     factory: ({ model }) => {
@@ -163,14 +145,14 @@ export const start = async given => {
     }
   });
 
-  // ---- what the other parts call -------------------------------------------------------------------
+  // ---- what the other parts call ----
 
   /* Show what a question is about in its cell. The result is called once that is answered, here or
    * elsewhere, and returns what the kernel is told of the cell; null where nothing can be shown. */
   const ask = (panel, { tool, id, old, source, why }, done) => {
-    const notebook = panel.content.model.sharedModel;
-    const near = notebook.cells.filter(each => each.id === id || each.id.startsWith(id));
-    const target = near.find(each => each.id === id) ?? (near.length === 1 ? near[0] : null);
+    const notebook = notebookOf(panel);
+    const near = notebook.cells.filter(each => each.id.startsWith(id));
+    const target = near.find(each => each.id === id) ?? (near[1] ? null : near[0]);
     if (!target) return null;
     const base = target.getSource();
     const whole = tool === 'delete_cell';
@@ -210,15 +192,14 @@ export const start = async given => {
     if (before !== base) add(panel, target.id, { applied: true, base, other: before });
   };
 
-  // ---- after a reload ------------------------------------------------------------------------------
+  // ---- after a reload ----
 
   const key = panel => `hermes-nb:edits:${panel.context.path}`;
 
   const remember = panel => {
-    const kept = [...open].filter(p => p.notebook === panel.content.model?.sharedModel && cell(p));
-    const texts = kept.map(p => {
-      const base = cell(p).getSource();
+    const texts = within(notebookOf(panel)).filter(cell).map(p => {
       const { id, applied, whole, why } = p;
+      const base = cell(p).getSource();
       return { id, applied, whole, why, base, other: merged(p), waits: Boolean(p.answer) };
     });
     if (texts.length) sessionStorage.setItem(key(panel), JSON.stringify(texts));
@@ -227,52 +208,50 @@ export const start = async given => {
 
   const recall = panel => {
     const kept = JSON.parse(sessionStorage.getItem(key(panel)) ?? '[]');
-    const { sharedModel } = panel.content.model;
-    const missing = p => ![...open].some(each => each.notebook === sharedModel && each.id === p.id);
-    const lost = [];
+    const notebook = notebookOf(panel);
+    const missing = id => !within(notebook).some(p => p.id === id);
+    let lost = false;
     for (const { id, base, other, applied, whole, why, waits } of kept) {
-      const target = sharedModel.cells.find(each => each.id === id);
-      if (waits) setTimeout(() => !panel.isDisposed && missing({ id }) && told(WITHDRAWN), 8000);
-      else if (target?.getSource() === base && missing({ id }))
+      if (waits)
+        setTimeout(() => !panel.isDisposed && missing(id) && parts.cells.tell(WITHDRAWN), 8000);
+      else if (missing(id) && cell({ id, notebook })?.getSource() === base)
         add(panel, id, { applied, base, other, whole, why, note: applied ? '' : LATE });
-      else if (missing({ id })) lost.push(id);
+      else lost ||= missing(id);
     }
-    if (lost.length) told(UNSAVED);
+    if (lost) parts.cells.tell(UNSAVED);
   };
 
   dom.eachNotebook(tracker, panel => {
-    const { sharedModel } = panel.content.model;
+    const notebook = notebookOf(panel);
     recall(panel);
     panel.content.model.cells.changed.connect(() =>
       setTimeout(() => {
-        for (const p of [...open]) {
-          if (p.notebook !== sharedModel) continue;
+        for (const p of within(notebook))
           if (cell(p)) drawn.caps(p);
           else if (!p.answer) close(p);
-        }
       })
     );
     panel.disposed.connect(() => {
-      if (views(sharedModel).some(each => each !== panel)) return;
-      for (const p of [...open]) if (p.notebook === sharedModel) open.delete(p);
+      if (views(notebook).every(each => each === panel))
+        for (const p of within(notebook)) open.delete(p);
     });
   });
 
   // The text is all here: what was suggested can still be kept, only nobody waits for it.
   const gone = panel => {
-    for (const p of [...open]) {
-      if (p.notebook !== panel.content.model?.sharedModel || !p.answer) continue;
+    for (const p of within(notebookOf(panel))) {
+      if (!p.answer) continue;
       Object.assign(p, { answer: null, note: LATE });
       changed(p);
     }
   };
 
-  // ---- commands --------------------------------------------------------------------------------
+  // ---- commands ----
 
   const here = () => tracker.currentWidget;
-  const active = () => (here()?.content.activeCell ? of(here().content.activeCell.model) : undefined);
-  const notebook = () => here()?.content.model?.sharedModel;
-  const any = () => [...open].some(p => p.notebook === notebook());
+  const active = () => tracker.activeCell && of(tracker.activeCell.model);
+  const notebook = () => here() && notebookOf(here());
+  const any = () => within(notebook()).length;
   const commands = {
     keep: ['Keep the Change', () => decide(active(), true), active],
     undo: ['Undo or Reject the Change', () => decide(active(), false), active],
@@ -287,5 +266,5 @@ export const start = async given => {
   };
   tracker.activeCellChanged.connect(notify);
 
-  return { operations: {}, libraries, gone, ask, approved, applied };
+  return { operations: {}, works: true, gone, ask, approved, applied };
 };

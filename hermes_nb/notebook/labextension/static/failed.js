@@ -1,13 +1,12 @@
 /* Help on a cell that failed: a bar above it, commands in the palette and in the cell's menu. */
-export const start = async given => {
-  const { dom, parts, settings, shared, tracker } = given;
-  const { Widget } = await shared('@lumino/widgets');
+export const start = given => {
+  const { cells, dom, libraries, parts, settings, tracker } = given;
   const LABELS = { fix: 'Fix with Hermes', explain: 'Explain' };
   const OURS = /^\s*%{1,2}hermes\b/; // what fails there is a turn of its own
 
   const ask = (what, panel, { model: { id } }) => {
     // A file may have any id; one that is none would be code in the line below.
-    if (!panel.sessionContext.session?.kernel || !/^[\w-]{1,64}$/.test(id)) return;
+    if (!cells.kernelOf(panel) || !/^[\w-]{1,64}$/.test(id)) return;
     void parts.changes.run(panel, '%load_ext hermes_nb');
     parts.cells.ask(panel, id, `%hermes ${what} --cell ${id}`);
   };
@@ -29,15 +28,10 @@ export const start = async given => {
     bars.get(cell)?.dispose();
     bars.delete(cell);
     if (!wanted) return;
-    const about = { role: 'group', 'aria-label': 'This cell failed', title: wanted };
-    const node = dom.element('div', 'hermes-ui hermes-cap hermes-failed', '', about);
-    node.append(dom.element('span', 'hermes-what', wanted));
-    for (const what of Object.keys(LABELS))
-      node.append(dom.button(LABELS[what], () => ask(what, panel, cell)));
-    const bar = new Widget({ node });
-    bars.set(cell, bar);
-    // A cell that was never in view has no inside yet.
-    void cell.ready.then(() => bar.isDisposed || cell.layout.insertWidget(1, bar));
+    const about = { 'aria-label': 'This cell failed', title: wanted };
+    const button = what => dom.button(LABELS[what], () => ask(what, panel, cell));
+    const inside = [dom.element('code', 'hermes-why', wanted), button('fix'), button('explain')];
+    bars.set(cell, dom.bar(libraries.widgets, cell, about, inside));
   };
 
   dom.eachCell(given, show);

@@ -2,7 +2,7 @@
  * and a bar above it. All of it is drawn from the proposal and the text that the cell has now.
  */
 export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
-  const { OWN_KEYS, button, element, keys } = dom;
+  const { button, element } = dom;
   const { StateEffect, StateField } = libraries.state;
   const { Decoration, EditorView, ViewPlugin, WidgetType } = libraries.view;
   const MANY = 300; // lines above which typing does not wait for the redraw
@@ -14,7 +14,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
   const plainly = text =>
     text.replace(HIDDEN, c => (c === '\t' ? c : `\\u{${c.codePointAt(0).toString(16)}}`));
 
-  // ---- in the editor ---------------------------------------------------------------------------
+  // ---- in the editor ----
 
   // The colours of the text that is in no document are those that the editor gives its own.
   const coloured = (proposal, editor) => {
@@ -27,83 +27,79 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     return tokens;
   };
 
+  // A line that begins at `from` of what the stretches are of.
   const row = (line, from, colours, marks) => {
-    const near = list =>
-      list
-        .map(([start, end, classes]) => [start - from, Math.min(end - from, line.length), classes])
-        .filter(([start, end]) => end > 0 && start < line.length);
-    const [tokens, marked] = [near(colours), near(marks)];
-    const cuts = new Set([0, line.length]);
-    for (const [start, end] of [...tokens, ...marked]) cuts.add(Math.max(start, 0)).add(end);
-    const sorted = [...cuts].sort((a, b) => a - b);
+    const classes = new Array(line.length).fill('');
+    const paint = (stretches, name) => {
+      for (const [start, end, own] of stretches)
+        for (let i = Math.max(start - from, 0); i < Math.min(end - from, line.length); i++)
+          classes[i] += ` ${own ?? name}`;
+    };
+    paint(colours);
+    paint(marks, 'hermes-word');
     const made = element('div', 'hermes-line');
-    for (let i = 0; i + 1 < sorted.length; i++) {
-      const [start, end] = [sorted[i], sorted[i + 1]];
-      const at = list => list.find(each => each[0] <= start && each[1] >= end);
-      const classes = [at(tokens)?.[2], at(marked) && 'hermes-word'].filter(Boolean).join(' ');
-      made.append(element('span', classes, plainly(line.slice(start, end))));
+    for (let at = 0, to; at < line.length; at = to) {
+      for (to = at + 1; classes[to] === classes[at]; ) to++;
+      made.append(element('span', classes[at].trim(), plainly(line.slice(at, to))));
     }
     return made;
   };
 
-  class OtherText extends WidgetType {
-    constructor(proposal, part) {
+  class Drawn extends WidgetType {
+    constructor(proposal, key, lines, toDOM) {
       super();
-      this.proposal = proposal;
-      this.part = part;
-      this.key = JSON.stringify([part, proposal.applied]);
+      Object.assign(this, { proposal, key: JSON.stringify(key), lines, toDOM });
     }
     eq(other) {
       return other.proposal === this.proposal && other.key === this.key;
     }
     get estimatedHeight() {
-      return 17 * this.part.put.length;
-    }
-    toDOM(editor) {
-      const { proposal, part } = this;
-      const count = `${part.put.length} line${part.put.length > 1 ? 's' : ''}`;
-      const root = element('div', `hermes-block hermes-${proposal.applied ? 'minus' : 'plus'}`, '', {
-        role: 'group',
-        'aria-label': proposal.applied ? `Before: ${count}` : `Suggested: ${count}`
-      });
-      proposal.colours ??= coloured(proposal, editor);
-      const before = proposal.other.split('\n').slice(0, part.from);
-      const start = before.reduce((sum, line) => sum + line.length + 1, 0);
-      const end = start + part.put.join('\n').length;
-      const colours = proposal.colours
-        .filter(token => token[1] > start && token[0] < end)
-        .map(([from, to, classes]) => [from - start, to - start, classes]);
-      let from = 0;
-      for (const line of part.put) {
-        root.append(row(line, from, colours, part.marks));
-        from += line.length + 1;
-      }
-      if (part.controls === 'other') root.firstChild.prepend(controls(proposal, part));
-      return root;
+      return 17 * this.lines || -1;
     }
     ignoreEvent() {
       return true;
     }
   }
 
-  class Controls extends WidgetType {
-    constructor(proposal, part) {
-      super();
-      this.proposal = proposal;
-      this.part = part;
+  const otherText = (proposal, part, editor) => {
+    const count = `${part.put.length} line${part.put.length > 1 ? 's' : ''}`;
+    const root = element('div', `hermes-block hermes-${proposal.applied ? 'minus' : 'plus'}`, '', {
+      role: 'group',
+      'aria-label': proposal.applied ? `Before: ${count}` : `Suggested: ${count}`
+    });
+    proposal.colours ??= coloured(proposal, editor);
+    const before = proposal.other.split('\n').slice(0, part.from);
+    const start = before.reduce((sum, line) => sum + line.length + 1, 0);
+    const end = start + part.put.join('\n').length;
+    const colours = proposal.colours
+      .filter(token => token[1] > start && token[0] < end)
+      .map(([from, to, classes]) => [from - start, to - start, classes]);
+    let from = 0;
+    for (const line of part.put) {
+      root.append(row(line, from, colours, part.marks));
+      from += line.length + 1;
     }
-    eq(other) {
-      const same = ({ proposal, part }) => [proposal, part.index, part.kept, part.total];
-      const [mine, its] = [same(this), same(other)];
-      return mine.every((each, i) => each === its[i]);
-    }
-    toDOM() {
-      return controls(this.proposal, this.part);
-    }
-    ignoreEvent() {
-      return true;
-    }
-  }
+    if (part.at === 'other') root.firstChild.prepend(controls(proposal, part));
+    return root;
+  };
+
+  const decideByKeys = (root, decide, panel, more) => {
+    const actions = {
+      y: () => decide(true),
+      n: () => decide(false),
+      ']': () => next(panel()),
+      Escape: () => panel().content.activate(),
+      ...more
+    };
+    root.addEventListener('keydown', event => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      // The notebook gives a key that reaches it to its editor: Tab would never leave.
+      event.stopPropagation();
+      if (!event.isTrusted || !Object.hasOwn(actions, event.key)) return;
+      event.preventDefault();
+      actions[event.key]();
+    });
+  };
 
   // The buttons of one change, where there are several.
   const controls = (proposal, { index, kept, total }) => {
@@ -126,12 +122,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     }
     // In an editor the notebook would take the focus for its own.
     root.addEventListener('focusin', event => event.stopPropagation());
-    keys(root, {
-      y: () => decide(true),
-      n: () => decide(false),
-      ']': () => next(here()[0]),
-      Escape: () => here()[0].content.activate()
-    });
+    decideByKeys(root, decide, () => here()[0]);
     return root;
   };
 
@@ -145,23 +136,24 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     const made = [];
     for (const { index, at: [from, to], put, from: other, kept } of deciding.standing(proposal, now)) {
       const [left, marks] = diff.words(text.slice(from, to).join('\n'), put.join('\n'));
-      const controls = total === 1 ? '' : from < to ? 'own' : 'other';
-      const part = { index, put, from: other, kept, total, marks, controls };
+      const at = total === 1 ? '' : from < to ? 'own' : 'other'; // the buttons
+      const part = { index, put, from: other, kept, total, marks, at };
       for (let n = from; n < to; n++)
         made.push(Decoration.line({ class: `hermes-${mine}` }).range(line(n).from));
       for (const [start, end] of left) {
-        const at = line(from).from;
-        made.push(Decoration.mark({ class: 'hermes-word' }).range(at + start, at + end));
+        const word = Decoration.mark({ class: 'hermes-word' });
+        made.push(word.range(line(from).from + start, line(from).from + end));
       }
-      if (controls === 'own') {
-        const widget = new Controls(proposal, part);
+      if (at === 'own') {
+        const widget = new Drawn(proposal, [index, kept, total], 0, () => controls(proposal, part));
         made.push(Decoration.widget({ widget, side: -1 }).range(line(from).from));
       }
       if (!put.length) continue;
       // What is new stands below what it replaces.
       const above = proposal.applied ? from : to;
       const [side, where] = above < doc.lines ? [-1, line(above).from] : [1, doc.length];
-      const widget = new OtherText(proposal, part);
+      const drawn = editor => otherText(proposal, part, editor);
+      const widget = new Drawn(proposal, [part, proposal.applied], put.length, drawn);
       made.push(Decoration.widget({ widget, block: true, side }).range(where));
     }
     return Decoration.set(made, true);
@@ -202,31 +194,28 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     return [field, watch];
   };
 
-  // ---- above the cell ----------------------------------------------------------------------------
+  // ---- above the cell ----
 
   const made = new WeakMap(); // cell widget → {cap, proposal, rendered}
 
   const content = (proposal, panel, cell) => {
     const parts = deciding.standing(proposal, cell.model.sharedModel.getSource()).length;
-    const all = deciding.count(proposal.notebook);
-    const act = (label, key, action, className) => {
-      const one = button(label, action, className);
-      if (key) one.append(' ', element('kbd', '', key, { 'aria-hidden': 'true' }));
-      return one;
-    };
+    const all = deciding.within(proposal.notebook).length;
     const code = cell.model.type === 'code';
-    const number = code ? [element('span', 'hermes-dim', `[${cell.model.executionCount ?? ' '}]`)] : [];
-    const decide = keep => deciding.decide(proposal, keep);
-    const shown = [...number, element('b', '', deciding.title(proposal, parts))];
     const why = proposal.note || proposal.why || '';
+    const shown = [];
+    const add = (...made) => shown.push(button(...made));
+    if (code) shown.push(element('span', 'hermes-dim', `[${cell.model.executionCount ?? ' '}]`));
+    shown.push(element('b', '', deciding.title(proposal, parts)));
     shown.push(element('span', 'hermes-dim hermes-why', why, { title: why }));
-    if (parts) shown.push(act(deciding.yes(proposal), 'y', () => decide(true), 'hermes-first'));
-    shown.push(act(deciding.no(proposal), 'n', () => decide(false)));
+    const decide = keep => deciding.decide(proposal, keep);
+    if (parts) add(deciding.yes(proposal), () => decide(true), 'hermes-first', 'y');
+    add(deciding.no(proposal), () => decide(false), '', 'n');
     if (parts && code && !proposal.whole)
-      shown.push(act('Keep and run', 'r', () => deciding.keepAndRun(proposal)));
+      add('Keep and run', () => deciding.keepAndRun(proposal), '', 'r');
     if (all > 1)
       for (const [word, keep] of [['Keep', true], ['Undo', false]])
-        shown.push(act(`${word} all ${all}`, '', () => deciding.decideAll(proposal.notebook, keep)));
+        add(`${word} all ${all}`, () => deciding.decideAll(proposal.notebook, keep));
     return shown;
   };
 
@@ -254,25 +243,16 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
         old.cap.node.children[at]?.focus();
         continue;
       }
-      const about = { role: 'group', 'aria-label': 'A change of Hermes' };
-      const node = element('div', 'hermes-ui hermes-cap', '', about);
-      node.append(...content(proposal, panel, cell));
-      keys(node, {
-        y: () => deciding.decide(proposal, true),
-        n: () => deciding.decide(proposal, false),
-        r: () => deciding.keepAndRun(proposal),
-        ']': () => next(panel),
-        Escape: () => panel.content.activate()
-      });
-      const cap = new libraries.widgets.Widget({ node });
+      const about = { 'aria-label': 'A change of Hermes' };
+      const cap = dom.bar(libraries.widgets, cell, about, content(proposal, panel, cell));
+      const more = { r: () => deciding.keepAndRun(proposal) };
+      decideByKeys(cap.node, keep => deciding.decide(proposal, keep), () => panel, more);
       // What hides its source shows it while there is something to decide. Neither is saved.
       if (cell.inputHidden) cell.inputHidden = false;
       const rendered = Boolean(cell.rendered);
       if (rendered) cell.rendered = false;
       made.set(cell, { cap, proposal, rendered });
       cell.addClass('hermes-undecided');
-      // A cell that was never in view has no inside yet.
-      void cell.ready.then(() => cap.isDisposed || cell.layout.insertWidget(1, cap));
     }
   };
 
@@ -285,13 +265,12 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
   // To the next change, or the first one behind the last; within `cell` where it has one left.
   const next = (panel, cell) => {
     const buttons = '.hermes-hunk button:first-of-type';
-    const within = cell?.node.querySelector(buttons) ? cell.node : panel.node;
-    const all = [...within.querySelectorAll(`${buttons}, .hermes-cap .hermes-first`)];
+    const own = cell?.node.querySelectorAll(buttons) ?? [];
+    const any = `${buttons}, .hermes-cap .hermes-first`;
+    const all = [...(own.length ? own : panel.node.querySelectorAll(any))];
     const here = document.activeElement;
-    const behind = all.filter(
-      each => here.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING
-    );
-    const target = [...behind, ...all].find(each => within === panel.node || each.closest('.hermes-hunk'));
+    const behind = each => here.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const target = all.find(behind) ?? all[0];
     target?.focus();
     target?.scrollIntoView({ block: 'nearest' });
   };

@@ -1,6 +1,35 @@
-/* Cells that hold a prompt: shown as Markdown, with a menu, completed also while the kernel is busy. */
+/* Cells that hold a prompt: shown as Markdown, with a menu, completed also in a busy kernel. */
 export const start = async given => {
-  const { app, cells, dom, editors, parts, shared } = given;
+  const { app, cells, dom, editors, libraries, parts } = given;
+  const menus = {};
+
+  // Options of a prompt's first line, in the menu of its cell.
+  const command = 'hermes-nb:option';
+  app.commands.addCommand(command, {
+    label: ({ value }) => value,
+    execute: ({ name, value }) => {
+      const cell = dom.cellMeant(given)?.model.sharedModel;
+      const [first] = /^%%hermes\b.*/.exec(cell?.getSource()) ?? [];
+      if (!first || !window.event?.isTrusted) return;
+      const text = `${first.replace(new RegExp(` --${name} \\S+`), '')} --${name} ${value}`;
+      cells.step([cell.undoManager], () => cell.updateSource(0, first.length, text));
+    }
+  });
+  for (const [name, label] of [['approve', 'Mode'], ['model', 'Model']]) {
+    const submenu = new libraries.widgets.Menu({ commands: app.commands });
+    submenu.title.label = `${label} of This Prompt`;
+    const selector = '.jp-CodeCell:has(.hermes-prompt)';
+    const entry = { type: 'submenu', submenu, selector, rank: 21 };
+    let added;
+    menus[name] = values => {
+      submenu.clearItems();
+      for (const value of values) submenu.addItem({ command, args: { name, value } });
+      added?.dispose();
+      added = values.length ? app.contextMenu.addItem(entry) : null;
+    };
+  }
+  menus.approve(['ask', 'edits', 'all', 'never']);
+
   // The MIME type stays: for the file it is a cell of code.
   const follow = async ({ codemirror, state, view: { Decoration, EditorView } }) => {
     const languages = await app.resolveOptionalService(codemirror.IEditorLanguageRegistry);
@@ -18,67 +47,27 @@ export const start = async given => {
     editors.addExtension({ name: 'hermes-nb:prompts', factory });
   };
 
-  const complete = async ({ ICompletionProviderManager }, { KernelMessage }) => {
-    const ask = (kernel, widgets, complete) =>
-      new Promise(reply => {
-        const [fragment] = /@cell:\w*$/.exec(complete) ?? [];
-        const cell = ({ model: { executionCount: n } }) => (n ? `@cell:${n}` : []);
-        if (fragment) return reply({ fragment, matches: widgets.flatMap(cell) });
-        // On the shell channel it would wait for the running cell.
-        const message = KernelMessage.createMessage({
-          msgType: 'comm_info_request', // see commands/table.py
-          channel: 'control',
-          session: kernel.clientId,
-          content: { complete }
-        });
-        kernel.sendControlMessage(message, true).onReply = ({ content }) => reply(content);
-      });
-    const manager = await app.resolveOptionalService(ICompletionProviderManager);
-    manager.registerProvider({
-      identifier: 'hermes-nb',
-      isApplicable: async ({ editor }) => /%hermes\b/.test(editor?.model.sharedModel.getSource()),
-      fetch: async ({ text, offset: end }, { session, widget }) => {
-        const typed = [...text].slice(0, end).join(''); // as Python counts
-        const { fragment = '', matches = [] } = await ask(session.kernel, widget.content.widgets, typed);
-        return { start: end - [...fragment].length, end, items: matches.map(label => ({ label })) };
-      }
-    });
+  const ask = async (kernel, widgets, complete) => {
+    const [fragment] = /@cell:\w*$/.exec(complete) ?? [];
+    const cell = ({ model: { executionCount: n } }) => (n ? `@cell:${n}` : []);
+    if (fragment) return { fragment, matches: widgets.flatMap(cell) };
+    return parts.cells.past(kernel, { complete });
   };
-
-  // Options of a prompt's first line, in the menu of its cell.
-  const menus = {};
-  const choose = ({ Menu }) => {
-    const command = 'hermes-nb:option';
-    app.commands.addCommand(command, {
-      label: ({ value }) => value,
-      execute: ({ name, value }) => {
-        const cell = dom.cellMeant(given)?.model.sharedModel;
-        const [first] = /^%%hermes\b.*/.exec(cell?.getSource()) ?? [];
-        if (!first || !window.event?.isTrusted) return;
-        const text = `${first.replace(new RegExp(` --${name} \\S+`), '')} --${name} ${value}`;
-        cells.step([cell.undoManager], () => cell.updateSource(0, first.length, text));
-      }
-    });
-    for (const [name, label] of [['approve', 'Mode'], ['model', 'Model']]) {
-      const submenu = new Menu({ commands: app.commands });
-      submenu.title.label = `${label} of This Prompt`;
-      const selector = '.jp-CodeCell:has(.hermes-prompt)';
-      const entry = { type: 'submenu', submenu, selector, rank: 21 };
-      let added;
-      menus[name] = values => {
-        submenu.clearItems();
-        for (const value of values) submenu.addItem({ command, args: { name, value } });
-        added?.dispose();
-        added = values.length ? app.contextMenu.addItem(entry) : null;
-      };
+  const provider = {
+    identifier: 'hermes-nb',
+    isApplicable: async ({ editor }) => /%hermes\b/.test(editor?.model.sharedModel.getSource()),
+    fetch: async ({ text, offset: end }, { session, widget }) => {
+      const typed = [...text].slice(0, end).join(''); // as Python counts
+      const answer = await ask(session.kernel, widget.content.widgets, typed);
+      const { fragment = '', matches = [] } = answer;
+      return { start: end - [...fragment].length, end, items: matches.map(label => ({ label })) };
     }
-    menus.approve(['ask', 'edits', 'all', 'never']);
   };
 
   try {
-    choose(await shared('@lumino/widgets'));
-    if (parts.edits.libraries) await follow(parts.edits.libraries);
-    await complete(await shared('@jupyterlab/completer'), await shared('@jupyterlab/services'));
+    if (parts.edits.works) await follow(libraries);
+    const { ICompletionProviderManager } = libraries.completer;
+    (await app.resolveOptionalService(ICompletionProviderManager)).registerProvider(provider);
   } catch (error) {
     console.warn(error);
   }

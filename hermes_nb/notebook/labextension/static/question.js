@@ -1,9 +1,8 @@
 /* What is asked of the user: in a box that is in no model, below the cell that asks. */
-export const start = ({ app, cells, dom, parts, shared }) => {
+export const start = ({ app, cells, dom, libraries, parts }) => {
   const { Refusal } = cells;
   const { OWN_KEYS, button, element } = dom;
 
-  // What stands in place of the middle of a long text, until it is asked for.
   const HEAD_LINES = 8;
   const TAIL_LINES = 4;
   const MOST_LINES = 14;
@@ -13,13 +12,15 @@ export const start = ({ app, cells, dom, parts, shared }) => {
   const codeLine = ([className, text, marks]) => {
     const line = element('div', className);
     const letters = [...text]; // Python counts whole characters
+    const piece = (from, to) => letters.slice(from, to).join('');
     let at = 0;
-    for (const [name, from, to] of marks ?? []) {
-      line.append(letters.slice(at, from).join(''));
-      line.append(element('span', `hermes-${name}`, letters.slice(from, to).join('')));
+    for (const [name, from, to] of marks) {
+      const span = element('span', `hermes-${name}`, piece(from, to));
+      span.style.setProperty('--colour', `var(--jp-mirror-editor-${name}-color)`);
+      line.append(piece(at, from), span);
       at = to;
     }
-    line.append(letters.slice(at).join(''));
+    line.append(piece(at));
     return line;
   };
 
@@ -30,13 +31,10 @@ export const start = ({ app, cells, dom, parts, shared }) => {
     const keys = new Map(); // what each key does now; kept here, where no other script gets at it
     let hidden = lines.length > MOST_LINES ? lines.length - HEAD_LINES - TAIL_LINES : 0;
     const row = element('div', 'hermes-row');
-    const reason = element('input', '', '', {
-      ...OWN_KEYS,
-      'aria-label': choices ? 'Your answer' : 'Why not?',
-      placeholder: choices
-        ? 'Your answer. Enter sends.'
-        : 'Why not? Hermes reads it. Enter sends, empty is fine.'
-    });
+    const label = choices ? 'Your answer' : 'Why not?';
+    const hint = choices ? '. Enter sends.' : ' Hermes reads it. Enter sends, empty is fine.';
+    const about = { 'aria-label': label, placeholder: `${label}${hint}` };
+    const reason = element('input', '', '', { ...OWN_KEYS, ...about });
     const say = () => done(choices ? 'once' : 'deny', reason.value.trim());
     reason.addEventListener('keydown', event => {
       if (event.key === 'Enter' && !event.isComposing) say();
@@ -46,25 +44,22 @@ export const start = ({ app, cells, dom, parts, shared }) => {
     const all = hidden ? [button('show all', () => showAll(), 'hermes-link')] : [];
     head.append(element('b', '', title), count, ...all, element('span', 'hermes-dim', tool));
     const what = choices ? 'The question' : 'What would run';
-    const about = { role: 'region', 'aria-label': what, tabindex: '0', ...OWN_KEYS };
-    const code = element('div', choices ? '' : 'hermes-code', '', about);
+    const region = { role: 'region', 'aria-label': what, tabindex: '0', ...OWN_KEYS };
+    const code = element('div', choices ? '' : 'hermes-code', '', region);
     const root = element('div', 'hermes-ui hermes-ask');
 
     const offer = (label, key, action, className) => {
-      const made = button(label, action, className);
       keys.set(key, action);
-      made.setAttribute('aria-keyshortcuts', key);
-      made.append(element('kbd', '', key, { 'aria-hidden': 'true' }));
-      return made;
+      return button(label, action, className, key);
     };
     // A yes to lines that nobody has seen is not offered: the first button shows them.
     const choose = () => {
       keys.clear();
       if (choices) {
-        const made = choices.map((label, at) =>
-          offer(label, `${at + 1}`, () => done('once', label), at ? '' : 'hermes-first')
-        );
-        made.forEach((each, at) => (each.title = choices[at]));
+        const made = choices.map((label, at) => {
+          const one = offer(label, `${at + 1}`, () => done('once', label), at ? '' : 'hermes-first');
+          return Object.assign(one, { title: label });
+        });
         const other = offer(made.length ? 'Something else…' : 'Answer…', 'o', write);
         row.replaceChildren(...made, other, button('No answer', () => done('deny')));
         return;
@@ -73,11 +68,7 @@ export const start = ({ app, cells, dom, parts, shared }) => {
       const made = hidden
         ? [offer(`Show and ${verb}…`, 'y', showAll, 'hermes-first')]
         : [offer(once, 'y', () => done('once'), 'hermes-first')];
-      if (always && !hidden) {
-        const forever = offer(always, 'a', () => done('always'), 'hermes-always');
-        forever.title = `Allows ${tip}.`;
-        made.push(forever);
-      }
+      if (always && !hidden) made.push(offer(always, 'a', () => done('always'), 'hermes-always'));
       if (outside && !hidden) made.push(button(outside, () => done('outside')));
       row.replaceChildren(...made, offer('Deny…', 'n', write));
     };
@@ -129,7 +120,7 @@ export const start = ({ app, cells, dom, parts, shared }) => {
 
   // Bring a box below a running cell into view, or say that it waits where its cell is out of
   // sight: nobody's page jumps away from what is being read. Returns what takes the note back.
-  const pointTo = (app, panel, below, box, title) => {
+  const pointTo = (panel, below, box, title) => {
     const outOfSight = () => {
       const [cell, view] = [below, panel.content].map(w => w.node.getBoundingClientRect());
       return !panel.isVisible || cell.bottom <= view.top || cell.top >= view.bottom;
@@ -147,11 +138,7 @@ export const start = ({ app, cells, dom, parts, shared }) => {
       bring();
     };
     const actions = [{ label: 'Show', caption: 'Go to the question', callback: show }];
-    const told = shared('@jupyterlab/apputils').then(({ Notification }) => {
-      const note = Notification.warning(title, { autoClose: false, actions });
-      return () => Notification.dismiss(note);
-    });
-    return () => void told.then(dismiss => dismiss()).catch(console.warn);
+    return parts.cells.tell(title, { autoClose: false, actions }, 'warning');
   };
 
   return {
@@ -159,7 +146,6 @@ export const start = ({ app, cells, dom, parts, shared }) => {
       // Answers when the user has. The box is in no model, so nothing of it is ever saved: it
       // stands below the cell that asks or, where there is none, in the panel or beside it.
       ask: async (panel, args, boxes) => {
-        const { Widget } = await shared('@lumino/widgets');
         const index = panel.content.widgets.findIndex(cell => cell.model.id === args.cell);
         const below = panel.content.widgets[index] ?? parts.side.of(panel);
         if (index >= 0 && args.again) await panel.content.scrollToItem(index, 'smart');
@@ -171,11 +157,8 @@ export const start = ({ app, cells, dom, parts, shared }) => {
             remove();
           };
           const inCell = args.change && parts.edits.ask(panel, args.change, done);
-          const widget = new Widget({ node: question(args, done) });
-          const remove = () => {
-            boxes.delete(args.id);
-            widget.dispose();
-          };
+          const widget = new libraries.widgets.Widget({ node: question(args, done) });
+          const remove = () => widget.dispose();
           boxes.get(args.id)?.();
           boxes.set(args.id, remove);
           widget.disposed.connect(() => {
@@ -188,7 +171,7 @@ export const start = ({ app, cells, dom, parts, shared }) => {
           });
           if (below) {
             below.layout.addWidget(widget);
-            forget = pointTo(app, panel, below, widget, args.title);
+            forget = pointTo(panel, below, widget, args.title);
             return;
           }
           widget.id = `hermes-nb-ask-${args.id}`;
@@ -197,12 +180,10 @@ export const start = ({ app, cells, dom, parts, shared }) => {
           app.shell.activateById(widget.id);
         });
       },
-      drop: async (panel, { id, elsewhere }, boxes) => {
+      drop: (panel, { id, elsewhere }, boxes) => {
         const remove = boxes.get(id);
         remove?.();
-        if (!remove || !elsewhere) return;
-        const { Notification } = await shared('@jupyterlab/apputils');
-        Notification.info('Hermes was answered in another window.', { autoClose: 6000 });
+        if (remove && elsewhere) parts.cells.tell('Hermes was answered in another window.');
       }
     }
   };

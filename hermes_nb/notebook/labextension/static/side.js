@@ -1,18 +1,17 @@
 /* The panel at the side: a widget of the kernel's, and the composer, which asks without a cell. */
-export const start = async ({ app, dom, parts, settings, shared }) => {
+export const start = ({ app, cells, dom, libraries, parts, settings }) => {
   const WIDGET = 'application/vnd.jupyter.widget-view+json';
-  const libraries = ['@lumino/widgets', '@jupyterlab/outputarea', '@jupyterlab/rendermime'];
-  const [lumino, outputs, { MimeModel }] = await Promise.all(libraries.map(shared));
+  const { outputarea, rendermime, widgets } = libraries;
   const { OWN_KEYS, button, element } = dom;
   const composers = new WeakMap(); // by notebook: they outlive their panels
   const control = (tag, title) =>
     element(tag, '', '', { ...OWN_KEYS, title, 'aria-label': title, placeholder: title });
 
   const compose = panel => {
-    const [root, answers, foot] = [new lumino.Panel(), new lumino.Panel(), new lumino.Widget()];
+    const [root, answers, foot] = [new widgets.Panel(), new widgets.Panel(), new widgets.Widget()];
     const prompt = control('textarea', 'Ask Hermes (Ctrl+Enter)');
     const options = ['approve', 'model'].map(name => control('select', name));
-    const kernel = () => panel.sessionContext.session?.kernel;
+    const kernel = () => cells.kernelOf(panel);
 
     const send = run => {
       const text = prompt.value.trim();
@@ -23,13 +22,12 @@ export const start = async ({ app, dom, parts, settings, shared }) => {
     };
     const asCell = code => parts.cells.ask(panel, panel.content.activeCell?.model.id, code);
     const here = (code, text) => {
-      const { rendermime } = panel.content;
-      const model = new outputs.OutputAreaModel({ trusted: true });
-      const output = new outputs.OutputArea({ model, rendermime });
+      const model = new outputarea.OutputAreaModel({ trusted: true });
+      const output = new outputarea.OutputArea({ model, rendermime: panel.content.rendermime });
       const node = element('details', '', '', { name: panel.id }); // one is open
-      const entry = new lumino.Widget({ node });
+      const entry = new widgets.Widget({ node });
       node.append(element('summary', '', text));
-      entry.layout = new lumino.PanelLayout();
+      entry.layout = new widgets.PanelLayout();
       entry.layout.addWidget(output);
       answers.insertWidget(0, entry);
       answers.widgets[20]?.dispose();
@@ -61,6 +59,7 @@ export const start = async ({ app, dom, parts, settings, shared }) => {
       button('Ask', () => send(here), 'hermes-first')
     );
     root.addClass('hermes-composer');
+    foot.addClass('hermes-ui');
     root.addWidget(answers);
     root.addWidget(foot);
     return { root, prompt, options };
@@ -88,9 +87,11 @@ export const start = async ({ app, dom, parts, settings, shared }) => {
       panel: async (panel, { model_id, title, area, again }, boxes) => {
         const view = panel.content.rendermime.createRenderer(WIDGET);
         const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id } };
-        await view.renderModel(new MimeModel({ data, trusted: true }));
+        const drawn = view.renderModel(new rendermime.MimeModel({ data, trusted: true }));
+        // In a page that is loaded while a cell runs it waits for that: the composer does not.
+        await Promise.race([drawn, cells.pause(2000)]);
         boxes.get('panel')?.();
-        const side = new lumino.Panel();
+        const side = new widgets.Panel();
         const { root } = composer(panel);
         const close = () => {
           root.parent = null;

@@ -1,6 +1,6 @@
 /* How a turn is shown in its cell, where the kernel or the page came to an end meanwhile. */
 export const start = ({ cells, dom, tracker }) => {
-  const { Refusal, find } = cells;
+  const { Refusal, find, kernelOf, notebookOf } = cells;
   // As in notebook/display/views.py.
   const RUNNING = '(the turn was still running when this was saved)';
 
@@ -23,7 +23,7 @@ export const start = ({ cells, dom, tracker }) => {
     node.style.minHeight = '';
     if (!child) return;
     const box = dom.element('div', 'hermes-ui hermes-stop');
-    box.append(dom.button('Stop', () => void panel.sessionContext.session?.kernel?.interrupt()));
+    box.append(dom.button('Stop', () => void kernelOf(panel)?.interrupt()));
     child.append(box);
     const grown = new ResizeObserver(([{ contentRect }]) => {
       node.style.minHeight = `${contentRect.height}px`;
@@ -35,7 +35,7 @@ export const start = ({ cells, dom, tracker }) => {
 
   // A turn whose kernel is gone is over: what its cell shows would say "running" for ever.
   const gone = panel => {
-    for (const cell of panel.content.model.sharedModel.cells) {
+    for (const cell of notebookOf(panel).cells) {
       const outputs = cell.cell_type === 'code' ? cell.getOutputs() : [];
       if (!outputs.some(output => plain(output) === RUNNING)) continue;
       const ended = output => {
@@ -46,6 +46,7 @@ export const start = ({ cells, dom, tracker }) => {
         const data = { 'text/markdown': markdown, 'text/plain': '(the kernel ended in this turn)' };
         return { ...output, data };
       };
+      cell.executionState = 'idle';
       cell.setOutputs(outputs.map(ended));
     }
   };
@@ -57,12 +58,13 @@ export const start = ({ cells, dom, tracker }) => {
       // that, the cell has what an earlier run left; running it had cleared that.
       show: (panel, { id, outputs, running, over, execution_count }) => {
         const index = find(panel, id);
-        const cell = panel.content.model.sharedModel.cells[index];
+        const cell = notebookOf(panel).cells[index];
         if (cell.cell_type !== 'code') throw new Refusal('invalid', `cell ${id} is not a code cell`);
         const shown = cell.getOutputs();
         const at = shown.findIndex(output => plain(output) === running);
         if (at < 0 && shown.some(output => plain(output) === plain(outputs[0]))) return;
         const behind = over ? [] : shown.slice(at + 1);
+        cell.executionState = over ? 'idle' : 'running';
         cell.setOutputs(at < 0 ? outputs : [...shown.slice(0, at), ...outputs, ...behind]);
         if (over) cell.execution_count = execution_count ?? null;
         panel.content.model.cells.get(index).trusted = true;
