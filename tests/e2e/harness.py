@@ -196,6 +196,7 @@ class Notebook:
         write(server.root / name, cells, kernel=kernel)
         viewport: ViewportSize = {"width": size[0], "height": size[1]}
         own = own or bool(script or without) or scale != 1 or server.app != "lab"
+        own = own or kernel != "python3"  # a page knows the kernels that there were at its loading
         left = [] if own else _left.setdefault(server, [])
         again = bool(left)
         page = left.pop() if left else _window(browser, scale).new_page()
