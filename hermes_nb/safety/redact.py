@@ -41,7 +41,7 @@ _AFTER = re.compile(r"(?i)(?:;|%3B)\s{0,2}[a-z ]{2,24}(?:=|%3D)")
 """What stands before and after a part of a connection string."""
 
 _CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|@?[A-Za-z_]+\d{0,3}")
-_TYPE = re.compile(r"(?:[A-Z][a-z]{2,}\d{0,2}[A-Z]?)+")
+_TYPE = re.compile(r"(?:[A-Z][a-z]{2,}\d{0,2}[A-Z]?)+|[A-Z]\w{1,30}(?:Private|Public)Key")
 _NAMES_A_SECRET = re.compile(r"(?i)pass|token|key|secret|cred|pwd")
 _LOGIN_NAME = re.compile(r"(?i)user|login|e-?mail|host|account")
 _FIELD = re.compile(r"\{[A-Za-z_]?[\w.]*(?:![rsa])?\}")

@@ -231,8 +231,12 @@ def test_counts_survive_a_kill(serving):
 
 
 def test_requests_side_by_side_do_not_pass_the_budget_together(serving):
-    with serving(Reply([pause(1), *plain(30, 5).steps], length=False)) as proxy:
-        found = []
+    found = []
+
+    def the_others_have_asked(_):
+        assert until(lambda: len(found) == 11)
+
+    with serving(Reply([the_others_have_asked, *plain(30, 5).steps], length=False)) as proxy:
         asking = [threading.Thread(target=lambda: found.append(proxy.ask()[0])) for _ in range(12)]
         for thread in asking:
             thread.start()

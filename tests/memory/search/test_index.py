@@ -127,6 +127,7 @@ def test_an_append_is_safe_whatever_becomes_of_the_index(store, path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(rows, "append", overtaken)
         store.append(session, Message.user("walrus"))
+    store.close()  # waits for the thread that indexes, and cannot
     other.execute("ROLLBACK")
     other.close()
     assert [message.text for message in store.messages(session)] == ["walrus"]
