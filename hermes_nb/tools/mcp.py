@@ -178,7 +178,9 @@ class Connection:
                         elicitation_callback=self._elicit,
                         logging_callback=self._logged,
                         message_handler=self._heard,
-                        client_info=bridge.types.Implementation(name=NAME, version=own_version()),
+                        client_info=bridge.types.Implementation(
+                            name=NAME, version=own_version() or "unknown"
+                        ),
                     )
                 )
                 await self._list(session)

@@ -84,7 +84,8 @@ def installed() -> Path:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
     subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
     python = str(folder / "bin/python")
-    install = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    # The environment has no pip of its own where uv has made it.
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
     if uv := shutil.which("uv"):
         install = [uv, "pip", "install", "-q", "--python", python]
     again = ["--no-deps", "--force-reinstall", *map(str, wheels.glob("*.whl"))]
