@@ -69,7 +69,7 @@ def test_insert_run_edit_and_undo(open_notebook, server, model):
 ODD = r"""
 from IPython.display import HTML, display
 print("\x1b[31mred\x1b[0m \ud800 alone\x00")
-display(HTML("<b onclick='window.obeyed=1'>bold</b><script>window.obeyed=1</script>"))
+display(HTML("<b onclick='window.users=1'>bold</b><script>window.users=1</script>"))
 display({"application/json": {"number": float("nan")}, "text/plain": "\udfff"}, raw=True)
 float("nan")
 """
