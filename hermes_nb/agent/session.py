@@ -75,10 +75,9 @@ class SessionSpec:
     in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns
     the tools of other names than those that it has by itself. `budget` is what the session, and
     its notebook, may spend. `preface` goes with each request. `jobs` lists what runs beside the
-    conversation. As an engine is made for one session, `engine` makes it: of its store, its
-    place, and what returns the conversation that is in view. `watched` has the calls of tools
-    recorded, for a source as in `Identity`; `sinks` makes what else listens to a session's agent,
-    by the session's id and its parent's.
+    conversation. `engine` makes the session's engine: of its store, its place, and what returns the
+    conversation that is in view. `watched` has the calls of tools recorded, for a source as in
+    `Identity`; `sinks` makes what else listens to its agent, by the ids of session and parent.
     """
 
     model: ChatModel
@@ -245,21 +244,23 @@ class Session:
     ) -> AsyncGenerator[Event, None]:
         """Take a turn; `sinks` see its events after the session's own.
 
-        A `preface` goes with its requests, behind that of the session.
-        It keeps to the `budgets` given and to those of the session and its notebook. It is taken at
-        a `place`, by default the session's own, in whose session it is where none is named. A
-        resumed conversation that fills the window is compressed first, which only sinks see. Raises
-        `SessionBusy`, and leaves the turn that is under way alone.
+        A `preface` goes with its requests, behind that of the session. It keeps to the `budgets`
+        given and to those of the session and its notebook. It is taken at a `place`, by default the
+        session's own, in whose session it is where none is named. A resumed conversation that fills
+        the window is compressed first, which only sinks see. Raises `SessionBusy`, and leaves the
+        turn that is under way alone.
         """
         self.check_idle()
         self._taking = True
-        extra = [*sinks, *([self._spec.sources.hear] if self._spec.sources is not None else [])]
+        extra, sources = [*sinks], self._spec.sources
+        if sources is not None and sources.settings.memory.provider:
+            extra.append(sources.hear)
+        if sources is not None and not self._begun:
+            sources.prepare()
+        self._begun = True
         self.agent.sinks += extra
         place = place or self.place
         self.agent.place = place if place.session else replace(place, session=self.id)
-        if self._spec.sources is not None and not self._begun:
-            self._spec.sources.prepare()
-            self._begun = True
         try:
             self._budgets = (*budgets, *await in_thread(self.standing))
             self.agent.preface = self._spec.preface + (preface or Preface())

@@ -298,7 +298,7 @@ class Gateway:
                 if chat.task is None or chat.task.done():
                     chat.task = self._group.create_task(self._expired(chat))
             if self._schedule.folder.is_dir():
-                for entry in await self._kept(lambda: list(self._said_by_jobs())):
+                for entry in await self._kept(self._said_by_jobs):
                     self._queue(entry)
             await asyncio.sleep(LOOK)
 
@@ -306,8 +306,9 @@ class Gateway:
         await self._told(chat.adapter, chat.agent.expire("nobody has written there for long"))
         await self._serve(chat)
 
-    def _said_by_jobs(self) -> Iterator[Entry]:
-        """Yield what jobs have said and is not known yet, by now written down."""
+    def _said_by_jobs(self) -> list[Entry]:
+        """Return what jobs have said and is not known yet, by now written down."""
+        found: list[Entry] = []
         targets = {job.id: job.to.partition(":") for job in self._schedule.jobs() if job.to}
         for run in self._schedule.runs(limit=1_000) if targets else ():
             name, _, chat = targets.get(run.job, ("", "", ""))
@@ -318,7 +319,8 @@ class Gateway:
             parts = tuple(pieces(f"Job {run.job}: {text}", self._adapters[name].most))
             entry = Entry(adapter=name, message=message, state="answered", parts=parts)
             if self._journal.take(entry) is None:
-                yield entry
+                found.append(entry)
+        return found
 
 
 def _pauses() -> Iterator[float]:

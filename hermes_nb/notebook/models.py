@@ -102,7 +102,8 @@ class ModelsInUse:
     ) -> None:
         """See to it that the model can be asked; one that nobody named has a question first."""
         check_given(self._model if self._given else None)  # the policy may be another by now
-        policy().check("cassettes", self._deck.mode)
+        if settled := policy():
+            settled.check("cassettes", self._deck.mode)
         if can_ask(shell):
             await self.offer()
         while self._retired:  # its connections, or its child process
