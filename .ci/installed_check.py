@@ -24,6 +24,10 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 LEAST_SKILLS = 10
 
 
+EXTRAS = ("nio", "psycopg", "telegram")
+"""What modules of adapters and of the store on a server import, each brought by an extra."""
+
+
 def main(notebook: str) -> int:
     """Check one thing after the other; the first that is wrong ends it with a message."""
     checks = (files, licences, commands, modules, labextension, doctor)
@@ -68,15 +72,20 @@ def commands() -> str:
 
 
 def modules() -> str:
-    """Import every module there is, each without any extra."""
+    """Import every module there is; those alone that are asked for by name may need an extra."""
     names = [
         each.name
         for each in pkgutil.walk_packages([str(PACKAGE)], "hermes_nb.", onerror=sys.exit)
         if not each.name.endswith(".__main__") and ".shipped_skills" not in each.name
     ]
+    without = []
     for name in names:
-        importlib.import_module(name)
-    return f"{len(names)} modules import without any extra"
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            need(error.name in EXTRAS, f"{name} needs {error.name}")
+            without.append(name)
+    return f"{len(names) - len(without)} modules import without any extra, {len(without)} need one"
 
 
 def labextension() -> str:
