@@ -338,10 +338,9 @@ class SqliteStore(Ledger):
     def _index(self) -> None:
         """Let the index know of the messages, which are safe already, while the turn goes on."""
         if self._indexing is None or not self._indexing.is_alive():
-            self._indexing = threading.Thread(
-                target=self._index_now, name="hermes-index", daemon=True
-            )
-            self._indexing.start()
+            indexing = threading.Thread(target=self._index_now, name="hermes-index", daemon=True)
+            indexing.start()
+            self._indexing = indexing  # by now: others wait for it
 
     def _index_now(self) -> None:
         try:

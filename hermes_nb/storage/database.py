@@ -203,8 +203,9 @@ class Database:
     def _look(self) -> None:
         if self._doubtful and not (self._looking is not None and self._looking.is_alive()):
             self._doubtful = False
-            self._looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
-            self._looking.start()
+            looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
+            looking.start()
+            self._looking = looking  # by now: others wait for it
 
     def _check(self) -> None:
         """Mend the file if a table is damaged; a connection apart keeps nobody waiting."""
