@@ -43,6 +43,7 @@ from hermes_nb.safety.scan import wrap
 
 if TYPE_CHECKING:
     from hermes_nb.agent.config import Settings
+    from hermes_nb.agent.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ async def perform(
     *,
     tools: Toolset = NO_TOOLS,
     place: Place | None = None,
+    spans: Telemetry | None = None,
 ) -> MapResult:
     """Do a task and return what came of it; only a stop is raised.
 
@@ -132,6 +134,7 @@ async def perform(
     system, most = (SYSTEM + WITH_TOOLS, REQUESTS_WITH_TOOLS) if len(tools) else (SYSTEM, REQUESTS)
     agent = Agent(model, tools, system=system, max_requests=most)
     agent.place = place or agent.place
+    agent.sinks += [] if spans is None else [spans.sink(agent)]
     events: list[Event] = []
     async with aclosing(agent.run(task.message, budgets=budgets)) as running:
         async for event in running:

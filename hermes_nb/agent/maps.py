@@ -19,9 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_nb.agent.executors import NO_TOOLS, Crew, MapResult, MapTask, open_crew, perform
 from hermes_nb.agent.inputs import Input
@@ -39,6 +39,9 @@ from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import in_turn
+
+if TYPE_CHECKING:
+    from hermes_nb.agent.telemetry import Telemetry
 
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
 ERROR = 300
@@ -143,6 +146,7 @@ class Fanout:
         budgets: Sequence[Budget] = (),
         jobs: Jobs | None = None,
         spent: Callable[[Usage], None] = lambda _: None,
+        spans: Telemetry | None = None,
     ) -> None:
         self.plan = plan
         self.items = [Item(name=each.name) for each in inputs]
@@ -157,7 +161,7 @@ class Fanout:
         self._ledger = ledger
         self._shared = pools(budgets)
         self._jobs = Jobs() if jobs is None else jobs  # none may run in it now
-        self._spent = spent
+        self._spent, self._spans = spent, spans
         self._run = plan.run
         self._settling: list[asyncio.Task[None]] = []
 
@@ -168,8 +172,10 @@ class Fanout:
         if self._crew is not None:
             self._crew.share = math.ceil(at_once / self._crew.size)
         work = side_by_side(at_once, len(self.items), self._one)
+        session = self._place.session if self._place is not None else ""
         try:
-            await self._jobs.run("map", redact(self.plan.prompt), work, doing=self.progress)
+            with self._spans.mapping(session) if self._spans is not None else nullcontext():
+                await self._jobs.run("map", redact(self.plan.prompt), work, doing=self.progress)
         finally:
             await asyncio.gather(*self._settling)
             for number, item in enumerate(self.items):
@@ -240,7 +246,14 @@ class Fanout:
         """Do a task, here or elsewhere."""
         if self._crew is None:
             assert self._model is not None  # noqa: S101 - whoever has no crew gives a model
-            return await perform(task, self._model, budgets, tools=self._tools, place=self._place)
+            return await perform(
+                task,
+                self._model,
+                budgets,
+                tools=self._tools,
+                place=self._place,
+                spans=self._spans,
+            )
         refused = refusal(budgets, estimate_tokens([task.message]))
         if refused is not None:
             return MapResult(status="budget", error=str(refused))
@@ -428,6 +441,7 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     spent: Callable[[Usage], None],
     tools: Toolset = NO_TOOLS,
     place: Place | None = None,
+    spans: Telemetry | None = None,
     begun: Callable[[Fanout], Callable[[], None]] | None = None,
 ) -> Mapped:
     """Run a map and return its results; raise `ConfigError` for what cannot begin.
@@ -449,6 +463,7 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
             budgets=budgets,
             jobs=jobs,
             spent=spent,
+            spans=spans,
         )
         if begun is not None:
             fanout.moved = begun(fanout)

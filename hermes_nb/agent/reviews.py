@@ -41,7 +41,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.loop import Agent, is_prompt
 from hermes_nb.core.messages import Message, Reply, Usage
-from hermes_nb.core.protocols import ChatModel, Request, SessionStore
+from hermes_nb.core.protocols import ChatModel, EventSink, Request, SessionStore
 from hermes_nb.core.text import TITLE, head_tail, one_line, used, visible
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
@@ -172,7 +172,8 @@ class Subjects:
 
     `model()` returns the model to ask and whether it is the review's to close. `tools` are those of
     the conversation; `own` are the memory and skill tools that run, in a form that asks nobody.
-    `messages` are the conversation's as they are; the review sees what was said of them.
+    `messages` are the conversation's as they are; the review sees what was said of them. `sinks`
+    makes what else listens to it.
     """
 
     place: Place
@@ -181,6 +182,7 @@ class Subjects:
     tools: Toolset
     own: Toolset
     messages: Sequence[Message]
+    sinks: Callable[[Agent, str], Sequence[EventSink]] = lambda *_: ()
 
 
 class Review:
@@ -227,10 +229,10 @@ class Review:
             sinks=[recorder, self],
             max_requests=MAX_REQUESTS - 1,
         )
-        agent.place = seen.place
-        asked = review_prompt(self._subject, loaded_skills(seen.messages))
+        agent.sinks += seen.sinks(agent, row)
+        agent.place, loaded = seen.place, loaded_skills(seen.messages)
         try:
-            async with aclosing(agent.run(asked)) as events:
+            async with aclosing(agent.run(review_prompt(self._subject, loaded))) as events:
                 async for _ in events:
                     pass
         finally:
@@ -349,6 +351,7 @@ class Reviews:
             tools=agent.tools,
             own=self._runtime.quiet_tools(agent.model, session.place, agent.in_view()),
             messages=agent.messages,
+            sinks=partial(self._runtime.sinks, parent=session.id, behind=True),
         )
         return self.start(seen, subject, session.store)
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import Approvals, proposing
 from hermes_nb.agent.audit import audited
@@ -46,6 +47,9 @@ from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools, left, left_of_added
 from hermes_nb.tools.mcp_tools import McpTools
+
+if TYPE_CHECKING:
+    from hermes_nb.agent.telemetry import Telemetry
 
 
 def build_engine(
@@ -140,12 +144,12 @@ class Runtime:
         self._foreign = left_of_added(foreign.values())
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
-        self._spans = None
+        self.spans: Telemetry | None = None
         if settings.otel.enabled:
             from hermes_nb.agent.telemetry import Telemetry
 
             address, content = settings.endpoint.base_url, settings.otel.content
-            self._spans = Telemetry(base_url=address, content=content)
+            self.spans = Telemetry(base_url=address, content=content)
         if mcp is not None:
             servers = self.knowledge.mcp_servers(settings.mcp)
             mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
@@ -175,7 +179,7 @@ class Runtime:
                 choose=choice.of,
                 max_requests=settings.max_requests,
                 watched=self._watched,
-                sinks=self._sinks,
+                sinks=self.sinks,
             )
 
         def engine(
@@ -209,7 +213,7 @@ class Runtime:
                 settings.home, settings.ephemeral_system_prompt, settings.prefill_messages_file
             ),
             watched=self._watched,
-            sinks=self._sinks,
+            sinks=self.sinks,
         )
 
     def _delegation(self, child: Callable[[], SessionSpec]) -> Toolset:
@@ -251,11 +255,16 @@ class Runtime:
             marked=True,
             engine=engine,
             watched=self._watched,
-            sinks=self._sinks,
+            sinks=self.sinks,
         )
 
-    def _sinks(self, agent: Agent, session: str, parent: str) -> Sequence[EventSink]:
-        return () if self._spans is None else (self._spans.sink(agent, session, parent),)
+    def sinks(
+        self, agent: Agent, session: str, parent: str, *, behind: bool = False
+    ) -> Sequence[EventSink]:
+        """Return what makes spans of an agent's turns; see `Telemetry.sink`."""
+        if self.spans is None:
+            return ()
+        return [self.spans.sink(agent, session, parent, behind=behind)]
 
     def _watched(self, tools: Toolset, source: str) -> Toolset:
         return audited(tools, source=source, mode=lambda: self._guard.mode, tell=self.tell)
@@ -420,6 +429,7 @@ class Opening:
         )
         self._mcp = McpTools()
         self.for_tasks: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
+        self.spans: Telemetry | None = None
 
     @property
     def begun(self) -> bool:
@@ -451,7 +461,7 @@ class Opening:
             checkpoints=self._checkpoints,
             mcp=self._mcp,
         )
-        self.for_tasks = partial(runtime.for_tasks, self._model)
+        self.for_tasks, self.spans = partial(runtime.for_tasks, self._model), runtime.spans
         spec = replace(
             runtime.spec(self._model, auxiliary=self._auxiliary, chosen=self._chosen),
             budget=settings.budget,

@@ -1,15 +1,18 @@
 """Spans of turns, requests and calls for OpenTelemetry, by its conventions for generative AI.
 
 A fold over the events of a session: a turn is `invoke_agent`, each request in it `chat`, each call
-`execute_tool`, and what a child does hangs below the call that made it. Only the API is needed
-(extra `[otel]`); who wants the spans configures an SDK, without which they cost next to nothing.
+`execute_tool`. What a child does hangs below the call that made it, the tasks of a map below the
+map; a review is a trace of its own with a link to the turn that it looks back on. Only the API is
+needed (extra `[otel]`); who wants the spans configures an SDK, without which they cost next to
+nothing.
 The names of attributes are literals: the package that has them as constants is about to lose them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -31,7 +34,7 @@ from hermes_nb.core.text import canonical_json
 from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, SpanContext
 
 PROVIDERS = {"": "openai", "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic"}
 """The names of well-known hosts; of others it is the host itself."""
@@ -45,31 +48,52 @@ class Telemetry:
 
     def __init__(self, *, base_url: str = "", content: bool = False) -> None:
         try:
-            from opentelemetry import trace
+            from opentelemetry import context, trace
         except ImportError as error:
             message = 'otel.enabled needs OpenTelemetry: pip install "hermes_nb[otel]"'
             raise ConfigError(message) from error
         self.content = content
-        self.trace = trace
+        self.trace, self.nothing = trace, context.Context()
         self.tracer = trace.get_tracer("hermes_nb")
         host = urlsplit(base_url).hostname or ""
         self.common = {"gen_ai.provider.name": PROVIDERS.get(host, host)}
         if host:
             self.common["server.address"] = host
-        self.open: dict[str, list[Span]] = {}
+        self.running: dict[str, Spans] = {}
+        self.last: dict[str, SpanContext] = {}
 
-    def sink(self, agent: Agent, session: str, parent: str) -> Spans:
-        """Return what listens to an agent; the `parent` is the session that it works for."""
-        return Spans(self, agent, session, parent)
+    def sink(
+        self, agent: Agent, session: str = "", parent: str = "", *, behind: bool = False
+    ) -> Spans:
+        """Return what listens to an agent, whose `session` is "" for the task of a map.
+
+        The `parent` is the session that it works for, or that it looks back on, `behind` its turn.
+        """
+        return Spans(self, agent, session, parent, behind=behind)
+
+    @contextmanager
+    def mapping(self, session: str) -> Iterator[None]:
+        """Hold the span of a map, below which are the turns that begin meanwhile."""
+        named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "map"}
+        named |= {"gen_ai.conversation.id": session} if session else {}
+        with self.tracer.start_as_current_span(
+            "invoke_agent map",
+            attributes={**named, **self.common},
+            record_exception=False,  # its text may have secrets
+            set_status_on_exception=False,
+        ):
+            yield
 
 
 class Spans:
     """The spans of one agent's turns, as a sink."""
 
-    def __init__(self, telemetry: Telemetry, agent: Agent, session: str, parent: str) -> None:
+    def __init__(
+        self, telemetry: Telemetry, agent: Agent, session: str, parent: str, *, behind: bool
+    ) -> None:
         self._all = telemetry
         self._agent = agent
-        self._session, self._parent = session, parent
+        self._session, self._parent, self._behind = session, parent, behind
         self._turn: Span | None = None
         self._calls: dict[str, Span] = {}
         self._usage = Usage()
@@ -87,7 +111,8 @@ class Spans:
             case ToolStarted(call):
                 self._call(call)
             case ToolFinished(call, status):
-                self._end(self._calls.pop(call.id, None), "" if status == "ok" else status)
+                if (span := self._calls.pop(call.id, None)) is not None:
+                    self._end(span, "" if status == "ok" else status)
             case MessageAdded(message):
                 self._said(message)
             case TurnEnded(reason, error):
@@ -97,12 +122,20 @@ class Spans:
             case _:
                 pass
 
+    @property
+    def innermost(self) -> Span | None:
+        """What it is at: the call that began last, or the turn."""
+        return next(reversed(self._calls.values()), self._turn)
+
     def _begin(self) -> None:
-        above = next(reversed(self._all.open.get(self._parent, [])), None)
+        up = self._all.running.get(self._parent)
+        above = up.innermost if up is not None and not self._behind else None
         self._usage, self._since = Usage(), time.time_ns()
-        more = {"gen_ai.agent.name": "hermes", "gen_ai.conversation.id": self._session}
+        more = {"gen_ai.agent.name": "hermes"}
+        if self._session:
+            more["gen_ai.conversation.id"] = self._session
+            self._all.running[self._session] = self
         self._turn = self._span("invoke_agent", "hermes", above, more)
-        self._all.open[self._session] = [self._turn]
 
     def _span(
         self,
@@ -112,11 +145,14 @@ class Spans:
         more: Mapping[str, str | int],
         began: int | None = None,
     ) -> Span:
-        trace = self._all.trace
+        trace, beside = self._all.trace, self._behind and above is None
         outward = operation == "chat"
+        before = self._all.last.get(self._parent) if beside else None
+        around = self._all.nothing if beside else None  # None is whatever its caller is in
         return self._all.tracer.start_span(
             f"{operation} {name}",
-            context=trace.set_span_in_context(above) if above is not None else None,
+            context=around if above is None else trace.set_span_in_context(above),
+            links=() if before is None else [trace.Link(before)],
             kind=trace.SpanKind.CLIENT if outward else trace.SpanKind.INTERNAL,
             attributes={"gen_ai.operation.name": operation, **self._all.common, **more},
             start_time=began,
@@ -142,9 +178,7 @@ class Spans:
         more["gen_ai.tool.type"] = "function"
         if self._all.content:
             more["gen_ai.tool.call.arguments"] = redact(canonical_json(call.arguments))
-        span = self._span("execute_tool", call.name, self._turn, more)
-        self._calls[call.id] = span
-        self._all.open.setdefault(self._session, []).append(span)
+        self._calls[call.id] = self._span("execute_tool", call.name, self._turn, more)
 
     def _said(self, message: Message) -> None:
         self._since = time.time_ns()
@@ -170,18 +204,15 @@ class Spans:
             }
         )
         self._end(self._turn, error if reason == "failed" else "")
+        self._all.running.pop(self._session, None)
+        if not self._parent:
+            self._all.last[self._session] = self._turn.get_span_context()
         self._calls.clear()
         self._turn = None
-        self._all.open.pop(self._session, None)
 
-    def _end(self, span: Span | None, failed: str) -> None:
-        if span is None:
-            return
-        open_here = self._all.open.get(self._session, [])
-        if span in open_here:
-            open_here.remove(span)
-        if failed:
+    def _end(self, span: Span, failed: str) -> None:
+        if failed := redact(failed):
             span.set_attribute("error.type", failed.partition(":")[0][:80])
-            status = self._all.trace.Status(self._all.trace.StatusCode.ERROR, redact(failed)[:200])
+            status = self._all.trace.Status(self._all.trace.StatusCode.ERROR, failed[:200])
             span.set_status(status)
         span.end()

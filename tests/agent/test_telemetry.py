@@ -127,6 +127,62 @@ def test_what_fails_is_told(spans):
     assert [each.status.is_ok for each in found["chat scripted"]] == [True, False]
 
 
+def test_tasks_of_a_map_hang_below_it(spans, tmp_path):
+    def look(name: str) -> str:
+        """Look."""
+        return name
+
+    steps = ["Hi.", call("look", name="a"), "One.", call("look", name="b"), "Two."]
+    with Hermes(ScriptedModel(steps), cwd=tmp_path, tools=[look]) as hermes:
+        hermes.ask("hi")
+        inputs = {"a": "1", "b": "2"}
+        hermes.map("Look", inputs, tools=["look"], parallel=1)
+        session = hermes.session_id
+    found = spans()
+    (whole,) = found["invoke_agent map"]
+    turn, *tasks = found["invoke_agent hermes"]
+    assert dict(whole.attributes) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.agent.name": "map",
+        "gen_ai.conversation.id": session,
+    }
+    assert above(whole) is above(turn) is None
+    assert [above(task) for task in tasks] == [whole.context.span_id] * 2
+    assert all("gen_ai.conversation.id" not in task.attributes for task in tasks)
+    called = found["execute_tool look"]
+    assert [above(each) for each in called] == [task.context.span_id for task in tasks]
+    asked = [above(each) for each in found["chat scripted"]]
+    assert [asked.count(each.context.span_id) for each in (turn, *tasks)] == [1, 2, 2]
+
+
+def test_a_review_is_a_trace_of_its_own_with_a_link(spans, tmp_path, monkeypatch):
+    monkeypatch.setenv("HERMES_NB_MEMORY_NUDGE_INTERVAL", "1")
+    saves = call("memory", action="add", target="user", content="Likes tables.")
+    steps = ["Hi.", saves, "Saved."]
+    with trace.get_tracer("test").start_as_current_span("mine") as mine:
+        with Hermes(ScriptedModel(steps), home=tmp_path, tools=["memory"], learn=True) as hermes:
+            hermes.ask("I like tables")
+        assert hermes.learned
+    found = spans()
+    turn, review = found["invoke_agent hermes"]
+    assert above(turn) == mine.get_span_context().span_id and above(review) is None
+    assert [link.context.span_id for link in review.links] == [turn.context.span_id]
+    assert review.context.trace_id != turn.context.trace_id
+    (saved,) = found["execute_tool memory"]
+    assert above(saved) == review.context.span_id and not saved.links
+    of_review = [each for each in found["chat scripted"] if above(each) == review.context.span_id]
+    assert len(of_review) == 2
+
+
+def test_no_secret_stands_in_what_failed(spans):
+    failed = ModelError(f"refused for {KEY} as it is", kind=FailureKind.QUOTA)
+    with Hermes(ScriptedModel([failed]), tools=[]) as hermes:
+        hermes.ask("go")
+    assert "refused for" in (told := spans()["chat scripted"][0].to_json())
+    assert KEY not in told
+
+
 def test_nothing_of_it_is_imported_where_it_is_off(tmp_path):
     code = """
 import sys
