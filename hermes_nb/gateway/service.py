@@ -38,7 +38,7 @@ from hermes_nb.gateway.core import (
     key_of,
 )
 from hermes_nb.gateway.journal import KEPT, Entry, Journal
-from hermes_nb.gateway.turns import STOPPED, ChatAgent, Terms
+from hermes_nb.gateway.turns import IDLE, ChatAgent, Terms, command_of
 from hermes_nb.safety.redact import redact
 
 Result = TypeVar("Result")
@@ -133,11 +133,14 @@ class Gateway:
         chat = self._chat(adapter, message.chat)
         if chat.agent.heard(message.text):
             await self._finish(adapter, entry)
-        elif message.text.strip().partition("@")[0] == "/stop":
-            told = STOPPED if chat.agent.stop() else "Nothing runs here."
-            self._group.create_task(self._send(adapter, _with_answer(entry, told)))
+        elif command_of(message.text)[0] == "/stop":  # what it stops says so
+            told = () if chat.agent.stop() else (IDLE,)
+            self._group.create_task(
+                self._send(adapter, replace(entry, state="answered", parts=told))
+            )
         else:
             self._queue(entry)
+            self._group.create_task(chat.agent.remind())
 
     def _chat(self, adapter: Adapter, name: str) -> Chat:
         key = adapter.name, name
@@ -327,10 +330,6 @@ def _pauses() -> Iterator[float]:
     yield from PAUSES
     while True:
         yield PAUSES[-1]
-
-
-def _with_answer(entry: Entry, text: str) -> Entry:
-    return replace(entry, state="answered", parts=(text,))
 
 
 def _cut(parts: Sequence[str | Path], most: int) -> Iterator[str | Path]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -19,7 +20,7 @@ from pathlib import Path
 from hermes_nb.agent.approvals import answer_of
 from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.models import embedded_notice
+from hermes_nb.agent.models import build_model, embedded_notice
 from hermes_nb.agent.recorder import session_usage
 from hermes_nb.agent.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
@@ -47,9 +48,11 @@ COMMANDS = {
     "/new": "begin a new session; what is worth keeping is noted first",
     "/stop": "stop the answer that is being made",
     "/undo": "take back the last message, its answer and the files that it changed",
-    "/model": "say which model answers here, or choose another: /model NAME",
+    "/model": "say which model answers here, or choose another: /model NAME, or /model default",
     "/help": "list these commands",
 }
+BEGIN = "/start"
+"""What Telegram sends for whoever opens a chat with a bot."""
 GO_ON = (
     "[The gateway was stopped while you worked on the message above. All that was recorded stands "
     "above; a call without a result may have run. Look how things are before you repeat anything, "
@@ -57,8 +60,10 @@ GO_ON = (
 )
 WORDLESS = "[It came without a word.]"
 YES_OR_NO = frozenset("y yes n no a always o outside".split())
+BARE = re.compile(r"\W*(please|thanks|thank you|go ahead)?\W*", re.IGNORECASE)
+"""What may stand behind a yes."""
 LATE = "nobody answered in time, so it was not run"
-STOPPED = "Stopped."
+STOPPED, IDLE = "Stopped.", "Nothing runs here."
 WORTH = 4
 """Messages of a session from which on it is looked back on when it ends."""
 
@@ -119,12 +124,17 @@ class Asking:
             finally:
                 self._open = None
 
+    async def remind(self) -> None:
+        """Say what an open question wants to hear, to whoever wrote something else."""
+        if self._open is not None and not self._open[0].done():
+            await self._say(f"This waits for the question above. {_reply(self._open[1])}")
+
     def heard(self, text: str) -> bool:
         """Take a message as the answer to the question that is open, if it is one."""
         if self._open is None or self._open[0].done() or text.lstrip().startswith("/"):
             return False
         future, request = self._open
-        word = text.strip().lower().partition(" ")[0].rstrip(".,!:")
+        word = (text.lower().split(maxsplit=1) or [""])[0].rstrip(".,!:")
         if request.choices is None and word not in YES_OR_NO:
             return False
         future.set_result(text.strip() if request.choices is not None else _answer(text, word))
@@ -132,22 +142,33 @@ class Asking:
 
 
 def _answer(text: str, word: str) -> str:
-    """Return a bare yes, or a no with what was said behind it."""
-    reason = text.strip()[len(word) :].strip(" .,!:")
-    return reason or word if word in ("n", "no") else word if not reason else text
+    """Return a bare yes, or a no with what was said behind it.
+
+    A yes with a condition is none; below it, as in a mail, may stand a name.
+    """
+    rest = text.strip()[len(word) :]
+    if word in ("n", "no"):
+        return rest.strip(" .,!:") or word
+    return word if BARE.fullmatch(rest.partition("\n\n")[0]) else text
 
 
 def _question(request: ApprovalRequest) -> str:
     if request.choices is not None:
         listed = [f"{number}. {each}" for number, each in enumerate(request.choices, start=1)]
         return redact("\n".join([request.shown, *listed]))
-    answers = ["yes", *(["always"] if request.shape else [])]
-    answers += ["outside (of the sandbox)"] if request.outside else []
     what = request.lasting.partition(", without a question")[0]
     lasts = f"\n`always` allows {what}, until /new or a restart." if request.shape and what else ""
     title = f"Hermes wants to use {request.tool.name}: {request.why}"
     told = visible(f"{title}\n\n{code_block(request.shown)}\n{lasts}", lines=True)
-    return f"{told}\n\nReply {', '.join(answers)}, or no and why not."
+    return f"{told}\n\n{_reply(request)}"
+
+
+def _reply(request: ApprovalRequest) -> str:
+    if request.choices is not None:
+        return "Reply with one of them, or in your own words."
+    answers = ["yes", *(["always"] if request.shape else [])]
+    answers += ["outside (of the sandbox)"] if request.outside else []
+    return f"Reply {', '.join(answers)}, or no and why not."
 
 
 class ChatAgent:
@@ -184,6 +205,11 @@ class ChatAgent:
         """Take a message as the answer to an open question, if there is one."""
         return self._asking is not None and self._asking.heard(text)
 
+    async def remind(self) -> None:
+        """Say that a message which is no answer waits for the open question, if there is one."""
+        if self._asking is not None:
+            await self._asking.remind()
+
     def stop(self) -> bool:
         """Stop the turn that is taken just now; say whether there was one."""
         self._stopped = self._running is not None and self._running.cancel()
@@ -191,12 +217,11 @@ class ChatAgent:
 
     async def answer(self, entry: Entry) -> Entry:
         """Return a message with its answer, not yet written down; `settle` has to follow."""
-        word, _, rest = entry.message.text.strip().partition(" ")
-        word = word.partition("@")[0]  # as groups address one of several bots
+        word, rest = command_of(entry.message.text)
         self._stopped = False
         try:
-            if word in COMMANDS:
-                return replace(entry, parts=(await self._command(word, rest.strip(), entry),))
+            if word:
+                return replace(entry, parts=(await self._command(word, rest, entry),))
             self._running = asyncio.create_task(self._turn(entry))
             return await self._running
         except asyncio.CancelledError:
@@ -315,22 +340,31 @@ class ChatAgent:
             case "/new":
                 await self.expire("by /new")
                 return "A new session begins with your next message."
-            case "/model" if rest:
+            case "/model" if rest not in ("", "default"):
                 self._journal.keep(replace(row, model=rest))
-                return f"{rest} answers here from now on."
+                return f"{rest} answers here from now on; `/model default` takes that back."
             case "/model":
-                settings = load_settings(home=self._home)
-                return (
-                    f"{row.model or settings.endpoint.model or 'The model that is found'} answers."
-                )
+                row = replace(row, model="" if rest else row.model)
+                self._journal.keep(row)
+                return f"{row.model or await self._usual()} answers here."
             case "/undo":
                 if entry.state == "begun":  # twice would take back two
                     return "The gateway was stopped while it took that back; look how things are."
                 self._journal.note(replace(entry, state="begun"))
                 return await self._undone(row)
-            case _:  # a stop overtakes what waits; one that comes here has nothing to stop
+            case "/stop":  # it overtakes what waits; one that comes here is late
+                return IDLE
+            case _:
                 pass
-        return "\n".join(f"{name}: {about}" for name, about in COMMANDS.items())
+        listed = [f"{name}: {about}" for name, about in COMMANDS.items()]
+        unknown = word not in (*COMMANDS, BEGIN)
+        return "\n".join([f"There is no {word}. There are", *listed] if unknown else listed)
+
+    async def _usual(self) -> str:
+        """Return the name of the model that the settings choose."""
+        if self._model is not None:
+            return self._model.name
+        return (await in_thread(build_model, load_settings(home=self._home))).name
 
     async def _undone(self, row: ChatRow) -> str:
         if not row.session:
@@ -353,6 +387,17 @@ class ChatAgent:
         done = [f"{line.name} {line.text}" for report in reports for line in report.done]
         gist = one_line(asked.message.text, 60)
         return "\n".join([f"Taken back: {gist!r}, and its answer.", *done])
+
+
+def command_of(text: str) -> tuple[str, str]:
+    """Return the command in a message's first line, in small letters, and what follows it there.
+
+    "" is for none. A path that there is, is none; of a command that there is not, the user is told.
+    """
+    word, _, rest = text.strip().partition("\n")[0].partition(" ")
+    name = word.partition("@")[0].lower()  # as groups address one of several bots
+    is_command = re.fullmatch(r"/[a-z_]+", name) and not Path(word).exists()
+    return (name, rest.strip()) if is_command else ("", "")
 
 
 def _flush(reviews: Reviews, session: Session) -> None:

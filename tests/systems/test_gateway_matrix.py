@@ -159,7 +159,7 @@ def test_a_burst_while_the_gateway_is_away_is_answered_whole_and_in_order(people
         ada.say(room, f"/model m{number}")
     gateway.start()
     said = heard(ada, room, bot, 151, gateway, 150)
-    assert said[1:] == [f"m{number} answers here from now on." for number in range(150)]
+    assert [each.split()[0] for each in said[1:]] == [f"m{number}" for number in range(150)]
 
 
 def test_a_kill_anywhere_loses_nothing_and_nothing_is_said_twice(people, gateway):

@@ -126,7 +126,15 @@ def test_chats_are_answered_side_by_side_and_each_in_order(root, home):
 
 @pytest.mark.parametrize(
     ("reply", "ran"),
-    [("yes", True), ("Yes.", True), ("always", True), ("no, not here", False), ("no", False)],
+    [
+        ("yes", True),
+        ("Yes, please!", True),
+        ("yes\n\nBest regards\nAda", True),
+        ("always", True),
+        ("no, not here", False),
+        ("yes, but not here", False),
+        ("no", False),
+    ],
 )
 def test_a_question_is_answered_by_the_next_message_that_fits(root, home, reply, ran):
     async def story(chat):
@@ -134,8 +142,9 @@ def test_a_question_is_answered_by_the_next_message_that_fits(root, home, reply,
         question = (await chat.said(1))[0]
         assert "write_file" in question and "made.txt" in question and "Reply yes" in question
         chat.post("What is the weather?")  # no answer: it waits for its turn
+        assert "Reply yes, always, or no" in (await chat.said(2))[1]
         chat.post(reply)
-        await chat.said(3)
+        await chat.said(4)
         await chat.until(lambda: len(chat.acknowledged) == 3)
 
     def done(request):
@@ -146,9 +155,9 @@ def test_a_question_is_answered_by_the_next_message_that_fits(root, home, reply,
         root, home, story, call("write_file", path="made.txt", content="x"), done, "Rain."
     )
     assert (root / "made.txt").exists() is ran
-    assert ("not here" in chat.sent[1].text) is (reply == "no, not here")
-    assert chat.sent[2].text == "Rain."
-    assert chat.sent[2].to == "m2"
+    assert ("not here" in chat.sent[2].text) is ("not here" in reply)
+    assert chat.sent[3].text == "Rain."
+    assert chat.sent[3].to == "m2"
 
 
 def test_always_holds_for_the_next_message_and_ends_with_new(root, home):
@@ -212,6 +221,9 @@ def test_stop_overtakes_what_waits(root, home):
         await chat.until(lambda: chat.shown > 0)
         await asyncio.sleep(0.3)
         chat.post("next")
+        chat.post("/Stop it")
+        await chat.said(2)
+        await chat.until(lambda: len(chat.acknowledged) == 3)
         chat.post("/stop")
         await chat.said(3)
 
@@ -232,7 +244,7 @@ def test_stop_overtakes_what_waits(root, home):
 
     chat = asyncio.run(run())
     texts = {answer.to: answer.text for answer in chat.sent}
-    assert texts == {"m1": "Stopped.", "m3": "Stopped.", "m2": "Next."}
+    assert texts == {"m1": "Stopped.", "m2": "Next.", "m4": "Nothing runs here."}
 
 
 def test_a_question_with_choices_takes_words_but_no_command(root, home):
@@ -240,8 +252,9 @@ def test_a_question_with_choices_takes_words_but_no_command(root, home):
         chat.post("plan a trip")
         assert (await chat.said(1))[0].splitlines()[-2:] == ["1. train", "2. plane"]
         chat.post("/help")
+        assert "in your own words" in (await chat.said(2))[1]
         chat.post("2")
-        await chat.said(3)
+        await chat.said(4)
 
     def last(request):
         return request.messages[-1].text
@@ -249,8 +262,8 @@ def test_a_question_with_choices_takes_words_but_no_command(root, home):
     asked = call("clarify", question="How?", choices=["train", "plane"])
     config = "  approve: ask\nhermes_nb:\n  toolsets:\n    default: [default, clarify]\n"
     chat, _ = play(root, home, story, asked, last, config=config)
-    assert "plane" in chat.sent[1].text
-    assert chat.sent[2].text.startswith("/new")
+    assert "plane" in chat.sent[2].text
+    assert chat.sent[3].text.startswith("/new")
 
 
 def test_undo_takes_back_the_answer_and_the_files(root, home):
@@ -285,15 +298,31 @@ def test_undo_takes_back_the_answer_and_the_files(root, home):
 
 def test_new_model_and_help(root, home):
     async def story(chat):
-        for text in ("one", "/new", "two", "/model", "/model other-model", "/model", "/help"):
+        for text in (
+            "one", "/new", "two", "/model", "/model other", "/model", "/model default", "/Help",
+            "/start", "/modle other\n\nBest regards\nAda",
+        ):  # fmt: skip
             count = len(chat.sent)
             chat.post(text)
             await chat.said(count + 1)
 
     chat, model = play(root, home, story, "One.", "Two.")
     assert [m.text for m in model.requests[-1].messages[1:]] == ["two"]
-    assert chat.sent[5].text == "other-model answers."
-    assert "/undo" in chat.sent[6].text
+    told = [answer.text for answer in chat.sent]
+    assert told[3] == told[6] == f"{model.name} answers here."
+    assert told[5] == "other answers here."
+    assert told[7] == told[8] and "/undo" in told[8]
+    assert told[9].startswith("There is no /modle.") and "/model" in told[9]
+
+
+def test_a_path_is_no_command(root, home):
+    async def story(chat):
+        chat.post(f"{root} is full of what?")
+        chat.post("/tmp is full of what?")
+        await chat.said(2)
+
+    chat, _ = play(root, home, story, "Files.", "Files, too.")
+    assert [answer.text for answer in chat.sent] == ["Files.", "Files, too."]
 
 
 def test_files_come_and_go(root, home):
