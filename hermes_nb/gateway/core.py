@@ -172,9 +172,11 @@ def open_adapter(
     policy().check("gateway", name)
     group = settings.gateway.get(name, {} if name == "web" else None)
     points = plugins(GROUP, name)
-    if not isinstance(group, Mapping) or not (points or name in SHIPPED):
+    if not (points or name in SHIPPED):
         known = ", ".join(sorted({*SHIPPED, *(point.name for point in plugins(GROUP))}))
-        raise ConfigError(f"gateway.{name} sets up no adapter; there are {known}")
+        raise ConfigError(f"there is no adapter {name!r}; there are {known}")
+    if not isinstance(group, Mapping):
+        raise ConfigError(f"gateway.{name} is not set up in {settings.home / 'config.yaml'}")
     users, chats = _listed(name, group, "allow"), _listed(name, group, "chats")
     if not users:
         raise ConfigError(f"gateway.{name}.allow names nobody; list who may write to Hermes there")

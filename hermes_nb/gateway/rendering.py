@@ -1,15 +1,21 @@
-"""Answers, which are Markdown, as HTML for programs that show some: chat clients, mail readers.
+"""Answers, which are Markdown, as HTML for programs that show some: the page, chats, mail readers.
 
-Only what Matrix allows in a message comes out, without pictures: what a reader's program loads
-tells a server who reads.
+Only what Matrix allows in a message comes out, or the less that Telegram does, without pictures:
+what a reader's program loads tells a server who reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from html import escape
+from typing import TYPE_CHECKING
 
 from hermes_nb.core.text import clean_text
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 _TAGS = (
     "a b blockquote br caption code del div em h1 h2 h3 h4 h5 h6 hr i li ol p pre s span strong"
@@ -22,13 +28,56 @@ def html_of(text: str) -> str:
     return _renderer()(clean_text(text))
 
 
+def telegram_html_of(text: str) -> str:
+    """Return Markdown in the few tags of Telegram, which has neither lists nor tables.
+
+    Headings are bold, and a table stays as it is written, in letters of one width.
+    """
+    from markdown_it.renderer import RendererHTML
+
+    text, out, in_table = clean_text(text), list[str](), False
+    parser, inline = _parser(), RendererHTML().renderInline
+    for token in parser.parse(text):
+        in_table = (in_table or token.type == "table_open") and token.type != "table_close"
+        if token.type == "inline" and not in_table:
+            out.append(inline(token.children or [], parser.options, {}))
+        elif token.type != "inline":
+            out.append(_in_telegram(token, text))
+    whole = "".join(out).replace("<br />\n", "\n")
+    return whole.replace("\n\n</blockquote>", "</blockquote>\n").strip()
+
+
+def _in_telegram(token: Token, text: str) -> str:
+    """Return what stands for a block's beginning or end; quotes within quotes are refused."""
+    nested = token.level > 0
+    written = "\n".join(text.split("\n")[slice(*token.map or (0, 0))])
+    block = written if token.type == "table_open" else token.content.rstrip()
+    mark = f"{token.info}. " if token.info else "• "
+    return {
+        "heading_open": "<b>",
+        "heading_close": "</b>\n\n",
+        "paragraph_close": "\n" if token.hidden else "\n\n",
+        "list_item_open": "    " * (token.level // 2) + mark,
+        "bullet_list_close": "" if nested else "\n",
+        "ordered_list_close": "" if nested else "\n",
+        "blockquote_open": "" if nested else "<blockquote>",
+        "blockquote_close": "" if nested else "</blockquote>\n",
+        "hr": "———\n\n",
+    }.get(token.type, "") or (f"<pre>{escape(block, quote=False)}</pre>\n\n" if block else "")
+
+
 @cache
-def _renderer() -> Callable[[str], str]:
-    import nh3
+def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 50})
-    parser.enable(["table", "strikethrough"]).disable("image")
+    return parser.enable(["table", "strikethrough"]).disable("image")
+
+
+@cache
+def _renderer() -> Callable[[str], str]:
+    import nh3
+
     cleaner = nh3.Cleaner(
         tags=set(_TAGS.split()),
         attributes={"a": {"href"}, "code": {"class"}, "ol": {"start"}},
@@ -37,6 +86,6 @@ def _renderer() -> Callable[[str], str]:
     )
 
     def render(text: str) -> str:
-        return cleaner.clean(str(parser.render(text))).strip()
+        return cleaner.clean(str(_parser().render(text))).strip()
 
     return render

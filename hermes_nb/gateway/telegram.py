@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 
-from telegram import Bot, Message, PhotoSize
+from telegram import Bot, LinkPreviewOptions, Message, PhotoSize
 from telegram.error import (
     BadRequest,
     Forbidden,
@@ -23,6 +23,7 @@ from telegram.request import HTTPXRequest
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.gateway.core import Adapter, Answer, File, Incoming, NotSent, Setup, Undeliverable
+from hermes_nb.gateway.rendering import telegram_html_of
 
 POLL = 30
 """Seconds that the service may hold a request for updates while there are none."""
@@ -30,6 +31,8 @@ PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0)
 MOST_UP, MOST_DOWN = 50_000_000, 20_000_000
 """Bytes of a file that a bot may send, and may fetch."""
 PICTURES = frozenset((".png", ".jpg", ".jpeg"))
+NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
+"""For it, the service would open the links of an answer: what stands in them would be told."""
 AGAIN = "(sent again: this may be a copy)"
 
 
@@ -117,7 +120,16 @@ class Telegram(Adapter):
         chat, mark = int(answer.chat), AGAIN if answer.again else ""
         try:
             if answer.file is None:
-                await self._bot.send_message(chat, "\n\n".join(filter(None, (mark, answer.text))))
+                text = "\n\n".join(filter(None, (mark, answer.text)))
+                with suppress(BadRequest):  # tags that it does not take
+                    await self._bot.send_message(
+                        chat,
+                        telegram_html_of(text),
+                        parse_mode="HTML",
+                        link_preview_options=NO_PREVIEW,
+                    )
+                    return
+                await self._bot.send_message(chat, text, link_preview_options=NO_PREVIEW)
                 return
             data = answer.file.read_bytes()
             if len(data) > MOST_UP:

@@ -13,10 +13,10 @@ import json
 import mimetypes
 import secrets
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
-from markdown_it import MarkdownIt
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
@@ -25,18 +25,15 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import append_line, make_private, write_atomic
 from hermes_nb.core.threads import in_thread
 from hermes_nb.gateway.core import Adapter, Answer, File, Incoming, Setup
-from hermes_nb.safety.markup import safe_markdown
+from hermes_nb.gateway.rendering import html_of
 
 PORT = 8767
 PAGE = Path(__file__).with_name("page.html")
 WAIT = 20.0
 """Seconds that a page waits for what is new before it asks again."""
-WORKING = 6.0
-"""Seconds after which an answer that nobody is heard to work at is not being made."""
 KEPT = 500
 """Messages that the page shows of what was said before it was opened."""
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-_PARTS = MarkdownIt("commonmark").enable("table")
 
 
 class Line(TypedDict, total=False):
@@ -56,13 +53,13 @@ class WebPage(Adapter):
     deduplicates = True
 
     def __init__(self, setup: Setup) -> None:
-        self._setup, self._folder = setup, setup.folder
+        self._setup, self._folder, self.most_bytes = setup, setup.folder, setup.max_bytes
         self._file = setup.folder / "said.jsonl"
         self._lines: list[Line] = []
         self._keys: set[str] = set()
+        self._open: set[str] = set()
         self._arrived: asyncio.Queue[Line] = asyncio.Queue()
         self._changed = asyncio.Condition()
-        self._worked = float("-inf")
         self._server: HTTPServer | None = None
         self.url = ""
         self.token = ""
@@ -71,9 +68,8 @@ class WebPage(Adapter):
         """Yield what was not acknowledged, then what is typed."""
         await in_thread(self._load)
         self._listen()
-        acknowledged = {line["key"] for line in self._lines if line["by"] == "ack"}
         for line in self._lines:
-            if line["by"] == "you" and line["key"] not in acknowledged:
+            if line["by"] == "you" and line["key"] in self._open:
                 self._arrived.put_nowait(line)
         while True:
             line = await self._arrived.get()
@@ -96,12 +92,6 @@ class WebPage(Adapter):
     async def acknowledge(self, message: Incoming) -> None:
         """Note that a message is answered."""
         await self.add(Line(by="ack", key=message.id, text="", files=[]))
-
-    async def working(self, chat: str) -> None:  # noqa: ARG002 - there is one
-        """Show that an answer is being made, until nobody says so any more."""
-        self._worked = asyncio.get_running_loop().time()
-        async with self._changed:
-            self._changed.notify_all()
 
     async def aclose(self) -> None:
         """Close the server."""
@@ -130,27 +120,24 @@ class WebPage(Adapter):
         self._keys.add(key)
         data = json.dumps(line).encode() + b"\n"
         await in_thread(append_line, self._file, data, durable=True)
-        self._lines.append(line)
+        self._noted(line)
         async with self._changed:
             self._changed.notify_all()
 
     async def after(self, number: int) -> dict[str, object]:
         """Return what was said behind a number of lines, as soon as there is something."""
-        loop = asyncio.get_running_loop()
         if number >= len(self._lines):
             async with self._changed:
-                waiting = loop.time() - self._worked < WORKING
-                try:
-                    async with asyncio.timeout(WORKING if waiting else WAIT):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WAIT):
                         await self._changed.wait()
-                except TimeoutError:
-                    pass
         first = max(number, len(self._lines) - KEPT)
         said = enumerate(self._lines[first:], first)
         last = self._lines[-1]["by"] if self._lines else ""
         return {
             "last": len(self._lines),
-            "working": loop.time() - self._worked < WORKING and last == "you",
+            "working": bool(self._open),
+            "asking": bool(self._open) and last == "hermes",
             "messages": [_shown(at, line) for at, line in said if line["by"] != "ack"],
         }
 
@@ -170,7 +157,15 @@ class WebPage(Adapter):
                 self._keys.add(f"{line['by']} {line['key']}")
             except (ValueError, KeyError, TypeError):  # cut short by a kill
                 continue
-            self._lines.append(line)
+            self._noted(line)
+
+    def _noted(self, line: Line) -> None:
+        """Count a line in: what was typed is open until it is acknowledged."""
+        self._lines.append(line)
+        if line["by"] == "you":
+            self._open.add(line["key"])
+        elif line["by"] == "ack":
+            self._open.discard(line["key"])
 
     def _listen(self) -> None:
         application = Application(
@@ -181,7 +176,7 @@ class WebPage(Adapter):
             ],
             log_function=lambda _: None,
         )
-        most = self._setup.max_bytes
+        most = self.most_bytes + 1_000_000  # for the text, and what parts the files
         self._server = HTTPServer(application, max_body_size=most, max_buffer_size=most)
         try:
             sockets = bind_sockets(int(self._setup.settings.get("port", PORT)), "127.0.0.1")
@@ -193,7 +188,7 @@ class WebPage(Adapter):
 
 
 def _shown(at: int, line: Line) -> dict[str, object]:
-    html = _PARTS.render(safe_markdown(line["text"])) if line["by"] == "hermes" else ""
+    html = html_of(line["text"]) if line["by"] == "hermes" else ""
     files = [
         {
             "name": Path(each).name,
@@ -248,7 +243,8 @@ class Page(Checked):
             "img-src 'self' data:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; "
             "base-uri 'none'",
         )
-        self.finish(PAGE.read_text(encoding="utf-8").replace("NONCE", nonce))
+        page = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
+        self.finish(page.replace("MOST", str(self.web.most_bytes)))
 
 
 class Messages(Checked):

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hermes_nb.agent.config import load_settings
 from hermes_nb.core.threads import in_thread
-from hermes_nb.gateway.core import Answer, open_adapter
+from hermes_nb.gateway.core import Answer, Incoming, open_adapter
 from hermes_nb.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call
 
@@ -106,6 +106,44 @@ def test_a_talk_with_files_both_ways(home, tmp_path):
     asyncio.run(story())
 
 
+def test_the_page_says_what_hermes_does(home, tmp_path):
+    """A stop has to be at hand for as long as a message has no answer."""
+
+    async def story():
+        async with page(home, tmp_path, call("write_file", path="a", content="b"), "Done.") as ask:
+
+            async def told(**wanted):
+                async with asyncio.timeout(20):
+                    while True:
+                        state = await ask.web.after(0)
+                        if {name: state[name] for name in wanted} == wanted:
+                            return
+                        await asyncio.sleep(0.01)
+
+            await ask("/messages", **form("make it"))
+            await told(working=True, asking=True)
+            await ask.web.acknowledge(Incoming(id="what said yes", chat="page", user="", text=""))
+            await told(working=True, asking=False)
+            await ask("/messages", **form("no"))
+            await told(working=False, asking=False)
+
+    asyncio.run(story())
+
+
+def test_lines_stay_lines_and_no_style_is_asked_for(home, tmp_path):
+    """The policy of the page refuses styles, and a list of commands is no paragraph."""
+
+    async def story():
+        table = "one\ntwo\n\n| a | b |\n|--:|---|\n| 1 | 2 |"
+        async with page(home, tmp_path, table) as ask:
+            await ask("/messages", **form("a table"))
+            _, answer = await said(ask, 2)
+            assert "one<br>" in answer["html"] and "<td>1</td>" in answer["html"]
+            assert "style" not in answer["html"]
+
+    asyncio.run(story())
+
+
 def test_only_who_has_the_address_is_let_in(home, tmp_path):
     async def story():
         async with page(home, tmp_path) as ask:
@@ -166,11 +204,11 @@ def test_what_was_typed_before_a_kill_is_answered_after_it(home, tmp_path):
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ("", "sets up no adapter"),
+        ("", "gateway.telegram is not set up"),
         ("telegram: {}", "allow names nobody"),
         ("telegram: {allow: 7}", "use a list"),
         ("telegram: {allow: [7]}", "TELEGRAM_BOT_TOKEN is not set"),
-        ("nowhere: {allow: [7]}", "sets up no adapter"),
+        ("nowhere: {allow: [7]}", "there is no adapter 'nowhere'"),
     ],
 )
 def test_what_is_not_set_up_is_said(home, config, told):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import threading
 from contextlib import asynccontextmanager
 from email.parser import BytesParser
@@ -14,6 +15,9 @@ from urllib.parse import parse_qs
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.gateway.core import Answer, NotSent, Undeliverable
+from hermes_nb.gateway.rendering import telegram_html_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("telegram")
 from hermes_nb.agent.config import load_settings
@@ -220,6 +224,32 @@ def test_messages_pictures_and_files(api, home, tmp_path):
     assert "film.mp4: 30.0 MB are too much" in asked[2].text
 
 
+def test_an_answer_is_formatted_and_its_links_are_not_opened(api, home):
+    refused = {"ok": False, "error_code": 400, "description": "can't parse entities"}
+    text = "# A *list*\n\n- <b>one</b>\n  1. two\n\n"
+    text += "| a |\n|---|\n| `1` |\n\n> > why\n\n```\n1 < 2\n```"
+
+    async def story():
+        adapter, _ = open_adapter("telegram", load_settings(home=home), print)
+        await adapter.send(Answer(chat="7", text=text, key="k"))
+        api.faults["sendMessage"] = [(400, refused)]
+        await adapter.send(Answer(chat="7", text=text, key="k"))
+        await adapter.aclose()
+
+    asyncio.run(story())
+    (_, formatted), (_, plain) = api.sent
+    assert formatted["parse_mode"] == "HTML"
+    assert formatted["text"].split("\n\n") == [
+        "<b>A <em>list</em></b>",
+        "• &lt;b&gt;one&lt;/b&gt;\n    1. two",
+        "<pre>| a |\n|---|\n| `1` |</pre>",
+        "<blockquote>why</blockquote>",
+        "<pre>1 &lt; 2</pre>",
+    ]
+    assert "parse_mode" not in plain and plain["text"] == text
+    assert all("is_disabled" in given["link_preview_options"] for given in (formatted, plain))
+
+
 def test_only_what_is_written_down_is_confirmed(api, home, tmp_path):
     """A gateway that ends between two polls leaves the message to the next one, which answers."""
 
@@ -287,3 +317,16 @@ def test_a_service_that_is_down_is_asked_again_and_a_wrong_token_ends_it(
     with pytest.raises(ExceptionGroup) as caught:
         asyncio.run(refused())
     assert caught.group_contains(ConfigError, match="does not know this bot", depth=1)
+
+
+PIECES = [*"# - > | 1. ``` ` * _ ~~ < & [a](b:c) x ---".split(), "\n", "\n\n", "    "]
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(" ".join))
+def test_whatever_is_written_only_known_tags_come_out_and_each_is_closed(text):
+    opened = []
+    for closes, tag in re.findall(r"<(/?)(\w+)[^<>]*>", telegram_html_of(text)):
+        assert tag in ("b", "strong", "em", "s", "code", "pre", "a", "blockquote")
+        assert not closes or opened.pop() == tag
+        opened += [] if closes else [tag]
+    assert opened == []
