@@ -69,10 +69,13 @@ _OURS: WeakSet[ChatModel] = WeakSet()
 def check_given(model: ChatModel | None) -> None:
     """Raise `ConfigError` for a model object, which asks whom it likes, where models are settled.
 
-    To the administrator's policy it is `added:NAME`, as one that a package brings.
+    To the administrator's policy it is `added:NAME`, as one that a package brings; where a setting
+    of it says which model or address is asked, none is.
     """
     if model is not None and model not in _OURS:
         _check_added(model.name)
+        if pinned := {"model", "base_url"} & policy().settings.keys():
+            raise ConfigError(f"`{min(pinned)}` is what {policy().file} says, and no object's")
 
 
 def _check_added(name: str) -> None:

@@ -358,7 +358,7 @@ class Runtime:
             return "" if asked else None
 
         quiet = proposing(
-            known_tools(known, model=model, source=REVIEW).only("memory", "skills"),
+            left(known_tools(known, model=model, source=REVIEW)).only("memory", "skills"),
             memory=known.memory,
             library=known.library,
             pending=self.approvals.pending,

@@ -39,6 +39,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.wrappers import with_context, with_hints
@@ -248,9 +249,12 @@ class Session:
         given and to those of the session and its notebook. It is taken at a `place`, by default the
         session's own, in whose session it is where none is named. A resumed conversation that fills
         the window is compressed first, which only sinks see. Raises `SessionBusy`, and leaves the
-        turn that is under way alone.
+        turn that is under way alone, and `ConfigError` for more requests than the policy allows.
         """
         self.check_idle()
+        if (max_requests or 0) > self.agent.max_requests and "max_requests" in policy().settings:
+            most = self.agent.max_requests
+            raise ConfigError(f"max_requests is {most} at most, as {policy().file} says")
         self._taking = True
         extra, sources = [*sinks], self._spec.sources
         if sources is not None and sources.settings.memory.provider:

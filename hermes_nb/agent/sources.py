@@ -161,7 +161,8 @@ class Picker:
 
         Raises `ConfigError` for one that is settled, and nothing asks for.
         """
-        if missing := [key for key in self._pinned if key not in self.values]:
+        settled = f"policy {self.settled.file}"
+        if missing := [key for key in self._pinned if self.sources.get(key) != settled]:
             message = f"`settings` in {self.settled.file}: there is no setting {missing[0]!r}"
             raise ConfigError(message)
         return tuple(_unknown(key, self.values) for key in self._unread())

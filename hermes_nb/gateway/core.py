@@ -171,7 +171,7 @@ def open_adapter(
     """
     policy().check("gateway", name)
     group = settings.gateway.get(name, {} if name == "web" else None)
-    points = plugins(GROUP, name)
+    points = [] if name in SHIPPED else plugins(GROUP, name)
     if not (points or name in SHIPPED):
         known = ", ".join(sorted({*SHIPPED, *(point.name for point in plugins(GROUP))}))
         raise ConfigError(f"there is no adapter {name!r}; there are {known}")

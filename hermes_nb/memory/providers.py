@@ -59,7 +59,7 @@ def open_provider(
     """
     if not name:
         return None
-    points = plugins(GROUP, name)
+    points = [] if name in SERVICES else plugins(GROUP, name)
     if not points and name not in SERVICES:
         known = ", ".join(provider_names())
         warn(f"there is no external memory: there is no memory provider {name!r}; known: {known}")

@@ -192,6 +192,13 @@ def _read(path: Path) -> Policy:
             near = difflib.get_close_matches(key, [*FAMILIES, *VALUES], n=1, cutoff=0)
             right = f"it is a {VALUES[key].__name__}" if key in VALUES else f"{near[0]!r}?"
             raise _unusable(path, f"nothing reads {key!r} as it is; {right}")
+    for family in FREE:  # what is pinned is forced on: no command chooses another either
+        if (name := ALONE[family]) in values.get("settings", {}):
+            one = str(values["settings"][name])
+            states = {**families.get(family, {}), one: "force-on"}
+            if families.get(family, {}).get(one, "force-on") != "force-on":
+                raise _unusable(path, f"{family} forbids what `settings` has as {name}")
+            families[family] = _states(path, family, states)
     if "shared_skills" in values and not Path(values["shared_skills"]).is_absolute():
         raise _unusable(path, "shared_skills is no absolute path")
     return Policy(file=str(path), families=families, values=values)

@@ -32,6 +32,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Profile
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.arguments import Checker
+from hermes_nb.tools.installed import left, left_of_added
 
 CAP = 50_000
 TURN_CAP = 200_000
@@ -329,8 +330,13 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
 
 
 def with_context(tools: Toolset, engine: ContextEngine | None) -> Toolset:
-    """Return these tools and those of a context engine, as far as no name is taken."""
+    """Return these tools and those of a context engine, as far as no name is taken.
+
+    To the administrator's policy those of an engine of a package's are `added:NAME`.
+    """
     offered = context_tools(engine) if engine is not None else Toolset()
+    ours = type(engine).__module__.startswith("hermes_nb.")
+    offered = left(offered) if ours else left_of_added(offered)
     return tools + Toolset(tool for tool in offered if tool.name not in tools)
 
 

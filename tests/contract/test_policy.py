@@ -25,6 +25,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk
 from hermes_nb.gateway.core import open_adapter
+from hermes_nb.memory.providers import open_provider
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety import administrator
@@ -33,6 +34,7 @@ from hermes_nb.tools.schema import tool
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.agent.worlds import World
 from tests.loopback import Loopback, says
 from tests.notebook.conftest import shell
 
@@ -365,6 +367,54 @@ def test_what_is_settled_is_everybodys(work, home, servers, administered, monkey
         Hermes(base_url=other.url)
 
 
+@pytest.mark.parametrize("cell", ["%%hermes --max-requests 9\ngo", "%hermes --max-requests 9 go"])
+def test_a_turn_has_no_more_requests_than_are_settled(work, administered, notebook, capsys, cell):
+    administered(settings={"max_requests": 2})
+    model = ScriptedModel([call("list_files"), call("list_files"), "over", "again"])
+    use_model(model)
+    notebook.run_cell(cell)
+    assert "max_requests" in capsys.readouterr().out and not model.requests
+    with Hermes(model) as hermes, pytest.raises(ConfigError, match="max_requests"):
+        hermes.ask("go", max_requests=9)
+    notebook.run_cell("%%hermes --max-requests 1\ngo")
+    assert len(model.requests) == 2  # the second one closes the turn
+
+
+@pytest.mark.parametrize("cell", MAGICS)
+def test_a_mode_is_settled_by_the_setting_too(work, administered, notebook, cell):
+    administered(settings={"approve": "ask"}, modes={"edits": "user-choice"})
+    use_model(ScriptedModel([WRITES, "done", WRITES, "done"]))
+    notebook.run_cell(cell)
+    notebook.run_cell("%hermes go on")
+    assert not (work / "made.txt").exists()
+    with pytest.raises(ConfigError, match="modes"):
+        Hermes(ScriptedModel([]), approve=Yes())
+
+
+def test_a_cassette_and_a_model_too(work, servers, administered, notebook, capsys):
+    allowed, _ = servers
+    administered(settings={"cassette": "off", "model": "m", "base_url": allowed.url})
+    notebook.run_cell("%hermes cassette record")
+    assert "cassettes: record" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="model"):
+        Hermes(ScriptedModel([]))
+    with pytest.raises(ConfigError, match="model"):
+        use_model(ScriptedModel([]))
+    with Hermes("m") as hermes:
+        assert hermes.ask("go").text == "Mine."
+    for keys in ({"modes": {"all": "force-on"}}, {"modes": {"ask": "force-off"}}):
+        administered(settings={"approve": "ask"}, **keys)
+        with pytest.raises(ConfigError, match="modes"):
+            load_settings()
+
+
+@pytest.mark.parametrize("key", ["mcp.allow", "mcp_servers", "gateway"])
+def test_what_cannot_be_settled_is_not_taken_for_settled(work, administered, key):
+    administered(settings={key: "nothing"})
+    with pytest.raises(ConfigError, match=key):
+        load_settings()
+
+
 # Tools, the network, servers of others
 
 
@@ -494,7 +544,8 @@ def test_servers_of_the_users_are_off_and_the_administrators_are_there(work, hom
 
 
 PLUGIN = """
-from hermes_nb.core.tools import Risk
+from hermes_nb.core.protocols import ContextEngine
+from hermes_nb.core.tools import Risk, Toolset
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.tools.schema import tool
 
@@ -507,6 +558,17 @@ def quietly(path: str) -> str:
 
 def model(setup):
     return ScriptedModel([call("quietly", path="made.txt"), "done"])
+
+class Engine(ContextEngine):
+    def __init__(self, setup): pass
+    def observe(self, usage): pass
+    def should_compress(self, tokens): return False
+    async def compress(self, messages, focus=""): return messages
+    def tools(self): return Toolset([quietly])
+    def session_started(self, session, live): pass
+
+def adapter(setup):
+    raise AssertionError("a package took the place of what ships")
 """
 
 
@@ -520,6 +582,9 @@ def plugin(tmp_path, monkeypatch):
     (about / "entry_points.txt").write_text(
         "[hermes_nb.tools]\nquiet = quiet_plugin:quietly\n"
         "[hermes_nb.models]\nquiet = quiet_plugin:model\n"
+        "[hermes_nb.context_engines]\nquiet = quiet_plugin:Engine\n"
+        "[hermes_nb.gateway_adapters]\nweb = quiet_plugin:adapter\n"
+        "[hermes_nb.memory_providers]\nmem0 = quiet_plugin:adapter\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     yield
@@ -548,6 +613,34 @@ def test_a_package_of_the_users_brings_neither_tool_nor_model(
             assert ("quietly" in hermes.tools) is (not forbidden)
             hermes.ask("go")
     assert (work / "made.txt").exists() is (not forbidden)
+
+
+@pytest.mark.parametrize(
+    ("states", "made"),
+    [
+        ({"added:*": "force-off"}, False),
+        ({"*": "force-off", "context": "user-choice"}, False),
+        ({"terminal": "force-off"}, True),
+    ],
+)
+def test_nor_does_an_engine_of_theirs_bring_one(
+    work, administered, plugin, monkeypatch, states, made
+):
+    # The package brings a tool of that name as well, which is left out first.
+    administered(tools=states, models={"x": "force-off"})
+    monkeypatch.setenv("HERMES_NB_CONTEXT_ENGINE", "quiet")
+    model = ScriptedModel([call("quietly", path="made.txt"), "done"])
+    with Hermes(model) as hermes:
+        hermes.ask("go")
+    assert (work / "made.txt").exists() is made
+
+
+def test_no_package_takes_the_place_of_what_ships(work, home, plugin):
+    config(home, "gateway: {web: {allow: [me]}}\n")
+    open_adapter("web", load_settings(), print)
+    warnings = []
+    assert open_provider("mem0", home, warn=warnings.append).static_block() == ""
+    assert "took the place" not in warnings.pop()
 
 
 # Cassettes, learning, the clock, memory, skills
@@ -603,6 +696,16 @@ def test_learning(work, home, administered, monkeypatch):
     administered(learning="force-on")
     monkeypatch.setenv("HERMES_NB_MEMORY_NUDGE_INTERVAL", "0")
     assert load_settings().memory.nudge > 0
+
+
+def test_a_tool_that_is_off_writes_nothing_beside_a_turn_either(home, administered):
+    administered(tools={"memory": "force-off"})
+    world = World(home, "Fine.")
+    try:
+        tools = world.runtime.quiet_tools(world.model, world.session.place, [])
+    finally:
+        world.close()
+    assert "memory" not in tools and "skill_manage" in tools
 
 
 def test_nothing_runs_by_the_clock(work, home, administered, notebook, capsys):

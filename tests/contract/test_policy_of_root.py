@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -89,15 +90,48 @@ def variables(mine):
     }
 
 
-@pytest.mark.parametrize("user", [ALICE, BOB])
-def test_nothing_of_a_users_takes_it_away(prefix, user):
+def as_it_is(prefix, home):
+    return {}
+
+
+def by_a_link_to_the_package(prefix, home):
+    (home / "site").mkdir()
+    (home / "site" / "hermes_nb").symlink_to(prefix.site / "hermes_nb")
+    return {"PYTHONPATH": f"{home}/site"}
+
+
+def by_links_to_its_files(prefix, home):
+    for file in (prefix.site / "hermes_nb").rglob("*.*"):
+        own = home / "files" / file.relative_to(prefix.site)
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.symlink_to(file)
+    return {"PYTHONPATH": f"{home}/files"}
+
+
+def by_an_environment_of_their_own(prefix, home):
+    venv = home / "venv"
+    subprocess.run([prefix.python, "-m", "venv", "--without-pip", venv], check=True)
+    code = f"import sys; sys.prefix = sys.exec_prefix = {str(venv)!r}"
+    (home / "own").mkdir()
+    (home / "own" / "usercustomize.py").write_text(code)
+    return {"PYTHONPATH": f"{home}/own", "PYTHONUSERBASE": str(venv)}
+
+
+WAYS = [as_it_is, by_a_link_to_the_package, by_links_to_its_files, by_an_environment_of_their_own]
+
+
+@pytest.mark.parametrize(("user", "way"), [(BOB, as_it_is), *((ALICE, way) for way in WAYS)])
+def test_nothing_of_a_users_takes_it_away(prefix, user, way):
     prefix.settle(modes={"*": "force-off", "ask": "user-choice"})
     home = prefix.home(user)
     (home / ".hermes").mkdir(exist_ok=True)
     (home / ".hermes" / "config.yaml").write_text("hermes_nb: {approve: all}\n")
     (home / ".hermes" / ".env").write_text("HERMES_NB_APPROVE=all\n")
     os.chown(home / ".hermes", user, user)
-    found = prefix.run(user, "-c", TRY, str(prefix.policy), **variables(home / "etc"))
+    own = variables(home / "etc") | way(prefix, home)
+    if "PYTHONPATH" in own:
+        own["PYTHONPATH"] += os.pathsep + prefix.environment(user)["PYTHONPATH"]
+    found = prefix.run(user, "-c", TRY, str(prefix.policy), **own)
     assert found.returncode == 0, found.stderr
     told = json.loads(found.stdout)
     assert told["file"] == str(prefix.policy)
