@@ -11,6 +11,7 @@ kernels need nothing of this.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -121,6 +122,7 @@ class Channel:
         self._pending: dict[str, asyncio.Future[Mapping[str, Json]]] = {}
         self._numbers = itertools.count()
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         self._on_hello = on_hello
         comm: Foreign = create_comm(target_name=TARGET, data=dict(opening))
         # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message,
@@ -181,8 +183,9 @@ class Channel:
                 future.set_result(GONE)
 
     def _threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Call in the loop, and for the cell that opened the comm: not for the page's message."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(callback, *arguments, context=self._context)
 
 
 GRACE = 0.25

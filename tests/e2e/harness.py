@@ -230,9 +230,13 @@ class Notebook:
         self.page.goto(f"{self.server.url}/{tree}/{name}?token={TOKEN}{reset}")
 
     def ready(self) -> None:
-        """Wait until the notebook is shown and its kernel idle."""
+        """Wait until the notebook is shown and its kernel idle.
+
+        A page that is reloaded may show another tab's notebook first: they share a workspace.
+        """
         self.page.wait_for_function(
-            f"window.jupyterapp && {NOW}?.sessionContext?.session?.kernel?.status === 'idle' "
+            f"window.jupyterapp && {NOW}?.context?.path === {self.name!r} "
+            f"&& {NOW}.sessionContext?.session?.kernel?.status === 'idle' "
             f"&& {NOW}.context.isReady && {NOW}.content.widgets.length",
             timeout=PATIENCE,
         )

@@ -23,7 +23,8 @@ def reload_in_a_turn(notebook):
 def reload_shown(notebook):
     """Wait for a reloaded page."""
     notebook.page.wait_for_function(
-        f"window.jupyterapp && {NOW}?.context?.isReady && {NOW}.content.widgets.length "
+        f"window.jupyterapp && {NOW}?.context?.path === {notebook.name!r} "
+        f"&& {NOW}.context.isReady && {NOW}.content.widgets.length "
         f"&& {NOW}.sessionContext?.session?.kernel?.connectionStatus === 'connected'",
         timeout=PATIENCE,
     )

@@ -13,7 +13,7 @@ import pytest
 from hermes_nb.notebook.display.views import STILL_RUNNING
 from hermes_nb.notebook.frontend import PROTOCOL
 from hermes_nb.notebook.page_discovery import BUSY
-from hermes_nb.notebook.page_reload import SURE
+from hermes_nb.notebook.page_reload import EVERY, SURE
 
 from tests.kernels import kernel
 from tests.loopback import Loopback, Reply, chunk, event, stream, text_chunks, tool_chunks
@@ -69,6 +69,7 @@ class Page:
 
     def send(self, comm, data):
         message = self.kernel.session.msg("comm_msg", {"comm_id": comm, "data": data})
+        message["header"]["session"] = self.client
         self.kernel.shell_channel.send(message)
 
     def hello(self, comm):
@@ -220,6 +221,25 @@ def test_a_window_that_says_hello_while_a_question_waits_is_asked_and_its_answer
     page.until(lambda: "drop" in page.asked)
     page.until(lambda: not page.running)
     assert "denied" in json.dumps(page.told)
+
+
+def test_a_window_that_is_slow_to_say_hello_is_asked_and_nobody_is_called_again_for_it(scene):
+    page, other = scene.page, Page(scene.kernel)
+    page.keeps = other.keeps = "ask"
+    other.client, other.name, other.silent = uuid.uuid4().hex, "page.2", True
+    page.beside.append(other)
+    call = stream(tool_chunks(("run_python", {"code": "made = 1"})))
+    scene.server.replies[:] = [call, stream(text_chunks("Done."))]
+    page.run("%%hermes\nmake it")
+    page.until(lambda: "ask" in page.asked)
+    other.hello(page.comms[-1])
+    page.until(lambda: len(page.comms) == 2)  # once, for what the kernel had never heard of
+    page.listen(0.5)
+    other.silent = False
+    other.hello(page.comms[-1])
+    page.until(lambda: "ask" in other.asked)
+    page.listen(2.5 * EVERY)
+    assert len(page.comms) == 2
 
 
 def test_a_page_that_is_loaded_after_the_end_gets_it_too(scene):
