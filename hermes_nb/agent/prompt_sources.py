@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.agent.config import McpSettings, Settings
 from hermes_nb.agent.sources import read_dotenv
@@ -47,10 +48,12 @@ from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
-from hermes_nb.skills.signed import Signed
 from hermes_nb.skills.sources import Sources
 from hermes_nb.tools.mcp_tools import PROJECT
-from hermes_nb.tools.mcp_wire import ServerSpec, specs
+
+if TYPE_CHECKING:
+    from hermes_nb.skills.signed import Signed
+    from hermes_nb.tools.mcp_wire import ServerSpec
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 """Where an administrator puts skills, below a prefix that Jupyter looks for data in."""
@@ -197,33 +200,32 @@ class PromptSources:
 
         Those of the administrator's policy come before all others.
         """
+        settled, file = policy(), self.mcp_file
+        shared = settled.values.get("mcp_servers")
+        if not (settings.servers or shared or file):
+            return {}
+        from hermes_nb.tools.mcp_wire import specs
+
         env = {**read_dotenv(self.settings.home), **os.environ}
-        settled = policy()
+        found = specs(settings.servers, env, "config.yaml")
+        if file is not None:
+            theirs = specs(_servers_of(file.source), env, PROJECT)
+            if file.trusted:
+                found = {**theirs, **found}
+            else:
+                names = ", ".join(map(one_line, theirs))
+                self._once(
+                    f"`{PROJECT}` here names MCP servers ({names}), which run programs or reach "
+                    f"addresses: `%hermes trust {PROJECT}`, then `%hermes new`, uses them"
+                )
         found = {
             name: replace(spec, problem=spec.problem or settled.why("mcp", spec.told))
-            for name, spec in self._users_servers(settings, env).items()
+            for name, spec in found.items()
         }
-        found |= specs(settled.values.get("mcp_servers"), env, settled.file)
+        found |= specs(shared, env, settled.file)
         if why := settled.why("network"):
             return {name: replace(spec, problem=why) for name, spec in found.items()}
         return found
-
-    def _users_servers(
-        self, settings: McpSettings, env: Mapping[str, str]
-    ) -> dict[str, ServerSpec]:
-        found = specs(settings.servers, env, "config.yaml")
-        file = self.mcp_file
-        if file is None:
-            return found
-        theirs = specs(_servers_of(file.source), env, PROJECT)
-        if not file.trusted:
-            names = ", ".join(map(one_line, theirs))
-            self._once(
-                f"`{PROJECT}` here names MCP servers ({names}), which run programs or reach "
-                f"addresses: `%hermes trust {PROJECT}`, then `%hermes new`, uses them"
-            )
-            return found
-        return {**theirs, **found}
 
     @property
     def mcp_file(self) -> ContextFile | None:
@@ -359,6 +361,8 @@ def _shared_skills() -> Signed | None:
     settled = policy().values
     if not settled.get("shared_skills"):
         return None
+    from hermes_nb.skills.signed import Signed
+
     return Signed(Path(settled["shared_skills"]), settled.get("skills_key", ""))
 
 
@@ -371,7 +375,6 @@ def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agen
 
     `model` condenses what was said, and `source` is what a write is recorded as.
     """
-    from hermes_nb.memory.quoting import Condenser
     from hermes_nb.tools.plan import plan_tools
     from hermes_nb.tools.stores import memory_tools, session_tools, skills
 
@@ -384,7 +387,7 @@ def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agen
             write_approval=settings.memory.write_approval,
             on_written=sources.written,
         )
-    tools += session_tools(sources.recall, condenser=Condenser(recall=sources.recall, model=model))
+    tools += session_tools(sources.recall, model=model)
     if settings.skills.enabled:
         tools += skills(sources.library)
     return tools + plan_tools()

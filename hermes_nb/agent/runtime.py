@@ -488,7 +488,7 @@ class Opening:
         async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
             if self._store is not None and not self._lent:
                 ending.callback(self._store.close)
-            ending.push_async_callback(in_thread, self._mcp.servers.close)
+            ending.push_async_callback(in_thread, self._mcp.close)
             for model in (self._auxiliary, self._model):
                 if model is not None:
                     ending.push_async_callback(model.aclose)

@@ -42,7 +42,6 @@ from hermes_nb.core.protocols import (
 from hermes_nb.core.text import head_tail, one_line, used, visible
 from hermes_nb.core.tools import Place, ToolContext, Toolset
 from hermes_nb.memory.recall import spoken
-from hermes_nb.memory.search import finding
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
@@ -272,6 +271,8 @@ def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
 
     Summaries, and what stands only in what was added for the model, are left out.
     """
+    from hermes_nb.memory.search import finding
+
     terms = finding.wanted(query)
     found: dict[str, list[Quote]] = {}
     for hit in store.search(query, limit=2 * limit, roles=("user", "assistant")):

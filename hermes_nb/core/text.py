@@ -10,6 +10,7 @@ servers refuse the second), NaN and infinities become null, and what is nested w
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -114,6 +115,11 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
 def canonical_json(value: object) -> str:
     """Return compact JSON with sorted keys: equal values give equal bytes."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def fingerprint(value: object) -> str:
+    """Return what tells a value from a changed one, in 16 characters."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 ROUNDS_UP = 0.99995

@@ -34,7 +34,6 @@ from urllib.parse import quote
 
 from hermes_nb.core.messages import Json, Message, Role, Text, ToolCall, without_thinking
 from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
-from hermes_nb.memory.search.finding import excerpt, wanted
 from hermes_nb.storage.words import pieces, stem, stop_words
 
 BUSY_SECONDS, CALL_SECONDS = 0.3, 0.8
@@ -137,6 +136,8 @@ class HermesDatabase:
     def _hit(
         self, connection: sqlite3.Connection, columns: frozenset[str], row: sqlite3.Row, query: str
     ) -> Hit:
+        from hermes_nb.memory.search.finding import excerpt, wanted
+
         (position,) = connection.execute(
             f"SELECT count(*) FROM messages WHERE session_id = ? AND id < ? AND {_kept(columns)}",
             (row["session_id"], row["id"]),

@@ -26,8 +26,7 @@ from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory import rows as table
 from hermes_nb.memory.rows import SessionRow, encode, storable
 from hermes_nb.memory.schema import SCHEMA
-from hermes_nb.memory.search import documents, finding, index
-from hermes_nb.memory.search.ranking import Filter
+from hermes_nb.memory.search import documents, index
 from hermes_nb.storage.database import Action, Database
 
 SEARCH_SECONDS = 0.5
@@ -266,6 +265,9 @@ class SqliteStore(Ledger):
         until: float | None = None,
         roles: Collection[Role] = (),
     ) -> list[Hit]:
+        from hermes_nb.memory.search import finding
+        from hermes_nb.memory.search.ranking import Filter
+
         only = Filter(session_id=session_id, exclude=exclude, since=since, until=until, roles=roles)
         self._catch_up(SEARCH_SECONDS)
         return self.database.read(lambda c: finding.find(c, query, only, limit=limit))

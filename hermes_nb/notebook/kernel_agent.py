@@ -440,7 +440,7 @@ class KernelAgent:
 
     def close(self) -> None:
         """Stop what runs in the background, and leave the session, which can be resumed."""
-        for each in (self.hub, self.mcp.servers, self._reviews):
+        for each in (self.hub, self.mcp, self._reviews):
             if each is not None:
                 each.close()
         if self.session is not None:

@@ -37,7 +37,6 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
-from hermes_nb.tools.mcp import PROMPT
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.terminal import terminal
 
@@ -111,7 +110,7 @@ class References:
         """
         found: dict[str, Attached] = {}
         problems = []
-        for name, kind, what in named(prompt, tuple(self._mcp.servers.connections)):
+        for name, kind, what in named(prompt, tuple(self._mcp.connections)):
             if name in found:
                 continue
             try:
@@ -179,6 +178,8 @@ class References:
 
     async def _of_server(self, server: str, what: str) -> str:
         """Return the text of a server's resource or prompt; raise `ToolError`."""
+        from hermes_nb.tools.mcp import PROMPT
+
         if not what.startswith(PROMPT):
             return head_tail((await self._mcp.resource(server, what)).text, MOST)
         name, _, query = what.removeprefix(PROMPT).partition("?")

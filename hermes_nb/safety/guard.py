@@ -17,18 +17,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Arguments, Risk, Tool
 from hermes_nb.safety.administrator import policy
-from hermes_nb.safety.needs import Need, contents, scripts
-from hermes_nb.safety.policy import Place, Plan, judge
-from hermes_nb.safety.policy import Verdict as Judgement
+from hermes_nb.safety.places import Need
 from hermes_nb.safety.protected import why_later
 from hermes_nb.safety.provenance import outside, taken
 from hermes_nb.safety.sandbox import Profile, level
+
+if TYPE_CHECKING:
+    from hermes_nb.safety.policy import Plan
+    from hermes_nb.safety.policy import Verdict as Judgement
 
 Mode = Literal["ask", "edits", "all", "never"]
 Verdict = Literal["allow", "ask", "deny"]
@@ -219,6 +221,8 @@ class Guard:
         messages: Sequence[Message],
     ) -> Decision:
         """Return the verdict on a shell command, and how it runs."""
+        from hermes_nb.safety.policy import Place, judge  # with the first command
+
         root = tool.root or Path()
         directory = root / str(arguments.get("workdir") or ".")
         confines = self.sandboxed and level().name != "none"
@@ -339,6 +343,8 @@ def shape_of(tool: Tool, arguments: Arguments) -> str:
     are; what runs a file, by that file's content; code only as "this tool", since no two snippets
     are the same; a change of files by the files; everything else by the tool.
     """
+    from hermes_nb.safety.needs import contents  # with the first call, as what judges commands
+
     command = _command(tool, arguments)
     root = tool.root or Path()
     if command is not None:
@@ -374,6 +380,8 @@ def shown(tool: Tool, arguments: Arguments) -> str:
     """
     command = _command(tool, arguments)
     if command is not None:
+        from hermes_nb.safety.needs import scripts
+
         place = arguments.get("workdir")
         where = f"\n(in {visible(str(place))})" if place else ""
         directory = (tool.root or Path()) / str(place or ".")

@@ -7,7 +7,6 @@ as they were: one that is missed here is one whose change does not ask again.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import os
 import re
@@ -22,24 +21,9 @@ from pathlib import Path, PurePosixPath
 from posixpath import basename, join, normpath
 
 from hermes_nb.safety import table
-from hermes_nb.safety.places import python
+from hermes_nb.safety.places import Need, python
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.shell import NeedsShellError, Rough, bare, expand, rough_commands
-
-
-class Need(enum.Enum):
-    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all.
-
-    `LATER` has something run when nobody watches, and so asks in every mode.
-    """
-
-    WRITE = "write"
-    GIT = "git"
-    ENVIRONMENT = "environment"
-    NETWORK = "network"
-    HOME = "home"
-    CREDENTIALS = "credentials"
-    LATER = "later"
 
 
 @dataclass(frozen=True, slots=True)

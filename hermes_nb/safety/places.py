@@ -44,6 +44,21 @@ class NoSandboxError(HermesError):
     """The command cannot be confined as asked; the text says why."""
 
 
+class Need(enum.Enum):
+    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all.
+
+    `LATER` has something run when nobody watches, and so asks in every mode.
+    """
+
+    WRITE = "write"
+    GIT = "git"
+    ENVIRONMENT = "environment"
+    NETWORK = "network"
+    HOME = "home"
+    CREDENTIALS = "credentials"
+    LATER = "later"
+
+
 class Profile(enum.Flag):
     """What a command may do; flags combine. `OUTSIDE` is no sandbox at all."""
 

@@ -20,8 +20,8 @@ from subprocess import SubprocessError
 from typing import Literal
 
 from hermes_nb.safety import programs
-from hermes_nb.safety.needs import Need, Wanted, wanted
-from hermes_nb.safety.places import SYSTEM, python
+from hermes_nb.safety.needs import Wanted, wanted
+from hermes_nb.safety.places import SYSTEM, Need, python
 from hermes_nb.safety.programs import (
     GIT_ENVIRONMENT,
     SYSTEM_PATH,

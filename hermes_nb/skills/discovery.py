@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_nb import safety, skills
 from hermes_nb.core import files
@@ -38,7 +38,9 @@ from hermes_nb.skills.document import (
     read_frontmatter,
     understood,
 )
-from hermes_nb.skills.signed import Signed
+
+if TYPE_CHECKING:
+    from hermes_nb.skills.signed import Signed
 
 LIMIT = 5_000
 """Documents and verdicts that are kept, the newest ones of each."""

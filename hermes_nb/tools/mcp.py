@@ -21,17 +21,15 @@ from urllib.parse import quote
 
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import canonical_json, number_of, one_line, visible
+from hermes_nb.core.text import canonical_json, fingerprint, number_of, one_line, visible
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Question
-from hermes_nb.models.recording import own_version
 from hermes_nb.tools.mcp_wire import (
     GRACE,
     Caller,
     Document,
     ServerSpec,
     Wire,
-    fingerprint,
     first,
     kept,
     program,
@@ -170,6 +168,8 @@ class Connection:
         over = bridge.over_http(spec) if spec.url else program(spec, bridge, self._note, self._dead)
         try:
             async with asyncio.timeout(spec.connect_timeout):
+                from hermes_nb.models.recording import own_version
+
                 session, self.capabilities, self._tells = await stack.enter_async_context(
                     bridge.greeted(
                         over,

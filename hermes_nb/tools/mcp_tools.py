@@ -23,16 +23,22 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import Refused, locked, make_private, read_regular, write_atomic
 from hermes_nb.core.messages import Image, Json
 from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN, canonical_json, clean, one_line
+from hermes_nb.core.text import (
+    JSON_CHARACTERS_PER_TOKEN,
+    canonical_json,
+    clean,
+    fingerprint,
+    one_line,
+)
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.scan import scan
 from hermes_nb.tools.arguments import Checker
-from hermes_nb.tools.mcp import Connection, Servers
-from hermes_nb.tools.mcp_wire import Caller, Document, ServerSpec, fingerprint, wire
 from hermes_nb.tools.schema import tool
 
 if TYPE_CHECKING:
+    from hermes_nb.tools.mcp import Connection, Servers
+    from hermes_nb.tools.mcp_wire import Document, ServerSpec
     from mcp import ClientSession
 
 FILE = "mcp_tools.json"
@@ -82,19 +88,37 @@ class Offer:
 
 
 class McpTools:
-    """The tools of MCP servers for one agent; `servers` runs them.
+    """The tools of MCP servers for one agent; `servers` runs them, from the first one on.
 
     A session's tools are those of the servers' last start, and stand until `thaw`. `allowed` are
     names of servers and of `server/tool` that the user lets run without a question.
     """
 
     def __init__(self) -> None:
-        self.servers = Servers(self._listed)
+        self._servers: Servers | None = None
         self._file = Path()
         self._allowed: frozenset[str] = frozenset()
         self._sent: tuple[Offer, ...] | None = None
         self._offers: dict[str, Offer] = {}
         self._names: dict[str, Sequence[str]] = {}
+
+    @property
+    def servers(self) -> Servers:
+        if self._servers is None:
+            from hermes_nb.tools.mcp import Servers  # which nobody needs who has none
+
+            self._servers = Servers(self._listed)
+        return self._servers
+
+    @property
+    def connections(self) -> Mapping[str, Connection]:
+        """The servers there are, by name."""
+        return {} if self._servers is None else self._servers.connections
+
+    def close(self) -> None:
+        """End all servers."""
+        if self._servers is not None:
+            self._servers.close()
 
     def use(
         self, specs: Mapping[str, ServerSpec], *, home: Path, allowed: Collection[str] = ()
@@ -103,16 +127,17 @@ class McpTools:
         self._file, self._allowed = home / FILE, frozenset(allowed)
         if specs and find_spec("mcp") is None:
             specs = {n: replace(s, problem=s.problem or INSTALL) for n, s in specs.items()}
-        self.servers.use(specs)
+        if specs or self._servers is not None:
+            self.servers.use(specs)
 
     def thaw(self) -> bool:
         """Let the next session have what servers have told since; say whether there are any."""
         self._sent, self._offers = None, {}
-        return bool(self.servers.connections)
+        return bool(self.connections)
 
     def tools(self, model: ChatModel) -> Toolset:
         """Return the session's tools; `model` answers what servers ask of one."""
-        if not self.servers.connections:
+        if not self.connections:
             return Toolset()
         if self._sent is None:
             self._sent = self._remembered(SHARE * (model.window or WINDOW))
@@ -122,7 +147,7 @@ class McpTools:
         """Take in what servers have told before; return tools to send, none where they are many."""
         cache = read_cache(self._file)
         offers: dict[str, Offer] = {}
-        for name, connection in self.servers.connections.items():
+        for name, connection in self.connections.items():
             facts = cache.get(connection.spec.key, {})
             self._names[name] = [r for r in facts.get("references", ()) if isinstance(r, str)]
             for offer in _offers(name, () if connection.spec.problem else facts.get("tools", ())):
@@ -135,13 +160,13 @@ class McpTools:
     @property
     def references(self) -> Mapping[str, Sequence[str]]:
         """What prompts can name, by server, as far as it is known; nothing is waited for."""
-        live = self.servers.connections
-        return {name: each.references or self._names.get(name, ()) for name, each in live.items()}
+        live = self.connections.items()
+        return {name: each.references or self._names.get(name, ()) for name, each in live}
 
     @property
     def known(self) -> Mapping[str, Offer]:
         """All tools by their whole names, each as this session first saw it."""
-        for name, connection in self.servers.connections.items():
+        for name, connection in self.connections.items():
             for each in list(connection.tools.values()):
                 offer = Offer(server=name, tool=each)
                 self._offers.setdefault(offer.name, offer)
@@ -170,7 +195,7 @@ class McpTools:
 
     def _free(self, offer: Offer) -> bool:
         name = f"{offer.server}/{offer.tool['name']}"
-        connection = self.servers.connections.get(offer.server)
+        connection = self.connections.get(offer.server)
         mine = connection is not None and connection.spec.source != PROJECT
         return mine and not self._allowed.isdisjoint((offer.server, name))
 
@@ -195,6 +220,8 @@ class McpTools:
     async def _call(
         self, offer: Offer, arguments: Arguments, context: ToolContext, model: ChatModel
     ) -> ToolOutput:
+        from hermes_nb.tools.mcp_wire import Caller
+
         caller = Caller(context=context, loop=asyncio.get_running_loop(), model=model)
         result = await self.servers.there(
             offer.server, lambda connection: connection.call(offer.tool, arguments, caller)
@@ -242,7 +269,7 @@ class McpTools:
             return f"resources of {arguments.get('server')}"
 
         search = tool(toolset="mcp", origin=lambda _: "")(mcp_search)
-        names = ", ".join(self.servers.connections)
+        names = ", ".join(self.connections)
         call = tool(toolset="mcp", risk=Risk.NETWORK, risk_of=risk)(mcp_call)
         resource = tool(name="mcp_resource", toolset="mcp", risk=Risk.NETWORK)(self.resource)
         return [
@@ -271,7 +298,7 @@ class McpTools:
             lines.append(f"{'also' if whole else 'all'}: {', '.join(more)}")
         if not fits:
             lines.append(f"no tool fits; there are {len(offers)}, and an empty query lists them")
-        for name, connection in self.servers.connections.items():
+        for name, connection in self.connections.items():
             if connection.state != "ready":
                 state = f": {connection.error}" if connection.error else ""
                 lines.append(f"server {name}: {connection.state}{state}")
@@ -308,6 +335,7 @@ class McpTools:
         self, server: str, what: str, send: Callable[[ClientSession], Awaitable[object]]
     ) -> dict[str, Json]:
         """Return what a server says of its resources or prompts; raise `ToolError`."""
+        from hermes_nb.tools.mcp_wire import wire
 
         async def ask(connection: Connection) -> dict[str, Json]:
             await connection.ready()

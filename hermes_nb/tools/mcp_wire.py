@@ -259,11 +259,6 @@ def wire(model: object) -> dict[str, Json]:
     return dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def fingerprint(tool: Document) -> str:
-    """Return what tells a tool from a changed one of its name."""
-    return hashlib.sha256(canonical_json(tool).encode()).hexdigest()[:16]
-
-
 def kept(tool: Document) -> dict[str, Json] | None:
     """Return what is kept of a tool that a server tells of, None where it cannot be used."""
     schema = clean(tool.get("inputSchema"))

@@ -13,12 +13,12 @@ from typing import Annotated, Literal, NotRequired, Protocol, TypedDict, Unpack
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Origin as TextOrigin
 from hermes_nb.core.messages import least_trusted
+from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.curated import Outcome
 from hermes_nb.memory.entries import Action, Refusal
 from hermes_nb.memory.history import Change, Origin, Unusable
-from hermes_nb.memory.quoting import Condenser, browsed, scrolled, told
 from hermes_nb.memory.recall import Passage, Recall, Sort
 from hermes_nb.skills.catalogue import GENERAL, Skill
 from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
@@ -119,8 +119,11 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
     return memory_tool
 
 
-def session_tools(recall: Recall, *, condenser: Condenser | None = None) -> Toolset:
-    """Return the tool `session_search`; the session that a call comes from is left out."""
+def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
+    """Return the tool `session_search`, which has `model` condense what it found.
+
+    The session that a call comes from is left out.
+    """
 
     @tool(toolset="sessions", describe=_search_gist)
     async def session_search(
@@ -140,6 +143,8 @@ def session_tools(recall: Recall, *, condenser: Condenser | None = None) -> Tool
             window: messages before and after it
             summarize: digests, not excerpts
         """
+        from hermes_nb.memory.quoting import Condenser, browsed, scrolled, told
+
         running = tuple(filter(None, [context.place.session]))
         try:
             if session_id:
@@ -153,13 +158,14 @@ def session_tools(recall: Recall, *, condenser: Condenser | None = None) -> Tool
             found = await asyncio.to_thread(
                 recall.discover, query, limit=limit, sort=sort, exclude_lineage=running
             )
-            if summarize and condenser is not None:
+            if summarize and model is not None:
+                condenser = Condenser(recall=recall, model=model)
                 found = await condenser.summarised(query, found, context.emit)
         except LookupError as error:
             raise ToolError(str(error)) from error
         except StoreError as error:
             raise ToolError(f"past sessions cannot be searched now: {error}") from error
-        if summarize and condenser is None:
+        if summarize and model is None:
             found = [replace(each, note="not condensed: no model for it") for each in found]
         text = await asyncio.to_thread(told, found, query)
         return ToolOutput(text, origin=_origin([p for each in found for p in each.passages]))

@@ -24,7 +24,7 @@ from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.messages import Origin
@@ -33,9 +33,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Way, opens_network
-from hermes_nb.safety.needs import Need
-from hermes_nb.safety.places import child_environment
-from hermes_nb.safety.policy import Place, Plan, Stage, judge
+from hermes_nb.safety.places import Need, child_environment
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.sandbox import (
     HOME_SHOWN,
@@ -53,6 +51,9 @@ from hermes_nb.safety.sandbox import (
 from hermes_nb.tools.process import MARK, Capture, Ended, Program, kill_marked, plain, run_pipeline
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, size_text
+
+if TYPE_CHECKING:
+    from hermes_nb.safety.policy import Plan, Stage
 
 FLOOD = 4_000_000_000
 """Bytes of output after which a command is ended: nobody reads them, they only cost time."""
@@ -122,6 +123,8 @@ class CommandRun:
 
     def _bare_plan(self) -> Plan:
         """Return the plan as it is where no sandbox hides anything; raise NoSandboxError."""
+        from hermes_nb.safety.policy import Place, judge
+
         place = Place(workspace=self.root, directory=self.cwd, home=Path.home())
         verdict = judge(self.command, place)
         if verdict.decision != "allow":

@@ -11,13 +11,13 @@ GROUP = "hermes_nb.detectors"
 @pytest.fixture
 def reads(monkeypatch):
     """How often the metadata of all packages was read."""
-    found, real = [], importlib.metadata.entry_points
+    found, real = [], importlib.metadata.distributions
 
     def read():
         found.append(1)
         return real()
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", read)
+    monkeypatch.setattr(importlib.metadata, "distributions", read)
     return found
 
 

@@ -10,7 +10,6 @@ from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Place, Risk
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.history import Origin
-from hermes_nb.memory.quoting import Condenser
 from hermes_nb.memory.recall import Recall
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -180,9 +179,7 @@ def test_an_unknown_session_and_a_broken_store_are_said(store):
 
 
 def test_results_can_be_condensed(store):
-    recall = Recall([store])
-    condenser = Condenser(recall=recall, model=ScriptedModel(["It is striped."]))
-    tool = search(store, condenser=condenser)
+    tool = search(store, model=ScriptedModel(["It is striped."]))
     assert "| It is striped." in run(tool, query="zebra", summarize=True)
     without = run(search(store), query="zebra", summarize=True)
     assert "striped" in without and "not condensed" in without
@@ -194,7 +191,7 @@ def test_a_stop_ends_a_running_digest(store):
             await asyncio.sleep(60)
             yield
 
-    tool = search(store, condenser=Condenser(recall=Recall([store]), model=Slow([])))
+    tool = search(store, model=Slow([]))
 
     async def stopped():
         task = asyncio.ensure_future(

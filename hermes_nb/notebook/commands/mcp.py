@@ -59,7 +59,7 @@ def _listed(agent: KernelAgent) -> str:
             each.spec.source,
             escape(each.error),
         )
-        for name, each in agent.mcp.servers.connections.items()
+        for name, each in agent.mcp.connections.items()
     ]
     ways = "`%hermes mcp add NAME COMMAND ARGS…` or `add NAME URL`; `remove`, `test`, `logs` NAME"
     if not rows:
@@ -102,7 +102,7 @@ def _written(agent: KernelAgent, name: str, server: dict[str, Json] | None) -> N
 
 
 def _connection(agent: KernelAgent, name: str) -> Connection:
-    servers = agent.mcp.servers.connections
+    servers = agent.mcp.connections
     if name not in servers:
         known = ", ".join(servers) or "none"
         raise ConfigError(f"there is no MCP server {name!r}; the servers are: {known}")

@@ -410,7 +410,7 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
         case "settings":
             return sorted(agent.settings().values)
         case "jobs" | "servers":
-            servers = list(agent.mcp.servers.connections)
+            servers = list(agent.mcp.connections)
             return [job.id for job in agent.jobs] if kind == "jobs" else servers
         case _:
             return []

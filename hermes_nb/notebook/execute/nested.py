@@ -26,7 +26,8 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -37,8 +38,7 @@ from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, u
 from hermes_nb.notebook.execute.collector import Collector, Output
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.shell import Foreign, Shell, ours
-from hermes_nb.safety.needs import Need
-from hermes_nb.safety.policy import Place, judge
+from hermes_nb.safety.places import Need
 
 
 class NestedCell:
@@ -188,12 +188,17 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
         raise PermissionError(REFUSED)
 
 
-_install = cache(partial(sys.addaudithook, _heard))
-"""Adds the hook, once in a process: none can be taken away again."""
+@cache
+def _install() -> None:
+    """Add the hook, once in a process: none can be taken away again."""
+    import_module("hermes_nb.safety.policy")  # what it asks, before anybody's code runs
+    sys.addaudithook(_heard)
 
 
 def _reaches_out(words: object, *, offline: bool) -> bool:
     """Say whether a program is known to use the network; `offline`: not known to only read."""
+    from hermes_nb.safety.policy import Place, judge
+
     if isinstance(words, bytes):
         words = words.decode("utf-8", "replace")
     given = words if isinstance(words, str) else ""

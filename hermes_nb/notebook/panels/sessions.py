@@ -388,7 +388,7 @@ class SessionTab(Tab):
         problem = caution(shown(now.problem)) if now.problem else ""
         write(self._what, heading(name, f"{len(now.found):,}") + problem)
         self._list.show(now.found)
-        servers = mcp_servers(self.place.agent.mcp.servers.connections.values())
+        servers = mcp_servers(self.place.agent.mcp.connections.values())
         write(self._looked_back, "" if now.query else _looked_back(now.reviews) + servers)
         self._jobs.draw()
 
