@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from urllib.parse import SplitResult, urlsplit
 
-from hermes_nb.core.errors import ConfigError, HermesError, ToolDenied, ToolError
+from hermes_nb.core.errors import ConfigError, HermesError, ToolDenied, ToolError, TurnInterrupted
 from hermes_nb.core.events import ApprovalGiven, ToolEvent
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import canonical_json, dumps, head_tail, one_line
@@ -150,24 +150,33 @@ class Audit:
 
     def _taken(self, held: ExitStack) -> bool:
         """Hold the file, ready for a line; say whether the one before it was cut short."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        if self._handle >= 0 and not self._in_place():  # it was rotated
-            with _alone(self._handle):
-                self._catch_up()
-            os.close(self._handle)
-            self._handle = -1
         if self._handle < 0:
-            self._handle, self._size = os.open(self._path, flags, 0o600), -1
-        held.enter_context(_alone(self._handle))
-        return self._catch_up()
+            self._handle, self._size = self._opened(), -1
+        while True:
+            held.enter_context(_alone(self._handle))
+            torn, after = self._catch_up(), self._after()
+            if after < 0:
+                return torn
+            held.close()
+            os.close(self._handle)
+            self._handle, self._size = after, -1
 
-    def _in_place(self) -> bool:
+    def _opened(self) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return os.open(self._path, flags, 0o600)
+
+    def _after(self) -> int:
+        """Return the file that has taken the place of ours, open; -1 where there is none yet."""
+        ours = os.fstat(self._handle)
+        with suppress(OSError):
+            if os.path.samestat(os.stat(self._path), ours):  # noqa: PTH116
+                return -1
         try:
-            there, ours = os.stat(self._path), os.fstat(self._handle)  # noqa: PTH116
+            return self._opened()
         except OSError:
-            return False
-        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+            if not ours.st_nlink:  # it was removed
+                raise
+            return -1
 
     def _added(self, data: bytes) -> OSError | None:
         try:
@@ -175,8 +184,9 @@ class Audit:
         except OSError as error:
             self._size = -1
             return error
-        self._size += written
-        return None if written == len(data) else OSError("the disk is full")
+        whole = written == len(data)
+        self._size = self._size + written if whole else -1
+        return None if whole else OSError("the disk is full")
 
     def _catch_up(self) -> bool:
         """Go on behind what others have written; say whether the last line was cut short."""
@@ -350,14 +360,18 @@ def audited(
             if (audit := audit_now()) is None:
                 return await tool.run(context, arguments)
             entry = await in_thread(_entry, tool, context, arguments, source, mode())
-            try:
-                await in_thread(audit.record, {"event": "call", **entry}, must=audit.required)
-            except AuditError as error:
-                raise ToolDenied(f"{tool.name} was not run: {error}") from error
-            finally:
-                if news := audit.news():
-                    tell(news)
-            return await _witnessed(tool, context, arguments, audit, entry)
+
+            async def begun(context: ToolContext, arguments: Arguments) -> object:
+                try:
+                    await in_thread(audit.record, {"event": "call", **entry}, must=audit.required)
+                except AuditError as error:
+                    raise ToolDenied(f"{tool.name} was not run: {error}") from error
+                finally:
+                    if news := audit.news():
+                        tell(news)
+                return await tool.run(context, arguments)
+
+            return await _witnessed(replace(tool, run=begun), context, arguments, audit, entry)
 
         return replace(tool, run=run)
 
@@ -367,22 +381,24 @@ def audited(
 async def _witnessed(
     tool: Tool, context: ToolContext, arguments: Arguments, audit: Audit, entry: Mapping[str, Json]
 ) -> object:
-    """Run a call whose beginning is recorded, and record how it ended, whatever that is."""
+    """Run a call, which records that it begins, and record how it ended, whatever that is."""
     answers: list[Json] = []
 
     def emit(event: ToolEvent) -> None:
         if isinstance(event, ApprovalGiven):
-            answers.append(redact(one_line(f"{event.answer} {event.reason}", SAID)))
+            answers.append(_shown(f"{event.answer} {event.reason}"))
         context.emit(event)
 
     ended: dict[str, Json] = {"outcome": "interrupted", "error": ""}
     began = time.monotonic()
     try:
         result = await tool.run(replace(context, emit=emit), arguments)
+    except TurnInterrupted:
+        raise
     except (Exception, SystemExit) as error:
         ended["outcome"] = "denied" if isinstance(error, ToolDenied) else "error"
         said = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-        ended["error"] = redact(one_line(said, SAID))
+        ended["error"] = _shown(said)
         raise
     else:
         ended["outcome"] = "ok"
@@ -391,6 +407,10 @@ async def _witnessed(
         seconds = round(time.monotonic() - began, 3)
         # Here and now: whoever was stopped gets no thread any more.
         audit.record({"event": "end", **entry, "answers": answers, **ended, "seconds": seconds})
+
+
+def _shown(text: str) -> str:
+    return one_line(redact(text[: 40 * SAID]), SAID)  # in this order: half a secret is not found
 
 
 def _entry(
@@ -464,17 +484,13 @@ def _alone(handle: int) -> Iterator[None]:
 def audit_now() -> Audit | None:
     """Return this process's audit, None without one; raise `ConfigError` for a policy in error."""
     given = policy().values.get("audit")
-    return _audit_of(AuditSettings.of(given)) if given else None
+    return _audit_of(AuditSettings.of(given), os.getpid()) if given else None
 
 
 @cache
-def _audit_of(settings: AuditSettings) -> Audit:
-    if sys.platform == "win32":
-        import getpass
+def _audit_of(settings: AuditSettings, _process: int) -> Audit:
+    """Return the one of a process: with a fork's parent it would share file, lock and queue."""
+    import pwd  # where there is none, no policy is read
 
-        user = getpass.getuser()
-    else:
-        import pwd
-
-        user = pwd.getpwuid(os.getuid()).pw_name
+    user = pwd.getpwuid(os.getuid()).pw_name
     return Audit(settings, Who(user=user, login=os.environ.get("JUPYTERHUB_USER", "")))

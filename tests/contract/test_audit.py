@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+from contextlib import aclosing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from hermes_nb.agent import audit as audit_module
 from hermes_nb.agent.audit import Audit, AuditSettings, Who, gaps
 from hermes_nb.agent.turn import flush
 from hermes_nb.cli.main import main
-from hermes_nb.core.errors import ToolError
+from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Place
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -227,6 +229,151 @@ Hermes(ScriptedModel([call("die")]), tools=[die]).ask("go")
     assert [(line["event"], line["tool"]) for line in recorded.lines] == [("call", "die")]
 
 
+FILLING = """
+import resource, sys
+from hermes_nb.agent.audit import Audit, AuditSettings, Who
+audit = Audit(AuditSettings(file=sys.argv[1]), Who(user="ada"))
+audit.record({"event": "call"})
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (len(open(sys.argv[1]).read()) + 40, hard))
+audit.record({"event": "call", "lost": "half of it"})
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+for number in range(2):
+    audit.record({"event": "call", "number": number})
+"""
+
+
+def test_a_disk_that_was_full_costs_the_line_alone_that_found_no_room(tmp_path):
+    file = tmp_path / "audit.jsonl"
+    subprocess.run([sys.executable, "-c", FILLING, file], check=True)
+    first, half, *rest = file.read_bytes().splitlines()
+    assert len(half) == 40
+    assert [json.loads(line)["number"] for line in rest] == [0, 1]
+    assert json.loads(rest[0])["lost"] == 1
+    told = list(gaps([first, half, *rest]))
+    assert told == ["line 2: it cannot be read", "line 3: number 3 does not follow number 1"]
+
+
+FORKING = """
+import os, sys
+from pathlib import Path
+from hermes_nb.agent.audit import audit_now
+from hermes_nb.safety import administrator
+administrator.PLACES = (Path(sys.argv[1]),)
+administrator.not_roots = lambda path: ""
+audit_now().record({"event": "call", "number": -1})
+children = []
+for child in range(3):
+    if not (pid := os.fork()):
+        for number in range(200):
+            audit_now().record({"event": "call", "number": number})
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    os.waitpid(pid, 0)
+audit_now().record({"event": "call", "number": -1})
+"""
+
+
+def test_forks_write_one_chain(recorded):
+    subprocess.run([sys.executable, "-c", FORKING, administrator.PLACES[0]], check=True)
+    assert len(recorded.lines) == 602
+    assert not list(gaps(recorded.file.read_bytes().splitlines()))
+
+
+def test_who_waited_while_it_was_rotated_goes_on_in_the_new_file(tmp_path):
+    file, old = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit.record({"event": "call"})
+    with file.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=audit.record, args=({"event": "end"},))
+        waiting.start()
+        assert until(lambda: _is_waited_for(held))
+        file.rename(old)
+        fcntl.flock(held, fcntl.LOCK_UN)
+    waiting.join()
+    lines = [*old.read_bytes().splitlines(), *file.read_bytes().splitlines()]
+    assert [json.loads(line)["event"] for line in lines] == ["call", "end"]
+    assert len(old.read_bytes().splitlines()) == 1 and not list(gaps(lines))
+
+
+def _is_waited_for(file):
+    inode = os.fstat(file.fileno()).st_ino
+    locks = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f":{inode} " in line for line in locks)
+
+
+def test_until_there_is_a_new_file_lines_go_on_in_the_old_one(tmp_path):
+    file, old = tmp_path / "a" / "audit.jsonl", tmp_path / "b"
+    file.parent.mkdir()
+    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit.record({"event": "call"}, must=True)
+    file.parent.rename(old)  # as one renames it in a folder in which the user makes none
+    audit.record({"event": "end"}, must=True)
+    file.parent.mkdir()
+    audit.record({"event": "call"}, must=True)
+    lines = [*(old / file.name).read_bytes().splitlines(), *file.read_bytes().splitlines()]
+    assert len(file.read_bytes().splitlines()) == 1 and not list(gaps(lines)) and not audit.lost
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(audit_module.AuditError):
+        audit.record({"event": "end"}, must=True)
+
+
+def test_a_secret_that_is_cut_is_none_either(recorded):
+    def broken() -> str:
+        """Break."""
+        raise ToolError("x" * 170 + f" {token}")
+
+    token = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" + "0123456789"
+
+    with Hermes(ScriptedModel([call("broken"), "Done."]), tools=[broken]) as hermes:
+        hermes.ask("go")
+    (ended,) = recorded.ended("broken")
+    assert ended["error"].startswith("xxx") and token[:12] not in ended["error"]
+
+
+def test_a_stop_is_told_from_an_error_and_what_is_stopped_early_has_an_end(
+    recorded, collector, monkeypatch
+):
+    def stopped() -> str:
+        """Be stopped."""
+        raise TurnInterrupted("by hand")
+
+    with Hermes(ScriptedModel([call("stopped")]), tools=[stopped]) as hermes:
+        assert hermes.ask("go").reason == "interrupted"
+    assert [line["outcome"] for line in recorded.ended("stopped")] == ["interrupted"]
+    address, server = collector("http")
+    server.status = 503
+    recorded.require(file=str(recorded.file), collector=address, required=True)
+
+    async def turn(hermes):
+        async def take():
+            async with aclosing(hermes.stream("go")) as events:
+                async for _ in events:
+                    pass
+
+        taking = asyncio.create_task(take())
+        while len(recorded.lines) < 3:
+            await asyncio.sleep(0.01)
+        taking.cancel()
+        await asyncio.wait([taking])
+        await hermes.__aexit__()
+
+    asyncio.run(turn(Hermes(ScriptedModel([call("mark", name="one")]), tools=[recorded.mark])))
+    assert [line["outcome"] for line in recorded.ended()] == ["interrupted"]
+    assert not recorded.ran.exists()
+
+
+def test_the_mode_is_the_one_that_holds(recorded, administered):
+    model = ScriptedModel([call("mark", name="one"), "Done."])
+    with Hermes(model, tools=[recorded.mark], approve="all") as hermes:
+        administered(modes={"all": "force-off"}, audit={"file": str(recorded.file)})
+        hermes.ask("go")
+    assert [line["mode"] for line in recorded.ended()] == ["edits"]
+
+
 def test_what_cannot_be_recorded_is_not_executed(recorded, tmp_path):
     recorded.require(file=str(tmp_path / "no" / "audit.jsonl"), required=True)
     steps = [call("mark", name="one"), "It was not to be."]
@@ -272,11 +419,11 @@ class Posted(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(self.server.status)
+        body, status = self.rfile.read(int(self.headers["Content-Length"])), self.server.status
+        self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
-        if self.server.status == 200:
+        if status == 200:
             self.server.lines += map(json.loads, body.splitlines())
 
 
@@ -347,9 +494,9 @@ def test_a_collector_that_is_away_gets_it_later_and_is_waited_for_where_it_must(
         assert until(lambda: server.lines)
         hermes.ask("again")
     assert recorded.ran.read_text() == "two\n"
-    assert until(lambda: len(server.lines) == 3)
-    assert not list(gaps(json.dumps(line).encode() for line in ()))
-    assert [line["seq"] for line in server.lines] == [1, 2, 3]
+    assert until(lambda: len(server.lines) == 4)
+    assert [line["seq"] for line in server.lines] == [1, 2, 3, 4]
+    assert [line.get("outcome") for line in server.lines] == [None, "denied", None, "ok"]
 
 
 def test_a_queue_that_is_full_is_counted(monkeypatch, collector):
