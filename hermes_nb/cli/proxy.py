@@ -5,7 +5,8 @@ what an answer used is counted from the provider's own figures. A request is wri
 is sent, by an estimate that the figures replace; where the proxy is killed, the estimate stands.
 Whoever leaves in the middle of an answer pays for it all.
 
-Nothing begins once a budget is used up; the request that reaches it is the last.
+Nothing begins once a budget is used up. What might use it up together with what is under way waits
+until that is counted, so that nobody is refused for an estimate.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import sqlite3
 import sys
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -45,8 +47,17 @@ GUESS = 4
 UNSAID = 1_000
 """Tokens of an answer, until they are counted."""
 MILLION = 1_000_000
-DEARER = ("service_tier", "web_search_options")
-"""Fields of a request that cost what no table of tokens tells; they are left out."""
+AT_ONCE = 8
+"""Requests of a user's under way; others wait."""
+PASSED = frozenset(
+    "messages model stream tools tool_choice parallel_tool_calls response_format stop seed"
+    " max_tokens max_completion_tokens temperature top_p top_k min_p logprobs top_logprobs"
+    " frequency_penalty presence_penalty repetition_penalty repeat_penalty logit_bias"
+    " reasoning reasoning_effort thinking enable_thinking verbosity chat_template_kwargs".split()
+)
+"""Fields of a request that go on. Others may cost what no table of tokens tells, choose another
+model, or ask for many answers; so may tools that the provider runs."""
+TOOLS = ("custom", "function")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,10 @@ class Rules:
             users = {str(name): Limit(**each) for name, each in given.pop("users", {}).items()}
             budget = Limit(**given.pop("budget", {}))
             rules = cls(**{**given, "models": models}, key=key, users=users, budget=budget)
+            for each in (budget, *users.values()):
+                each.refusal(0, 0.0)  # what is no number does not compare with one
+            for model in models.values():
+                model.dollars(1, 1, 1)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
             raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
         paid = any(limit.dollars is not None for limit in (budget, *users.values()))
@@ -122,6 +137,8 @@ class Ledger:
             "model TEXT, input INTEGER, output INTEGER, dollars REAL, counted INTEGER, at REAL)"
         )
         self._rows.execute("CREATE INDEX IF NOT EXISTS spent_by ON spent (day, user)")
+        self._under_way: dict[str, dict[int, tuple[int, float]]] = defaultdict(dict)
+        self._moved = asyncio.Event()
 
     def used(self, user: str) -> tuple[int, float]:
         """Return the tokens and dollars of a user's day, those under way included."""
@@ -129,13 +146,33 @@ class Ledger:
         tokens, dollars = self._rows.execute(asked, (_today(), user)).fetchone()
         return int(tokens or 0), float(dollars or 0.0)
 
+    async def room(self, user: str, limit: Limit) -> None:
+        """Wait until a user's next request may begin; raise HTTPError for a budget used up."""
+        under = self._under_way[user]
+        while True:
+            tokens, dollars = self.used(user)
+            counted = tokens - sum(t for t, _ in under.values())
+            if refusal := limit.refusal(counted, dollars - sum(d for _, d in under.values())):
+                raise HTTPError(402, f"{user}: {refusal}")
+            if len(under) < AT_ONCE and not limit.refusal(tokens, dollars):
+                return
+            await self._moved.wait()
+
     def begin(self, user: str, model: str, read: int, written: int, dollars: float) -> int:
         """Write down a request by what it is estimated to use, and return its number."""
         made = self._rows.execute(
             "INSERT INTO spent VALUES (NULL, ?, ?, ?, ?, ?, ?, 0, ?)",
             (_today(), user, model, read, written, dollars, time.time()),
         )
-        return int(made.lastrowid or 0)
+        number = int(made.lastrowid or 0)
+        self._under_way[user][number] = read + written, dollars
+        return number
+
+    def over(self, user: str, number: int) -> None:
+        """Note that a request is not under way any more; who waits looks again."""
+        del self._under_way[user][number]
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def settle(self, number: int, read: int, written: int, dollars: float) -> None:
         """Put what it used in the place of the estimate."""
@@ -189,7 +226,7 @@ class Usage:
     """Finds the provider's figures in an answer as it comes by."""
 
     def __init__(self) -> None:
-        self.answered = False
+        self.answered: bool | None = None
         self.found: dict[str, Json] | None = None
         self.bytes = 0
         self._open = b""
@@ -215,10 +252,11 @@ class Usage:
         self.look(self._open)  # what is no stream is one text
         if not self.answered:
             return 0, 0, 0
-        if self.found is None:
+        found = self.found or {}
+        counts = (found.get("prompt_tokens"), found.get("completion_tokens"))
+        if counts == (None, None):
             return estimate, self.bytes // GUESS, 0
-        details = self.found.get("prompt_tokens_details") or {}
-        counts = (self.found.get("prompt_tokens"), self.found.get("completion_tokens"))
+        details = found.get("prompt_tokens_details") or {}
         read, written = (int(count or 0) for count in counts)
         return read, written, int(details.get("cached_tokens") or 0)
 
@@ -273,29 +311,40 @@ class Used(Handler):
 class Chat(Handler):
     """Passes a request on, and what it used into the ledger."""
 
+    left = False
+
+    def on_connection_close(self) -> None:
+        """Note that nobody waits for the answer any more."""
+        self.left = True
+
     async def post(self) -> None:
         try:
-            asked = json.loads(self.request.body)
-            name = str(asked["model"])
-        except (ValueError, KeyError, TypeError):
+            given = json.loads(self.request.body)
+            asked = {key: value for key, value in given.items() if key in PASSED}
+            name = asked["model"] = str(asked["model"])
+            tools = [each for each in asked.pop("tools", None) or () if each["type"] in TOOLS]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise HTTPError(400, "the request is no JSON with a model") from None
         if name not in self.rules.models:
             there = ", ".join(self.rules.models)
             raise HTTPError(404, f"there is no model {name[:80]!r} here; there are: {there}")
-        if refusal := self.limit().refusal(*self.ledger.used(self.current_user)):
-            raise HTTPError(402, f"{self.current_user}: {refusal}")
+        await self.ledger.room(self.current_user, self.limit())
+        if self.left:
+            return
         model, read = self.rules.models[name], len(self.request.body) // GUESS
         number = self.ledger.begin(
             self.current_user, name, read, UNSAID, model.dollars(read, UNSAID)
         )
-        for dearer in DEARER:
-            asked.pop(dearer, None)
+        asked |= {"tools": tools} if tools else {}
         if asked.get("stream"):
             asked["stream_options"] = {"include_usage": True}
         usage = Usage()
-        await self._passed_on(asked, usage)
-        used = usage.tokens(read)
-        self.ledger.settle(number, used[0], used[1], model.dollars(*used))
+        try:
+            await self._passed_on(asked, usage)
+            used = usage.tokens(read)
+            self.ledger.settle(number, used[0], used[1], model.dollars(*used))
+        finally:
+            self.ledger.over(self.current_user, number)
         with suppress(StreamClosedError):
             self.finish()
 
@@ -328,16 +377,19 @@ class Chat(Handler):
             streaming_callback=take,
             header_callback=head,
         )
-        with suppress(OSError, HTTPClientError):  # no answer, or none to its end
+        try:
             await AsyncHTTPClient().fetch(sent, raise_error=False)
-            return
-        if not self._headers_written:
-            self.set_status(HTTPStatus.BAD_GATEWAY)
-            self.write({"error": {"message": "the provider of the model cannot be reached"}})
+        except (OSError, HTTPClientError) as error:  # no answer, or none to its end
+            if usage.answered is None and isinstance(error, HTTPClientError):
+                usage.answered = "connecting" not in str(error)  # else nothing was sent
+            if not self._headers_written:
+                self.set_status(HTTPStatus.BAD_GATEWAY)
+                self.write({"error": {"message": "the provider of the model cannot be reached"}})
 
 
 def proxy(arguments: argparse.Namespace) -> int:
     """Serve until it is stopped."""
+    os.umask(0o077)  # the ledger says who uses how much
     rules, hub = Rules.read(Path(arguments.config)), Hub()
     asyncio.run(_serve(rules, hub))
     return OK

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socketserver
 import subprocess
 import sys
 import threading
@@ -147,6 +148,13 @@ def serving(tmp_path, hub):
     return start
 
 
+class Silent(socketserver.BaseRequestHandler):
+    """A provider that takes a request and closes the connection."""
+
+    def handle(self):
+        self.request.recv(65_536)
+
+
 def plain(prompt, output, cached=0):
     usage = {"prompt_tokens": prompt, "completion_tokens": output}
     usage["prompt_tokens_details"] = {"cached_tokens": cached}
@@ -209,6 +217,38 @@ def test_who_leaves_pays_for_the_whole_answer(serving):
         assert until(lambda: proxy.used()["tokens"] == 80)
 
 
+def test_fields_that_cost_more_or_choose_another_model_stay_behind(serving):
+    search = {"type": "web_search", "max_uses": 9}
+    own = {"type": "function", "function": {"name": "look", "parameters": {}}}
+    more = {"models": ["dear"], "plugins": [{"id": "web"}], "n": 64, "fallbacks": ["dear"]}
+    more |= {"service_tier": "priority", "extra_body": {"model": "dear"}, "top_k": 3}
+    with serving(plain(1, 1), budget={"tokens": 10_000}) as proxy:
+        assert proxy.ask(tools=[search, own], temperature=0, **more)[0] == 200
+        assert proxy.ask(tools=[search])[0] == 200
+        assert proxy.ask(tools=7)[0] == 400
+        first, second = proxy.server.bodies
+    assert first == {
+        "model": "small", "messages": [], "tools": [own], "temperature": 0, "top_k": 3
+    }  # fmt: skip
+    assert second == {"model": "small", "messages": []}
+
+
+def test_figures_that_are_none_and_an_answer_that_never_came(serving):
+    none = document({"id": "c", "choices": [], "usage": {"input_tokens": 5}})
+    long = [{"role": "user", "content": "x" * 400}]
+    with serving(none, budget={"tokens": 10_000}) as proxy:
+        assert proxy.ask(messages=long)[0] == 200
+        assert proxy.used()["tokens"] > 100
+        assert proxy.config.with_name("spent.db").stat().st_mode & 0o077 == 0
+    with socketserver.TCPServer(("127.0.0.1", 0), Silent) as silent:
+        threading.Thread(target=silent.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{silent.server_address[1]}/v1"
+        with serving(none, upstream=url, budget={"tokens": 10_000}) as proxy:
+            assert proxy.ask("bob-token", messages=long)[0] == 502
+            assert proxy.used("bob-token")["tokens"] > 100  # the provider may have worked for it
+        silent.shutdown()
+
+
 def test_counts_survive_a_kill(serving):
     def hang(exchange):
         exchange.server.ending.wait(30)
@@ -230,19 +270,58 @@ def test_counts_survive_a_kill(serving):
         asking.join(10)
 
 
-def test_requests_side_by_side_do_not_pass_the_budget_together(serving):
+class Together:
+    """A reply that takes a moment, and how many of them are given at a time."""
+
+    def __init__(self):
+        self.now, self.most, self._lock = 0, 0, threading.Lock()
+        self.reply = Reply([self.begin, pause(0.2), self.end, *plain(30, 5).steps], length=False)
+
+    def begin(self, _):
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+    def end(self, _):
+        with self._lock:
+            self.now -= 1
+
+
+def side_by_side(proxy, count):
+    """Return the states of requests that are made at the same time."""
     found = []
+    asking = [threading.Thread(target=lambda: found.append(proxy.ask()[0])) for _ in range(count)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    return sorted(found)
 
-    def the_others_have_asked(_):
-        assert until(lambda: len(found) == 11)
 
-    with serving(Reply([the_others_have_asked, *plain(30, 5).steps], length=False)) as proxy:
-        asking = [threading.Thread(target=lambda: found.append(proxy.ask()[0])) for _ in range(12)]
-        for thread in asking:
-            thread.start()
-        for thread in asking:
-            thread.join()
-        assert sorted(found) == [200] + [402] * 11 and len(proxy.server.exchanges) == 1
+def test_requests_side_by_side_do_not_pass_the_budget_together(serving):
+    with serving((together := Together()).reply) as proxy:
+        # Of 35 tokens each, three; none is refused while it is not known what others will use.
+        assert side_by_side(proxy, 12) == [200] * 3 + [402] * 9
+        assert (len(proxy.server.exchanges), together.most) == (3, 1)
+
+
+def test_no_more_than_eight_of_a_users_are_under_way(serving):
+    with serving((together := Together()).reply, budget={"tokens": 1_000_000}) as proxy:
+        assert side_by_side(proxy, 20) == [200] * 20
+        assert 4 < together.most <= 8 and proxy.used()["tokens"] == 20 * 35
+
+
+def test_who_leaves_while_it_waits_pays_nothing(serving):
+    slow = Reply([pause(1.5), *plain(30, 5).steps], length=False)
+    with serving(slow) as proxy:
+        asking = threading.Thread(target=proxy.ask)
+        asking.start()
+        assert until(lambda: proxy.server.exchanges)
+        with pytest.raises(TimeoutError):
+            proxy.ask(timeout=0.3)
+        asking.join()
+        assert proxy.ask()[0] == 200
+        assert len(proxy.server.exchanges) == 2 and proxy.used()["tokens"] == 70
 
 
 @pytest.mark.parametrize(
@@ -291,6 +370,9 @@ def test_a_provider_that_breaks_off_or_is_away(serving):
         {"key_file": "/nowhere"},
         {"more": 1},
         {"models": None},
+        {"budget": {"tokens": "1e6"}},
+        {"users": {"ada": {"dollars": "5"}}, "models": {"m": {"input": 1, "output": 1}}},
+        {"models": {"m": {"input": "0.25", "output": 1}}},
     ],
 )
 def test_a_configuration_that_cannot_be_meant(tmp_path, wrong):
