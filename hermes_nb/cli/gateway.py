@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from hermes_nb.agent.config import load_settings
@@ -24,11 +25,12 @@ def gateway(arguments: argparse.Namespace) -> int:
     settings = load_settings()
     folder = settings.home / "gateway"
     make_private(folder)
-    try:
-        with locked(folder / "running", 0):
-            asyncio.run(_served(arguments.adapters, root))
-    except TimeoutError:
-        raise ConfigError("a gateway of this home runs already") from None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / "running", 0))
+        except TimeoutError:
+            raise ConfigError("a gateway of this home runs already") from None
+        asyncio.run(_served(arguments.adapters, root))
     return OK
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,8 +19,10 @@ from typing import Protocol
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.sources import read_dotenv
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import plugins
+from hermes_nb.core.text import visible
 from hermes_nb.safety.administrator import policy
 
 Allowed = Callable[[str, str], bool]
@@ -28,6 +31,8 @@ GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
 """Adapters of this package: the function `adapter` of the module of that name."""
 MAX_BYTES = 20_000_000
+LONGEST_NAME = 200
+"""Bytes of a file's name; file systems take 255, with what is put around it."""
 
 
 class NotSent(HermesError):
@@ -209,6 +214,24 @@ def _listed(name: str, group: Mapping[str, Json], key: str) -> frozenset[str]:
     if not isinstance(given, list):
         raise ConfigError(f"gateway.{name}.{key} is {given!r}; use a list")
     return frozenset(map(str, given))
+
+
+def plain_name(name: str) -> str:
+    """Return a name that means nothing but a file, with the ending that its sender gave it."""
+    plain = re.sub(r"[^\w.-]+", "_", visible(name)).encode()[-LONGEST_NAME:]
+    return plain.decode(errors="ignore").lstrip(".") or "file"
+
+
+def keep_file(path: Path, data: bytes) -> Path:
+    """Write a file that came, or that goes, for its owner alone; return where it is."""
+    make_private(path.parent)
+    write_atomic(path, data, mode=0o600)
+    return path
+
+
+def files_of(home: Path, adapter: str, message: str) -> Path:
+    """Return the folder for what came with a message, and for what goes with its answer."""
+    return home / "outputs" / "gateway" / key_of(adapter, message)[:16]
 
 
 def key_of(*parts: str) -> str:

@@ -162,17 +162,19 @@ class Journal:
         return entry
 
     def unfinished(self) -> list[Entry]:
-        """Return what is not done, in the order in which it came; forget what was, long ago."""
-        self._database.write(
-            lambda c: c.execute(
-                "DELETE FROM messages WHERE state = 'done' AND at < ?", (time.time() - KEPT,)
-            )
-        )
+        """Return what is not done, in the order in which it came."""
         return self._database.read(
             lambda c: [
                 _entry(row)
                 for row in c.execute("SELECT * FROM messages WHERE state <> 'done' ORDER BY rowid")
             ]
+        )
+
+    def forget(self) -> None:
+        """Forget what was done long ago."""
+        before = time.time() - KEPT
+        self._database.write(
+            lambda c: c.execute("DELETE FROM messages WHERE state = 'done' AND at < ?", (before,))
         )
 
     def chat(self, adapter: str, chat: str) -> ChatRow:

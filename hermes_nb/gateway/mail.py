@@ -52,7 +52,7 @@ GROWTH = 1.4
 FOR_GOOD = 500
 """From this code on a mail server means what it says."""
 HEAD = 200_000
-"""Bytes that are read of a mail that is too large."""
+"""Bytes that are read of a mail's headers, and of a mail that is too large."""
 COPY = "(This may be a second copy: Hermes was interrupted while it sent this answer.)\n\n"
 FAILED = (OSError, imaplib.IMAP4.error)
 """`abort`, which is an error, is what `imaplib` raises when a connection is over."""
@@ -83,7 +83,10 @@ class MailAdapter(Adapter):
         self._user = given.get("user") or self._address
         self._folder = given.get("folder") or "INBOX"
         self._checked_by = given.get("checked_by", "")
-        self._every = float(given.get("every") or EVERY)
+        try:
+            self._every = max(1.0, float(given.get("every") or EVERY))
+        except ValueError as error:
+            raise ConfigError("gateway.mail.every is no number of seconds") from error
         self._tls = given.get("tls", "true").lower()
         self._imap = _host(given["imap"], 143 if self._tls == "starttls" else 993)
         self._smtp = _host(given["smtp"], 587 if self._tls == "starttls" else 465)
@@ -102,7 +105,13 @@ class MailAdapter(Adapter):
         while True:
             try:
                 for uid in await in_thread(self._with_box, self._unseen):
-                    incoming = await in_thread(self._with_box, partial(self._read, uid))
+                    try:
+                        incoming = await in_thread(self._with_box, partial(self._read, uid))
+                    except FAILED:
+                        raise
+                    except Exception as error:  # noqa: BLE001 - no mail is to end the gateway
+                        self._setup.tell(f"mail: number {uid.decode()} is left: {_said(error)}")
+                        incoming = None
                     self._looked_at.add(uid)
                     if incoming is not None:
                         yield incoming
@@ -156,7 +165,7 @@ class MailAdapter(Adapter):
 
     def _read(self, uid: bytes, box: imaplib.IMAP4) -> Incoming | None:
         """Return a mail that is to be answered, None for any other; a stranger's is not fetched."""
-        about, head = _fetched(box, uid, "(RFC822.SIZE BODY.PEEK[HEADER])")
+        about, head = _fetched(box, uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)")
         if not self._is_welcome(read_mail(head), head):
             return None
         size = int((re.search(rb"RFC822\.SIZE (\d+)", about) or [b"", b"0"])[1])

@@ -93,7 +93,10 @@ class _Bounded(policy.EmailPolicy):
     def header_fetch_parse(self, name: str, value: str) -> str:
         most = LONGEST.get(name.lower(), HEADER)
         short = value if len(value) <= most else "" if name.lower() == "from" else value[:most]
-        return super().header_fetch_parse(name, short)  # type: ignore[no-any-return,unused-ignore]
+        try:
+            return super().header_fetch_parse(name, short)  # type: ignore[no-any-return,unused-ignore]
+        except Exception:  # noqa: BLE001 - whatever the standard library stumbles over
+            return super().header_fetch_parse(name, "")  # type: ignore[no-any-return,unused-ignore]
 
 
 def parsed(data: bytes) -> EmailMessage:
@@ -203,7 +206,7 @@ def _contents(message: EmailMessage) -> tuple[str, str, tuple[Attached, ...]]:
 
 def _leaves(part: EmailMessage, depth: int = 0) -> Iterator[EmailMessage]:
     """Yield the parts that hold something; an attached mail is one, whatever is in it."""
-    inner = part.get_payload()
+    inner = part.get_payload() if part.is_multipart() else None
     if part.get_content_maintype() == "multipart" and isinstance(inner, list) and depth < DEEPEST:
         for each in inner:
             if isinstance(each, EmailMessage):
@@ -215,7 +218,7 @@ def _leaves(part: EmailMessage, depth: int = 0) -> Iterator[EmailMessage]:
 def _decoded(part: EmailMessage, data: bytes) -> str:
     try:
         return data.decode(part.get_content_charset("utf-8"), "replace")
-    except LookupError:  # no charset that there is
+    except (LookupError, ValueError):  # no charset that there is
         return data.decode("utf-8", "replace")
 
 

@@ -7,8 +7,8 @@ a kill leaves behind. A stop and the answer to a question overtake what waits in
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
+import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.schedule import Schedule
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.core.errors import HermesError
-from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
@@ -31,11 +30,13 @@ from hermes_nb.gateway.core import (
     Adapter,
     Allowed,
     Answer,
-    File,
     Incoming,
     NotSent,
     Undeliverable,
+    files_of,
+    keep_file,
     key_of,
+    plain_name,
 )
 from hermes_nb.gateway.journal import KEPT, Entry, Journal
 from hermes_nb.gateway.turns import IDLE, ChatAgent, Terms, command_of
@@ -48,7 +49,8 @@ LOOK = 5.0
 """Seconds between two looks for idle chats and for what scheduled jobs have said."""
 SHOWN = 4.0
 """Seconds that services show that an answer is being made."""
-LATE = 7 * 86_400.0
+DAY = 86_400.0
+LATE = 7 * DAY
 """Seconds after which what a job has said is sent nowhere any more."""
 FAILED = "✗ Something went wrong in the gateway; whoever runs it finds more in its output."
 
@@ -61,6 +63,7 @@ class Chat:
     agent: ChatAgent
     waiting: deque[tuple[Entry, bool]] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
+    looked: float = -math.inf  # when its session was to end
 
 
 class Gateway:
@@ -86,7 +89,6 @@ class Gateway:
         settings = load_settings(home=home)
         self._terms = Terms.of(settings.gateway)
         self._store = open_store(settings, tell)  # once: it is looked through when it is opened
-        self._files = home / "outputs" / "gateway"
         self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
         self._schedule = Schedule(home, warn=tell)
         self._chats: dict[tuple[str, str], Chat] = {}
@@ -100,13 +102,12 @@ class Gateway:
             async with self._group:
                 for entry in await self._kept(self._journal.unfinished):
                     self._queue(entry, again=entry.tried)
-                await in_thread(self._forget_files)
                 for adapter in self._adapters.values():
                     self._group.create_task(self._listen(adapter))
                 self._group.create_task(self._look())
         finally:
             for adapter in self._adapters.values():
-                await adapter.aclose()
+                await self._told(adapter, adapter.aclose())
             self._store.close()
             self._journal.close()
             self._schedule.close()
@@ -131,7 +132,7 @@ class Gateway:
                 await self._told(adapter, adapter.acknowledge(message))
             return
         chat = self._chat(adapter, message.chat)
-        if chat.agent.heard(message.text):
+        if chat.agent.heard(message):
             await self._finish(adapter, entry)
         elif command_of(message.text)[0] == "/stop":  # what it stops says so
             told = () if chat.agent.stop() else (IDLE,)
@@ -140,7 +141,7 @@ class Gateway:
             )
         else:
             self._queue(entry)
-            self._group.create_task(chat.agent.remind())
+            self._group.create_task(chat.agent.remind(message))
 
     def _chat(self, adapter: Adapter, name: str) -> Chat:
         key = adapter.name, name
@@ -152,7 +153,7 @@ class Gateway:
 
             agent = ChatAgent(
                 self._journal, self._store, *key, home=self._home, root=self._root, say=say,
-                tell=self._tell, model=self._model,
+                tell=self._tell, slots=self._slots, model=self._model,
             )  # fmt: skip
             self._chats[key] = Chat(adapter, agent)
         return self._chats[key]
@@ -173,8 +174,7 @@ class Gateway:
             entry, again = chat.waiting.popleft()
             try:
                 if entry.state in ("waiting", "begun"):
-                    async with self._slots:
-                        entry = await self._answered(chat, entry)
+                    entry = await self._answered(chat, entry)
                 await self._send(chat.adapter, entry, again=again)
             except BaseException:
                 await self._told(chat.adapter, chat.agent.settle(look_back=False))
@@ -215,6 +215,8 @@ class Gateway:
             if not entry.tried:
                 entry = await self._kept(partial(self._journal.note, replace(entry, tried=True)))
             part = entry.parts[entry.sent]
+            if isinstance(part, Path) and not part.is_file():
+                part = f"✗ {part.name} could not be sent: it is gone"
             answer = Answer(
                 chat=entry.message.chat,
                 text=part if isinstance(part, str) else "",
@@ -272,33 +274,37 @@ class Gateway:
 
     def _saved(self, adapter: str, message: Incoming) -> Entry:
         """Return an entry for a message whose files are on the disk."""
-        folder = self._files / key_of(adapter, message.id)[:16]
-        files = []
-        for number, file in enumerate(message.files):
-            make_private(folder)
-            files.append(
-                folder / f"{number}-{_file_name(file)}" if number else folder / _file_name(file)
+        folder = files_of(self._home, adapter, message.id)
+        files = tuple(
+            keep_file(
+                folder / f"{f'{number}-' if number else ''}{plain_name(file.name)}", file.data
             )
-            write_atomic(files[-1], file.data, mode=0o600)
-        return Entry(adapter=adapter, message=message, files=tuple(files))
+            for number, file in enumerate(message.files)
+        )
+        return Entry(adapter=adapter, message=message, files=files)
 
-    def _forget_files(self) -> None:
-        """Remove what came so long ago that its messages are forgotten, too."""
-        for path in self._files.glob("*/*"):
-            if path.stat().st_mtime < time.time() - KEPT:
-                path.unlink()
-                with suppress(OSError):  # there is more in it
-                    path.parent.rmdir()
+    def _forget(self) -> None:
+        """Forget what was answered long ago, and the files that came and went with it."""
+        self._journal.forget()
+        for folder in files_of(self._home, "", "").parent.glob("*"):
+            if folder.stat().st_mtime < time.time() - KEPT:
+                shutil.rmtree(folder, ignore_errors=True)
 
     async def _look(self) -> None:
-        """End the sessions of idle chats, and send what scheduled jobs have said."""
+        """End the sessions of idle chats, send what jobs have said, and forget what is old."""
+        forgot = -math.inf
         while True:
+            if time.monotonic() - forgot > DAY:
+                forgot = time.monotonic()
+                await self._kept(self._forget)
             for row in await self._kept(self._journal.chats):
                 adapter = self._adapters.get(row.adapter)
                 if adapter is None or time.time() - row.written < self._terms.idle:
                     continue
                 chat = self._chat(adapter, row.chat)
-                if chat.task is None or chat.task.done():
+                rested = time.monotonic() - chat.looked > PAUSES[-1]
+                if rested and (chat.task is None or chat.task.done()):
+                    chat.looked = time.monotonic()
                     chat.task = self._group.create_task(self._expired(chat))
             if self._schedule.folder.is_dir():
                 for entry in await self._kept(self._said_by_jobs):
@@ -313,11 +319,11 @@ class Gateway:
         """Return what jobs have said and is not known yet, by now written down."""
         found: list[Entry] = []
         targets = {job.id: job.to.partition(":") for job in self._schedule.jobs() if job.to}
-        for run in self._schedule.runs(limit=1_000) if targets else ():
+        for run in reversed(self._schedule.runs(limit=1_000) if targets else []):
             name, _, chat = targets.get(run.job, ("", "", ""))
             if name not in self._adapters or time.time() - run.ended >= LATE:
                 continue
-            message = Incoming(id=f"job {run.job} {run.due:g}", chat=chat, user="", text="")
+            message = Incoming(id=f"job {run.job} {run.due:f}", chat=chat, user="", text="")
             text = run.text if run.state == "done" else f"✗ {run.came_to}: {run.text}"
             parts = tuple(pieces(f"Job {run.job}: {text}", self._adapters[name].most))
             entry = Entry(adapter=name, message=message, state="answered", parts=parts)
@@ -354,9 +360,3 @@ def pieces(text: str, most: int) -> list[str]:
 
 def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _file_name(file: File) -> str:
-    """Return a name that means nothing but a file, with the ending that its sender gave it."""
-    name = re.sub(r"[^\w.-]+", "_", visible(file.name)).lstrip(".")
-    return name[-80:].lstrip(".") or hashlib.sha256(file.data).hexdigest()[:12]

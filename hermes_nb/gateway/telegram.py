@@ -7,12 +7,14 @@ does not de-duplicate: what may have been sent before a kill is sent again, and 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from telegram import Bot, LinkPreviewOptions, Message, PhotoSize
 from telegram.error import (
     BadRequest,
+    ChatMigrated,
     Forbidden,
     InvalidToken,
     NetworkError,
@@ -117,6 +119,8 @@ class Telegram(Adapter):
 
     async def send(self, answer: Answer) -> None:
         """Send a text, a photo or a document."""
+        if not re.fullmatch(r"-?\d+", answer.chat):
+            raise Undeliverable(f"{answer.chat!r} is no chat; give its number")
         chat, mark = int(answer.chat), AGAIN if answer.again else ""
         try:
             if answer.file is None:
@@ -141,7 +145,7 @@ class Telegram(Adapter):
             await self._bot.send_document(chat, data, filename=answer.file.name, caption=mark)
         except RetryAfter as error:
             raise NotSent(f"Telegram asks to wait: {error}") from error
-        except (Forbidden, BadRequest) as error:
+        except (Forbidden, BadRequest, ChatMigrated) as error:
             raise Undeliverable(f"Telegram refuses: {error}") from error
         except OSError as error:
             raise Undeliverable(str(error)) from error

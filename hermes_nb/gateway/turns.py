@@ -30,12 +30,21 @@ from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.events import Event
+from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.loop import is_prompt
 from hermes_nb.core.messages import Image, Message, Text, Usage
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, SessionStore
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool
+from hermes_nb.gateway.core import (
+    MAX_BYTES,
+    Incoming,
+    files_of,
+    keep_file,
+    key_of,
+    plain_name,
+)
 from hermes_nb.gateway.journal import ChatRow, Entry, Journal
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_block
@@ -73,7 +82,8 @@ class Terms:
     """What the gateway grants its chats, from the group `gateway` in config.yaml.
 
     `limits` hold for a chat with all its sessions. `seconds` is how long a question waits for its
-    answer, `idle` how long a session does for the next message.
+    answer, `idle` how long a session does for the next message; a file that is sent has at most
+    so many `bytes`.
     """
 
     approve: str = ""
@@ -81,6 +91,7 @@ class Terms:
     seconds: float = 600.0
     idle: float = 86_400.0
     parallel: int = 8
+    bytes: int = MAX_BYTES
 
     @classmethod
     def of(cls, group: Mapping[str, object]) -> Terms:
@@ -98,31 +109,59 @@ class Terms:
             seconds=60 * number("question_minutes", 10),
             idle=60 * number("idle_minutes", 1_440) or math.inf,
             parallel=int(number("parallel", 8)) or 1,
+            bytes=int(number("max_bytes", MAX_BYTES)) or MAX_BYTES,
         )
 
 
-class Asking:
-    """Puts questions into a chat, one at a time; the next message there that fits is the answer."""
+class Place:
+    """One of the places of turns that run side by side, while it is taken."""
 
-    def __init__(self, say: Callable[[str], Awaitable[None]], seconds: float) -> None:
-        self._say, self._seconds = say, seconds
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places, self._taken = places, False
+
+    async def take(self) -> None:
+        """Wait for a place."""
+        await self._places.acquire()
+        self._taken = True
+
+    def leave(self) -> None:
+        """Give it up, where it is taken."""
+        if self._taken:
+            self._taken = False
+            self._places.release()
+
+
+class Asking:
+    """Puts questions into a chat, one at a time; the next message there that fits is the answer.
+
+    While one waits, the `place` is another chat's.
+    """
+
+    def __init__(self, say: Callable[[str], Awaitable[None]], seconds: float, place: Place) -> None:
+        self._say, self._seconds, self._place = say, seconds, place
         self._one = asyncio.Lock()
         self._open: tuple[asyncio.Future[str], ApprovalRequest] | None = None
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Return the answer; none in time is a no."""
         async with self._one:
-            await self._say(_question(request))
-            heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._open = heard, request
-            try:
-                async with asyncio.timeout(self._seconds):
-                    return answer_of(await heard, request)
-            except TimeoutError:
-                await self._say(f"{LATE[0].upper()}{LATE[1:]}.")
-                return Approval("deny", LATE)
-            finally:
-                self._open = None
+            self._place.leave()
+            answer = await self._answer(request)
+            await self._place.take()
+            return answer
+
+    async def _answer(self, request: ApprovalRequest) -> Approval:
+        await self._say(_question(request))
+        heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._open = heard, request
+        try:
+            async with asyncio.timeout(self._seconds):
+                return answer_of(await heard, request)
+        except TimeoutError:
+            await self._say(f"{LATE[0].upper()}{LATE[1:]}.")
+            return Approval("deny", LATE)
+        finally:
+            self._open = None
 
     async def remind(self) -> None:
         """Say what an open question wants to hear, to whoever wrote something else."""
@@ -174,7 +213,8 @@ def _reply(request: ApprovalRequest) -> str:
 class ChatAgent:
     """Answers the messages of one chat, one after the other.
 
-    `say` sends a text there at once. `model` takes the place of the one that settings name.
+    `say` sends a text there at once. `slots` bound the turns of all chats that run side by side.
+    `model` takes the place of the one that settings name.
     """
 
     def __init__(  # noqa: PLR0913 - all that a chat touches
@@ -188,6 +228,7 @@ class ChatAgent:
         root: Path,
         say: Callable[[str], Awaitable[None]],
         tell: Callable[[str], None],
+        slots: asyncio.Semaphore,
         model: ChatModel | None = None,
     ) -> None:
         self._journal, self._store, self._adapter, self._chat = journal, store, adapter, chat
@@ -196,38 +237,36 @@ class ChatAgent:
         self._asking: Asking | None = None
         self._guard: Guard | None = None
         self._running: asyncio.Task[Entry] | None = None
-        self._stopped = False
+        self._user = ""  # whose message is answered
+        self._place = Place(slots)
         self._terms = Terms()
         self._opening: Opening | None = None
         self._checkpoints = Checkpoints(home / "checkpoints")
 
-    def heard(self, text: str) -> bool:
-        """Take a message as the answer to an open question, if there is one."""
-        return self._asking is not None and self._asking.heard(text)
+    def heard(self, message: Incoming) -> bool:
+        """Take a message as the answer to an open question, if it is that of who is asked."""
+        asked = self._asking if message.user == self._user else None
+        return asked is not None and asked.heard(message.text)
 
-    async def remind(self) -> None:
+    async def remind(self, message: Incoming) -> None:
         """Say that a message which is no answer waits for the open question, if there is one."""
-        if self._asking is not None:
+        if self._asking is not None and message.user == self._user:
             await self._asking.remind()
 
     def stop(self) -> bool:
-        """Stop the turn that is taken just now; say whether there was one."""
-        self._stopped = self._running is not None and self._running.cancel()
-        return self._stopped
+        """Stop the turn that is taken, or waits for its place; say whether there was one."""
+        return self._running is not None and self._running.cancel()
 
     async def answer(self, entry: Entry) -> Entry:
         """Return a message with its answer, not yet written down; `settle` has to follow."""
         word, rest = command_of(entry.message.text)
-        self._stopped = False
+        self._user = entry.message.user
         try:
             if word:
                 return replace(entry, parts=(await self._command(word, rest, entry),))
-            self._running = asyncio.create_task(self._turn(entry))
-            return await self._running
-        except asyncio.CancelledError:
-            if not self._stopped:  # it is the gateway that ends
-                raise
-            return replace(entry, parts=(STOPPED,))
+            self._running = turn = asyncio.create_task(self._turn(entry))
+            await asyncio.wait([turn])
+            return replace(entry, parts=(STOPPED,)) if turn.cancelled() else turn.result()
         except HermesError as error:
             return replace(entry, parts=(f"✗ {redact(visible(str(error), lines=True))}",))
         finally:
@@ -235,6 +274,7 @@ class ChatAgent:
                 self._running.cancel()
                 await asyncio.wait([self._running])
             self._running = None
+            self._place.leave()
 
     async def settle(self, *, look_back: bool = True) -> None:
         """Look back if it is time, and close what the last answer took."""
@@ -256,12 +296,14 @@ class ChatAgent:
             return
         opening = self._opened(row)
         try:
+            await self._place.take()
             session = await in_thread(opening.session)
             reviews = looking_back(opening, session)
             if reviews is not None and len(session.messages) >= WORTH:
                 await in_thread(_flush, reviews, session)
             session.end()
         finally:
+            self._place.leave()
             await opening.aclose()
         self._guard = None
         self._journal.keep(replace(row, session="", spent=(*row.spent, row.session)))
@@ -270,13 +312,15 @@ class ChatAgent:
     def _row(self) -> ChatRow:
         return self._journal.chat(self._adapter, self._chat)
 
-    def _opened(self, row: ChatRow, send: Callable[[Path], None] = lambda _: None) -> Opening:
+    def _opened(
+        self, row: ChatRow, send: Callable[[Path, bytes], None] = lambda *_: None
+    ) -> Opening:
         """Return what a turn is opened with, by the settings as they are now."""
         self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)
         kept = self._guard if self._guard and self._guard.mode == settings.approve else None
-        self._asking = Asking(self._say, terms.seconds)
+        self._asking = Asking(self._say, terms.seconds, self._place)
         opening = Opening(
             settings,
             approver=self._asking,
@@ -284,7 +328,7 @@ class ChatAgent:
             source="chat",
             root=self._root,
             model=self._model,
-            own=[send_tool(self._root, send)],
+            own=[send_tool(self._root, send, terms.bytes)],
             joined=lambda store: store.get(row.session) if row.session else None,
             guard=kept,
             checkpoints=self._checkpoints,
@@ -294,11 +338,16 @@ class ChatAgent:
         return opening
 
     async def _turn(self, entry: Entry) -> Entry:
+        await self._place.take()
         row = self._row()
 
-        def send(path: Path) -> None:
+        def send(source: Path, data: bytes) -> None:
             nonlocal entry
-            entry = self._journal.note(replace(entry, parts=(*entry.parts, path)))
+            folder = files_of(self._home, entry.adapter, entry.message.id)
+            name = source.name if source.name.isprintable() else plain_name(source.name)
+            path = keep_file(folder / key_of(str(source))[:8] / name, data)
+            if path not in entry.parts:
+                entry = self._journal.note(replace(entry, parts=(*entry.parts, path)))
 
         self._opening = opening = self._opened(row, send)
         begun = entry.session if entry.state == "begun" else ""
@@ -441,20 +490,28 @@ def _prompt(entry: Entry) -> Message:
     return Message(role="user", parts=(own, *came, *images))
 
 
-def send_tool(root: Path, send: Callable[[Path], None]) -> Tool:
-    """Return the tool by which a file of the working directory goes along with the answer."""
+def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Tool:
+    """Return the tool by which a file of at most so many bytes goes along with the answer.
+
+    It goes as it is now: what lies there once the answer is sent nobody has looked at.
+    """
     space = Workspace(root=root)
 
     @tool(toolset="chat", paths=("path",), root=root, exclusive=True)
     def send_file(path: str) -> str:
         """Send a file of the working directory to the user, with your answer."""
         target = space.resolve(path)
-        with space.explained(target):
-            data = target.read_bytes()
+        try:
+            with space.explained(target):
+                data, size = read_regular(target, most)
+        except Refused as error:
+            raise ToolError(f"{path!r}: {error}") from error
+        if size > most:
+            raise ToolError(f"{path!r} has {size_text(size)}; {size_text(most)} can be sent")
         text = data.decode("utf-8", "replace")
         if redact(text) != text:
             raise ToolError(f"{path!r} has something in it that looks like a key; it is not sent")
-        send(target)
+        send(target, data)
         return f"{path} goes along with your answer"
 
     return send_file

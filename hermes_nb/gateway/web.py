@@ -119,7 +119,11 @@ class WebPage(Adapter):
             return
         self._keys.add(key)
         data = json.dumps(line).encode() + b"\n"
-        await in_thread(append_line, self._file, data, durable=True)
+        try:
+            await in_thread(append_line, self._file, data, durable=True)
+        except BaseException:
+            self._keys.discard(key)  # it is not there
+            raise
         self._noted(line)
         async with self._changed:
             self._changed.notify_all()

@@ -200,7 +200,7 @@ def test_only_what_the_mail_server_vouches_for_counts_where_one_is_named(server,
     server.send(letter("hello", "none"))
     server.send(letter("hello", "last", Authentication_Results=good))
     got(server, gateway, 2)
-    assert [str(m["Subject"]) for m in server.received()] == ["Re: good", "Re: last"]
+    assert {str(m["Subject"]) for m in server.received()} == {"Re: good", "Re: last"}
     assert "mx.loop.test does not say that" in gateway.told
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import shutil
 import sqlite3
 import time
 from contextlib import closing
@@ -227,13 +229,6 @@ def test_stop_overtakes_what_waits(root, home):
         chat.post("/stop")
         await chat.said(3)
 
-    class Endless(ScriptedModel):
-        async def stream(self, request):
-            if request.messages[-1].text == "work for long":
-                await asyncio.sleep(60)
-            async for item in super().stream(request):
-                yield item
-
     home.mkdir()
 
     async def run():
@@ -363,13 +358,151 @@ def test_files_come_and_go(root, home):
         return "Here."
 
     chat, _ = play(root, home, story, looked, refused, last)
-    assert [(answer.text, answer.file) for answer in chat.sent] == [
-        ("Here.", None),
-        ("", root / "report.csv"),
-    ]
+    assert [answer.text for answer in chat.sent] == ["Here.", ""]
+    assert chat.sent[1].file.name == "report.csv"
     kept = [path for path in (home / "outputs" / "gateway").rglob("*") if path.is_file()]
-    assert sorted(path.name for path in kept) == ["1-notes.txt", "_.._p_.png"]
+    assert sorted(path.name for path in kept) == ["1-notes.txt", "_.._p_.png", "report.csv"]
     assert not list(root.parent.glob("p*"))
+
+
+class Endless(ScriptedModel):
+    """A model that never ends with one task."""
+
+    async def stream(self, request):
+        if request.messages[-1].text == "work for long":
+            await asyncio.sleep(60)
+        async for item in super().stream(request):
+            yield item
+
+
+def test_a_file_goes_as_it_was_when_it_was_looked_at(root, home):
+    """What takes its place before the answer is sent may be anything, such as a link to a key."""
+    report = root / "my report.csv"
+    report.write_text("a,b\n")
+    (root.parent / "key").write_text("of the user's")
+    os.mkfifo(root / "pipe")
+
+    async def story(chat):
+        chat.post("send it")
+        await chat.said(2)
+        assert chat.sent[1].file.name == "my report.csv"
+        assert chat.sent[1].file.read_text() == "a,b\n"
+        chat.post("send it again")
+        await chat.said(4)
+
+    def swapped(request):
+        assert "it is a pipe" in request.messages[-1].text
+        report.unlink()
+        report.symlink_to(root.parent / "key")
+        return "Here."
+
+    def again(_request):
+        report.unlink()
+        report.write_text("c,d\n")
+        return [call("send_file", path="my report.csv")]
+
+    def lost(_request):
+        shutil.rmtree(home / "outputs")
+        return "Here, too."
+
+    sends = [call("send_file", path="my report.csv"), call("send_file", path="pipe")]
+    chat, _ = play(root, home, story, sends, swapped, again, lost)
+    assert [each.text for each in chat.sent[2:]] == [
+        "Here, too.",
+        "✗ my report.csv could not be sent: it is gone",
+    ]
+
+
+def test_a_name_that_no_file_system_takes_holds_up_nobody(root, home):
+    async def story(chat):
+        name = "\N{MATHEMATICAL BOLD CAPITAL A}" * 90 + ".txt"
+        chat.post("look", files=(File(name=name, data=b"x"),))
+        await chat.said(1)
+
+    def looked(request):
+        assert ".txt (1" in request.messages[-1].text
+        return "Seen."
+
+    chat, _ = play(root, home, story, looked)
+    assert chat.sent[0].text == "Seen."
+
+
+def test_who_waits_for_a_person_holds_up_no_other_chat(root, home):
+    async def story(chat):
+        chat.post("make it", chat="a")
+        await chat.said(1)
+        chat.post("hello", chat="b")
+        await chat.said(2)
+        chat.post("yes", chat="a")
+        await chat.said(3)
+
+    write = call("write_file", path="made.txt", content="x")
+    config = "  parallel: 1\n"
+    chat, _ = play(root, home, story, write, "Hello.", "Made.", config=config)
+    assert [(each.chat, each.text) for each in chat.sent[1:]] == [("b", "Hello."), ("a", "Made.")]
+    assert (root / "made.txt").exists()
+
+
+def test_a_question_is_answered_by_who_is_asked(root, home):
+    async def story(chat):
+        chat.post("make it")
+        await chat.said(1)
+        chat.post("yes", user="bob")
+        chat.post("no", user="ada")
+        await chat.said(3)
+
+    write = call("write_file", path="made.txt", content="x")
+    chat, _ = play(root, home, story, write, "Then not.", "Yes what?")
+    assert [each.text for each in chat.sent[1:]] == ["Then not.", "Yes what?"]
+    assert not (root / "made.txt").exists()
+
+
+def test_stop_reaches_what_waits_for_its_place(root, home):
+    home.mkdir()
+    (home / "config.yaml").write_text("gateway: {parallel: 1}")
+
+    async def run():
+        chat = Memory()
+        async with serving(chat, root=root, home=home, model=Endless([])):
+            chat.post("work for long", chat="a")
+            await asyncio.sleep(0.3)
+            chat.post("work for long", chat="b")
+            await chat.until(lambda: chat.shown > 1)
+            chat.post("/stop", chat="b")
+            await chat.said(1)
+            return chat
+
+    chat = asyncio.run(run())
+    assert {each.to: each.text for each in chat.sent} == {"m2": "Stopped."}
+
+
+def test_a_session_that_cannot_be_ended_is_told_once(root, home, monkeypatch):
+    monkeypatch.setattr("hermes_nb.gateway.service.LOOK", 0.02)
+
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+        (home / "config.yaml").write_text("gateway: {parallel: many}")
+        await chat.until(lambda: any("parallel" in line for line in chat.told))
+        await asyncio.sleep(0.3)
+
+    config = "  idle_minutes: 0.005\n"
+    chat, _ = play(root, home, story, "Hello.", config=config)
+    assert len([line for line in chat.told if "parallel" in line]) == 1
+
+
+def test_what_came_long_ago_is_forgotten(root, home):
+    old = home / "outputs" / "gateway" / "0123456789abcdef" / "unpacked"
+    old.mkdir(parents=True)
+    (old / "letter.txt").write_text("of last year")
+    os.utime(old.parent, (0, 0))
+
+    async def story(chat):
+        await chat.until(lambda: not old.parent.exists())
+        chat.post("hello")
+        await chat.said(1)
+
+    play(root, home, story, "Hello.")
 
 
 def test_what_came_along_makes_the_network_ask(root, home):
@@ -516,16 +649,18 @@ def test_what_a_job_says_is_sent_once(root, home, monkeypatch):
         Job(cron="0 0 1 1 *", zone="UTC", what="x", directory=str(root), to="memory:kitchen")
     )
     other = schedule.add(Job(cron="0 0 1 1 *", zone="UTC", what="x", directory=str(root)))
-    for each in (job, other):
-        schedule.settle(schedule.begin(each.id, at_once=True), "done", "Three new rows.")
+    for each, text in ((job, "Three new rows."), (other, "Not for the chat."), (job, "One more.")):
+        schedule.settle(schedule.begin(each.id, at_once=True), "done", text)
 
     async def story(chat):
-        await chat.said(1)
+        await chat.said(2)
         await asyncio.sleep(0.2)
 
     chat, _ = play(root, home, story)
     again, _ = play(root, home, lambda chat: asyncio.sleep(0.3))
-    assert [(a.chat, a.text) for a in chat.sent] == [("kitchen", "Job 1: Three new rows.")]
+    assert {answer.chat for answer in chat.sent} == {"kitchen"}
+    assert [answer.text for answer in chat.sent] == ["Job 1: Three new rows.", "Job 1: One more."]
+    assert len({answer.key for answer in chat.sent}) == 2
     assert again.sent == [] and chat.acknowledged == []
     schedule.close()
 

@@ -241,6 +241,19 @@ def test_any_headers_are_read_without_an_error(headers, body):
     assert not authenticated(parsed(data), "mx.example.org", "example.org") or "pass" in head
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Type: \xff;charset*0*\r\n",
+        b"Content-Type: text/plain; charset=x\0\r\n",
+        b"From: base64*0*text/html@[ \r\n",
+    ],
+)
+def test_what_the_standard_library_stumbles_over_is_no_error(head):
+    """IndexError, ValueError and UnboundLocalError."""
+    assert read_mail(head + b"Subject: hello\r\n\r\nhi").subject == "hello"
+
+
 def test_a_thousand_parts_in_one_another_are_no_error():
     head = "".join(f"Content-Type: multipart/mixed; boundary={n}\n\n--{n}\n" for n in range(1_500))
     assert read_mail(f"From: ada@example.org\n{head}\nhi".encode()).text == ""

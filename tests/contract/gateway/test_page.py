@@ -184,6 +184,23 @@ def test_what_was_said_is_there_after_a_restart_and_nothing_twice(home, tmp_path
     assert asyncio.run(first()) == asyncio.run(second())
 
 
+def test_an_answer_that_could_not_be_kept_is_not_taken_for_sent(home, tmp_path):
+    async def story():
+        async with page(home, tmp_path) as ask:
+            file, answer = (
+                home / "gateway" / "web" / "said.jsonl",
+                Answer(chat="page", text="Once.", key="k"),
+            )
+            file.mkdir()
+            with pytest.raises(IsADirectoryError):
+                await ask.web.send(answer)
+            file.rmdir()
+            await ask.web.send(answer)
+            assert [each["text"] for each in await said(ask, 1)] == ["Once."]
+
+    asyncio.run(story())
+
+
 def test_what_was_typed_before_a_kill_is_answered_after_it(home, tmp_path):
     async def typed():
         async with page(home, tmp_path) as ask:
@@ -209,6 +226,7 @@ def test_what_was_typed_before_a_kill_is_answered_after_it(home, tmp_path):
         ("telegram: {allow: 7}", "use a list"),
         ("telegram: {allow: [7]}", "TELEGRAM_BOT_TOKEN is not set"),
         ("nowhere: {allow: [7]}", "there is no adapter 'nowhere'"),
+        ("mail: {allow: [a@b.c], address: h@b.c, imap: b.c, smtp: b.c, every: now}", "no number"),
     ],
 )
 def test_what_is_not_set_up_is_said(home, config, told):

@@ -283,12 +283,19 @@ def test_what_the_service_says_decides_whether_it_is_sent_again(api, home, monke
         ),
     }
 
+    moved = {"ok": False, "error_code": 400, "description": "x"}
+    moved = 400, {**moved, "parameters": {"migrate_to_chat_id": -100}}
+
     async def story():
         adapter, _ = open_adapter("telegram", load_settings(home=home), print)
         for kind, answer in refusals.items():
             api.faults["sendMessage"] = [answer]
             with pytest.raises(kind):
                 await adapter.send(Answer(chat="7", text="x", key="k"))
+        api.faults["sendMessage"] = [moved]
+        for chat in ("7", "@cooks"):
+            with pytest.raises(Undeliverable):
+                await adapter.send(Answer(chat=chat, text="x", key="k"))
         await adapter.send(Answer(chat="7", text="x", key="k", again=True))
         await adapter.aclose()
 
