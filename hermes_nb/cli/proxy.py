@@ -345,8 +345,9 @@ class Chat(Handler):
             self.ledger.settle(number, used[0], used[1], model.dollars(*used))
         finally:
             self.ledger.over(self.current_user, number)
-        with suppress(StreamClosedError):
-            self.finish()
+        if not self._finished:
+            with suppress(StreamClosedError):
+                self.finish()
 
     async def _passed_on(self, asked: dict[str, Json], usage: Usage) -> None:
         """Send the request and pass on what comes; the status is 502 where nothing does."""
@@ -382,7 +383,11 @@ class Chat(Handler):
         except (OSError, HTTPClientError) as error:  # no answer, or none to its end
             if usage.answered is None and isinstance(error, HTTPClientError):
                 usage.answered = "connecting" not in str(error)  # else nothing was sent
-            if not self._headers_written:
+            if self._headers_written:  # a proper end would make half an answer a whole one
+                with suppress(StreamClosedError):
+                    await self.flush()
+                self.detach().close()
+            else:
                 self.set_status(HTTPStatus.BAD_GATEWAY)
                 self.write({"error": {"message": "the provider of the model cannot be reached"}})
 

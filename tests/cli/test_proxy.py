@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -351,11 +352,17 @@ def test_other_models_other_ways_and_what_is_no_request(serving, hub):
         assert hub.asked.count("ada-token") == 1  # the hub is asked once a minute
 
 
-def test_a_provider_that_breaks_off_or_is_away(serving):
+def test_a_provider_that_breaks_off_or_is_away(serving, tmp_path):
     broken = Reply([event(text_chunks("Hello.")[1]), pause(0.3), disconnect])
-    with serving(broken, budget={"tokens": 10_000}) as proxy:
-        assert "Hell" in proxy.ask(stream=True)[1]
+    with serving(broken, says("Whole."), budget={"tokens": 10_000}) as proxy:
+        with pytest.raises(http.client.IncompleteRead) as cut:
+            proxy.ask(stream=True)
+        assert b"Hell" in cut.value.partial
         assert until(lambda: 0 < proxy.used()["tokens"] < 1000)
+        proxy.server.exchanges.clear()
+        options = {"base_url": proxy.base, "api_key": "ada-token", "home": tmp_path / "home"}
+        with Hermes("small", tools=[], **options) as hermes:  # which asks again
+            assert hermes.ask("hi").text == "Whole."
     with serving(broken, upstream="http://127.0.0.1:9/v1") as proxy:
         status, body = proxy.ask("bob-token")
         assert status == 502 and "cannot be reached" in body
