@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from hermes_nb.cli.run import ask_on_terminal
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import number_of, one_line, visible
 from hermes_nb.safety.administrator import policy
-from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.discovery import DOCUMENT, decoded
+from hermes_nb.skills.document import SkillError, read_document
 from hermes_nb.skills.signed import (
     INDEX,
     Index,
@@ -77,10 +78,12 @@ def _signed(release: Release, directory: Path, *, yes: bool) -> Index | None:
     release.before()  # an index of another key is not replaced
     before, now = release.contents(signed=True), release.contents(signed=False)
     print(visible(difference(before, now), lines=True) or "nothing has changed")
-    with suppress(SkillError):
+    try:
         for seen in taken(directory)[1]:
             why = f": {one_line(visible(seen.why), 300)}" if seen.level != "clean" else ""
             print(f"{visible(seen.name)} looks {seen.level}{why}")
+    except SkillError as error:
+        print(f"not all was looked at: {visible(str(error))}")
     question = f"Sign {number_of(len(now), 'file')}? [y/N] "
     if not yes and not sys.stdin.isatty():
         raise UsageProblem("nobody can be asked here; --yes signs")
@@ -90,18 +93,30 @@ def _signed(release: Release, directory: Path, *, yes: bool) -> Index | None:
 
 
 def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Index:
-    """Revoke a name or restore it."""
+    """Revoke a skill by its folder's name and its own, or restore it."""
     index = release.before()
+    there = _names(index, release.contents(signed=True))
+    names = {name, *(each for pair in there.items() if name in pair for each in pair)}
     if arguments.action == "restore":
         if name not in index.revoked:
             raise ConfigError(f"{name!r} is not revoked")
-        return release.revoke(name)
-    folders = Counter(path.split("/")[-2] for path in index.files if path.endswith("/SKILL.md"))
-    if name not in folders:
-        raise ConfigError(
-            f"there is no skill {name!r} in the index; there are {', '.join(folders)}"
-        )
-    return release.revoke(name, arguments.why)
+        return release.revoke(names)
+    if name not in {*there, *there.values()}:
+        raise ConfigError(f"there is no skill {name!r} in the index; there are {', '.join(there)}")
+    return release.revoke(names, arguments.why)
+
+
+def _names(index: Index, contents: Mapping[str, bytes]) -> dict[str, str]:
+    """Return what skills call themselves, by their folders' names."""
+    names = {}
+    for path in index.files:
+        if path.endswith(f"/{DOCUMENT}"):
+            folder = path.split("/")[-2]
+            names[folder] = folder
+            with suppress(SkillError):  # then it is offered by no name
+                text = decoded(contents.get(path, b""))[0]
+                names[folder] = read_document(text, folder=folder).name
+    return names
 
 
 def _told(index: Index) -> str:

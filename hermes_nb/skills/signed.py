@@ -17,7 +17,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -262,18 +262,19 @@ class Release:
         """Sign what files hold, and keep a copy of it."""
         with locked(self._directory / SIGNED):
             copy = self._directory / SIGNED
-            shutil.rmtree(copy, ignore_errors=True)
+            if copy.is_symlink() or copy.exists():
+                shutil.rmtree(copy)  # which refuses a link
             for name, data in contents.items():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 (copy / name).write_bytes(data)
             return self._write(digests_of(contents), self.before().revoked)
 
-    def revoke(self, name: str, why: str = "") -> Index:
-        """Revoke a name, or let it count again where there is no `why`."""
+    def revoke(self, names: Collection[str], why: str = "") -> Index:
+        """Revoke names, or let them count again where there is no `why`."""
         with locked(self._directory / SIGNED):
             before = self.before()
-            rest = {each: said for each, said in before.revoked.items() if each != name}
-            return self._write(before.files, rest | ({name: why} if why else {}))
+            rest = {each: said for each, said in before.revoked.items() if each not in names}
+            return self._write(before.files, rest | (dict.fromkeys(names, why) if why else {}))
 
     def _write(self, digests: Mapping[str, str], revoked: Mapping[str, str]) -> Index:
         made = Index(number=self.before().number + 1, files=digests, revoked=revoked)

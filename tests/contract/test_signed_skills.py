@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -236,6 +237,37 @@ def test_nor_does_a_copy_of_the_users_bring_it_back(shared, home):
         assert "Draw all axes" in kernel.ask()
         assert cli("revoke", "plot-table") == 0
         assert "revoked" in kernel.ask()
+
+
+@pytest.mark.parametrize("by", ["drawing", "draw-it"])
+def test_a_skill_is_revoked_by_its_own_name_and_its_folders(shared, home, by):
+    put(shared, "drawing", text("draw-it", "Draws."))
+    assert cli("sign") == 0
+    patch = call("skill_manage", action="patch", name="draw-it",
+                 old_string="Draw the axes", new_string="Draw all axes")  # fmt: skip
+    with (kernel := Kernel(patch, view("draw-it"), view("draw-it"), view("draw-it"))).hermes:
+        kernel.ask()
+        assert "Draw all axes" in kernel.ask()
+        assert cli("revoke", by, "--why", "it loses rows") == 0
+        assert "it loses rows" in kernel.ask()
+        assert cli("restore", by) == 0
+        assert "Draw all axes" in kernel.ask()
+
+
+def test_what_the_scan_did_not_look_at_is_said(shared, capsys, monkeypatch):
+    monkeypatch.setattr("hermes_nb.skills.sources.LARGEST", 100)
+    put(shared, "helper", HARM)
+    assert cli("sign") == 0
+    assert "not all was looked at: it has more than" in capsys.readouterr().out
+
+
+def test_no_link_leads_what_is_kept_elsewhere(shared, tmp_path, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.rmtree(shared / ".signed")
+    (shared / ".signed").symlink_to(elsewhere)
+    assert cli("sign") == 1
+    assert "link" in capsys.readouterr().err and not list(elsewhere.iterdir())
 
 
 def test_the_scan_still_warns(shared, capsys):
