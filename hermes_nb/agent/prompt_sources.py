@@ -44,7 +44,7 @@ from hermes_nb.prompt.context_files import (
     read_identity,
 )
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import not_roots, policy
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
@@ -367,7 +367,9 @@ def _shared_skills() -> Signed | None:
 
 
 def _admin_skills() -> list[Path]:
-    return [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]
+    """Return where an administrator's skills are; a user's own environment is no such place."""
+    found = [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]
+    return [each for each in found if not (policy() and not_roots(each))]
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:

@@ -248,14 +248,22 @@ def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reac
 
 
 def proxy_for(base_url: str) -> str:
-    """Return the proxy that requests to an address go through, without its password, or ""."""
+    """Return the proxy that requests to an address go through, without its password, or "".
+
+    As httpx reads the variables, which is not quite as urllib does: where they differ, a proxy that
+    nobody was told of would be asked.
+    """
     parts = urlsplit(base_url)
-    host = parts.hostname or ""
-    if is_loopback(host) or urllib.request.proxy_bypass(host):
+    host, proxies = parts.hostname or "", urllib.request.getproxies()
+    for name in map(str.strip, proxies.get("no", "").lower().split(",")):
+        below = name if name.startswith(".") else f".{name}"
+        if name == "*" or (name and (host == name or host.endswith(below))):
+            return ""
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or (is_loopback(host) and parts.scheme == "http"):
         return ""
-    proxies = urllib.request.getproxies()
-    proxy = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
-    return proxy.netloc.rpartition("@")[2]
+    named = urlsplit(proxy if "://" in proxy else f"http://{proxy}").netloc or proxy
+    return named.rpartition("@")[2]
 
 
 class _Staying(urllib.request.HTTPRedirectHandler):

@@ -225,7 +225,8 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
 def _fits(pattern: str, name: str) -> bool:
     """Say whether a name is one that a pattern means; of addresses each part by itself.
 
-    So that no `*` in a host reaches into the path of an address elsewhere.
+    So that no `*` in a host reaches into the path of an address elsewhere, and with one for a
+    port what is allowed is no name before an `@`.
     """
     pattern, name = pattern.lower(), name.lower()
     if "://" not in pattern:
@@ -234,7 +235,8 @@ def _fits(pattern: str, name: str) -> bool:
         wanted, given = urlsplit(pattern), urlsplit(name)
     except ValueError:
         return False
-    same = wanted.scheme == given.scheme and fnmatchcase(given.netloc, wanted.netloc)
+    host = given.netloc.rpartition("@")[2]
+    same = wanted.scheme == given.scheme and fnmatchcase(host, wanted.netloc)
     return same and fnmatchcase(given.path.rstrip("/"), wanted.path.rstrip("/"))
 
 

@@ -280,11 +280,23 @@ def test_without_a_policy_they_are(work, home, servers, monkeypatch, way):
         assert hermes.ask("go").text == "Theirs."
 
 
-def test_no_proxy_of_the_users_answers_in_its_place(work, servers, administered, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "scheme", "but"),
+    [
+        ("http_proxy", "http://", ""),
+        ("http_proxy", "", ""),
+        ("all_proxy", "http://", "example.test:80"),
+        ("http_proxy", "http://", ".models.example.test"),
+    ],
+)
+def test_no_proxy_of_the_users_answers_in_its_place(
+    work, servers, administered, monkeypatch, name, scheme, but
+):
     _, other = servers
     settings = {"base_url": "http://models.example.test/v1", "model": "m"}
-    monkeypatch.setenv("HTTP_PROXY", other.url.removesuffix("/v1"))
-    monkeypatch.setenv("http_proxy", other.url.removesuffix("/v1"))
+    for each in (name, name.upper()):
+        monkeypatch.setenv(each, other.url.removesuffix("/v1").replace("http://", scheme))
+    monkeypatch.setenv("no_proxy", but)
     with Hermes(settings["model"], base_url=settings["base_url"]) as hermes:
         assert hermes.ask("go").text == "Theirs."
     asked = len(other.bodies)
@@ -839,6 +851,12 @@ def test_no_address_elsewhere_fits_a_pattern_with_a_host(host, path):
     assert allowed.why("endpoints", address)
     assert allowed.why("endpoints", f"https://{host}/models.good.test/v1")
     assert not allowed.why("endpoints", "https://models.good.test/v1/")
+    ports = replace(
+        allowed, families={"endpoints": {"*": "force-off", "http://host:*/*": "user-choice"}}
+    )
+    assert ports.why("endpoints", f"http://host:80@{host}/{path}")
+    assert not ports.why("endpoints", "http://host:80/v1")
+    assert not ports.why("endpoints", "http://me:secret@host:80/v1")
 
 
 def test_the_documentation_has_every_key_and_an_example_that_works(administered):

@@ -239,6 +239,31 @@ def test_a_file_that_a_user_could_change_stops_everything(open_path, monkeypatch
         administrator.policy()
 
 
+PREFIXED = """
+import sys
+from hermes_nb import Hermes
+from hermes_nb.models.scripted import ScriptedModel
+sys.prefix = sys.argv[1]  # as in an environment of the user's that has this package on its path
+with Hermes(ScriptedModel([])) as hermes:
+    print("mine" in hermes.system_prompt)
+"""
+
+
+@as_root
+def test_skills_in_an_environment_of_the_users_are_not_the_administrators(prefix):
+    home = prefix.home(BOB)
+    folder = home / "venv" / "share" / "hermes_nb" / "skills" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: mine\ndescription: Mine.\n---\nDo it.\n")
+    for owner, seen in ((BOB, "False"), (0, "True")):
+        prefix.settle(skills={"*": "force-off", "admin": "user-choice"})
+        if not owner:
+            folder = prefix.folder / "venv"
+            (home / "venv").rename(folder)
+        found = prefix.run(BOB, "-c", PREFIXED, str(home / "venv" if owner else folder))
+        assert found.stdout.strip() == seen, found.stderr
+
+
 @as_root
 def test_a_policy_of_the_users_own_environment_is_none(prefix):
     prefix.settle(modes="force-off")
