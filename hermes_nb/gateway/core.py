@@ -164,7 +164,8 @@ def secret_of(home: Path, name: str) -> str:
 
 def adapter_names(settings: Settings) -> list[str]:
     """Return the adapters that are set up: the groups below `gateway`."""
-    return [name for name, group in settings.gateway.items() if isinstance(group, Mapping)]
+    given = settings.gateway.items()
+    return [name for name, group in given if isinstance(group, Mapping) or name in SHIPPED]
 
 
 def open_adapter(
@@ -175,7 +176,8 @@ def open_adapter(
     The web page needs no such group. Raises `ConfigError`.
     """
     policy().check("gateway", name)
-    group = settings.gateway.get(name, {} if name == "web" else None)
+    group = settings.gateway.get(name)
+    group = {} if name == "web" and group is None else group
     points = [] if name in SHIPPED else plugins(GROUP, name)
     if not (points or name in SHIPPED):
         known = ", ".join(sorted({*SHIPPED, *(point.name for point in plugins(GROUP))}))
@@ -202,7 +204,7 @@ def open_adapter(
             secret=lambda variable: secret_of(settings.home, variable),
             allowed=allowed,
             tell=tell,
-            max_bytes=int(settings.gateway.get("max_bytes") or MAX_BYTES),
+            max_bytes=int(number_in(settings.gateway, "max_bytes", MAX_BYTES)),
         )
     )
     return made, allowed
@@ -232,6 +234,16 @@ def keep_file(path: Path, data: bytes) -> Path:
 def files_of(home: Path, adapter: str, message: str) -> Path:
     """Return the folder for what came with a message, and for what goes with its answer."""
     return home / "outputs" / "gateway" / key_of(adapter, message)[:16]
+
+
+def number_in(
+    group: Mapping[str, object], key: str, default: float, *, of: str = "gateway"
+) -> float:
+    """Return a number, 0 or more, of the settings of a group `of`; raise `ConfigError`."""
+    value = group.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ConfigError(f"{of}.{key} is {value!r}; use a number, 0 or more")
+    return value
 
 
 def key_of(*parts: str) -> str:

@@ -38,6 +38,7 @@ from hermes_nb.gateway.core import (
     Setup,
     Undeliverable,
     key_of,
+    number_in,
 )
 from hermes_nb.gateway.mail_message import Mail, authenticated, parsed, read_mail
 from hermes_nb.gateway.rendering import html_of
@@ -83,10 +84,7 @@ class MailAdapter(Adapter):
         self._user = given.get("user") or self._address
         self._folder = given.get("folder") or "INBOX"
         self._checked_by = given.get("checked_by", "")
-        try:
-            self._every = max(1.0, float(given.get("every") or EVERY))
-        except ValueError as error:
-            raise ConfigError("gateway.mail.every is no number of seconds") from error
+        self._every = max(1.0, number_in(setup.settings, "every", EVERY, of="gateway.mail"))
         self._tls = given.get("tls", "true").lower()
         self._imap = _host(given["imap"], 143 if self._tls == "starttls" else 993)
         self._smtp = _host(given["smtp"], 587 if self._tls == "starttls" else 465)

@@ -88,6 +88,7 @@ class Gateway:
         self._allowed = allowed
         settings = load_settings(home=home)
         self._terms = Terms.of(settings.gateway)
+        load_settings(home=home, overrides={"approve": self._terms.approve or None})  # is a mode
         self._store = open_store(settings, tell)  # once: it is looked through when it is opened
         self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
         self._schedule = Schedule(home, warn=tell)

@@ -43,6 +43,7 @@ from hermes_nb.gateway.core import (
     files_of,
     keep_file,
     key_of,
+    number_in,
     plain_name,
 )
 from hermes_nb.gateway.journal import ChatRow, Entry, Journal
@@ -96,20 +97,14 @@ class Terms:
     @classmethod
     def of(cls, group: Mapping[str, object]) -> Terms:
         """Return what the group says; raise `ConfigError` for what is no number."""
-
-        def number(name: str, default: float) -> float:
-            value = group.get(name, default)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise ConfigError(f"gateway.{name} is {value!r}; use a number, 0 or more")
-            return value
-
+        cost, tokens = number_in(group, "cost", 0), int(number_in(group, "tokens", 0))
         return cls(
             approve=str(group.get("approve") or ""),
-            limits=Limits(cost=number("cost", 0) or None, tokens=int(number("tokens", 0)) or None),
-            seconds=60 * number("question_minutes", 10),
-            idle=60 * number("idle_minutes", 1_440) or math.inf,
-            parallel=int(number("parallel", 8)) or 1,
-            bytes=int(number("max_bytes", MAX_BYTES)) or MAX_BYTES,
+            limits=Limits(cost=cost or None, tokens=tokens or None),
+            seconds=60 * number_in(group, "question_minutes", 10),
+            idle=60 * number_in(group, "idle_minutes", 1_440) or math.inf,
+            parallel=int(number_in(group, "parallel", 8)) or 1,
+            bytes=int(number_in(group, "max_bytes", MAX_BYTES)) or MAX_BYTES,
         )
 
 

@@ -24,7 +24,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import append_line, make_private, write_atomic
 from hermes_nb.core.threads import in_thread
-from hermes_nb.gateway.core import Adapter, Answer, File, Incoming, Setup
+from hermes_nb.gateway.core import Adapter, Answer, File, Incoming, Setup, number_in
 from hermes_nb.gateway.rendering import html_of
 
 PORT = 8767
@@ -181,11 +181,14 @@ class WebPage(Adapter):
             log_function=lambda _: None,
         )
         most = self.most_bytes + 1_000_000  # for the text, and what parts the files
+        port = int(number_in(self._setup.settings, "port", PORT, of="gateway.web"))
         self._server = HTTPServer(application, max_body_size=most, max_buffer_size=most)
         try:
-            sockets = bind_sockets(int(self._setup.settings.get("port", PORT)), "127.0.0.1")
+            sockets = bind_sockets(port, "127.0.0.1")
         except OSError as error:
-            raise ConfigError(f"gateway.web.port cannot be used: {error.strerror}") from error
+            raise ConfigError(
+                f"gateway.web.port {port} cannot be used: {error.strerror}"
+            ) from error
         self._server.add_sockets(sockets)
         self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/?token={self.token}"
         self._setup.tell(f"web: {self.url}")

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from hermes_nb.agent.config import load_settings
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.threads import in_thread
 from hermes_nb.gateway.core import Answer, Incoming, open_adapter
 from hermes_nb.gateway.service import Gateway
@@ -225,8 +226,9 @@ def test_what_was_typed_before_a_kill_is_answered_after_it(home, tmp_path):
         ("telegram: {}", "allow names nobody"),
         ("telegram: {allow: 7}", "use a list"),
         ("telegram: {allow: [7]}", "TELEGRAM_BOT_TOKEN is not set"),
+        ("telegram: {allow: [7]}, max_bytes: 20MB", "max_bytes is '20MB'"),
         ("nowhere: {allow: [7]}", "there is no adapter 'nowhere'"),
-        ("mail: {allow: [a@b.c], address: h@b.c, imap: b.c, smtp: b.c, every: now}", "no number"),
+        ("mail: {allow: [a@b.c], address: h@b.c, imap: b.c, smtp: b.c, every: now}", "every is 'now'"),
     ],
 )
 def test_what_is_not_set_up_is_said(home, config, told):
@@ -237,6 +239,28 @@ def test_what_is_not_set_up_is_said(home, config, told):
     name = config.partition(":")[0] if ":" in config else "telegram"
     with pytest.raises(Exception, match=told):
         open_adapter(name, load_settings(home=home), print)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("web: {port: high}", "gateway.web.port is 'high'"),
+        ("approve: sometimes", "approve is 'sometimes'"),
+        ("idle_minutes: long", "gateway.idle_minutes is 'long'"),
+    ],
+)
+def test_what_is_set_up_wrongly_ends_the_gateway_when_it_begins(home, tmp_path, config, told):
+    home.mkdir()
+    (home / "config.yaml").write_text(f"gateway: {{{config}}}")
+
+    async def run():
+        web, allowed = open_adapter("web", load_settings(home=home), print)
+        await Gateway(home, [web], {"web": allowed}, root=tmp_path, tell=print).run()
+
+    with pytest.raises((ConfigError, ExceptionGroup)) as caught:
+        asyncio.run(run())
+    error = caught.value
+    assert told in str(error.exceptions[0] if isinstance(error, ExceptionGroup) else error)
 
 
 @pytest.mark.slow
