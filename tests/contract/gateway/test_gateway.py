@@ -174,9 +174,16 @@ def test_always_holds_for_the_next_message_and_ends_with_new(root, home):
         await chat.said(4)
         chat.post("write")
         assert "Reply yes" in (await chat.said(5))[4]
+        chat.post("no")
+        await chat.said(6)
+        chat.post("run")
+        question = (await chat.said(7))[6]
+        assert "until /new or a restart." in question and "kernel" not in question
 
     write = call("write_file", path="made.txt", content="x")
-    play(root, home, story, write, "Done.", write, "Again.", "Nothing to save.", write, "End.")
+    run = call("terminal", command="echo x > made.txt")
+    steps = write, "Done.", write, "Again.", "Nothing to save.", write, "End.", run, "End."
+    play(root, home, story, *steps)
 
 
 def test_no_answer_in_time_is_a_no(root, home):
