@@ -37,7 +37,11 @@ from hermes_nb.storage.database import Database
 from hermes_nb.storage.server import Server, shown, with_password
 
 STEPS = ("postgres.sql",)
-"""The scripts that lead to the tables, each from the version before to its own."""
+"""The scripts that lead to the tables, each from the version before to its own.
+
+A kernel looks at the version when it connects: a step after which what it wrote before would be
+wrong has to let its statements fail.
+"""
 VERSION = len(STEPS)
 """Of the tables; what lies in those of a greater one is read, never written."""
 LONG = 60.0
@@ -65,7 +69,8 @@ class PostgresStore(Ledger):
         self._begun: dict[str, SessionRow] = {}
         self._next: dict[str, int] = {}
         self._ends: dict[str, int] = {}
-        self._unsure: dict[str, tuple[str, float]] = {}  # sent when the connection was lost
+        # What was sent of a session and when, as long as the server has not said that it is there.
+        self._unsure: dict[str, tuple[str | list[str], float]] = {}
         self._unreadable = False
 
     def start(
@@ -99,36 +104,28 @@ class PostgresStore(Ledger):
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
         body, session_id = encode(message), pg.plain(session_id)
         documents.expect(body, message)
-        sent, at = self._unsure.get(session_id, ("", 0.0))
-        if sent != body:
-            at = time.time()
-        made = pg.Row(message.role, body, at)
 
-        def add(connection: Connection[DictRow]) -> int:
-            while True:
-                number = self._number(connection, session_id)
-                position = self._place(connection, session_id, number)
+        def add(connection: Connection[DictRow]) -> None:
+            sent, at = self._unsure.get(session_id, ("", 0.0))
+            at = at if (doubtful := sent == body) else time.time()
+            made = pg.Row(message.role, body, at)
+            number = self._number(connection, session_id)
+            position = pg.position_of(connection, number, body, at) if doubtful else None
+            while position is None:
+                place = self._place(connection, session_id, number)
                 self._unsure[session_id] = body, at
                 try:
-                    made.add(connection, self._known, number, position, usage)
+                    made.add(connection, self._known, number, place, usage)
+                    position = place
+                except errors.UniqueViolation:
+                    self._next.pop(session_id, None)
                 except errors.ForeignKeyViolation:  # it was there once
                     self._numbers.pop(session_id)
                     self._next.pop(session_id, None)
-                except errors.UniqueViolation:
-                    if not pg.is_there(connection, number, position, body, at):
-                        self._next.pop(session_id, None)
-                        continue
-                    return position
-                else:
-                    return position
+                    number = self._number(connection, session_id)
+            self._note_end(session_id, position + 1)
 
-        try:
-            position = self.server.run(add, writes=True)
-        except SessionTakenError:
-            self._unsure.pop(session_id, None)
-            raise
-        del self._unsure[session_id]
-        self._note_end(session_id, position + 1)
+        self.server.run(add, writes=True)
 
     def follow(self, session_id: str) -> None:
         session_id = pg.plain(session_id)
@@ -157,14 +154,19 @@ class PostgresStore(Ledger):
         self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
     ) -> None:
         session_id, at = pg.plain(session_id), time.time()
+        wanted = [encode(message) for message in messages]
 
-        def replaced(connection: Connection[DictRow]) -> int:
+        def replaced(connection: Connection[DictRow]) -> None:
             self._next.pop(session_id, None)
             with connection.transaction():
                 number = self._locked(connection, session_id)
-                start = self._place(connection, session_id, number)
                 rows = pg.active(connection, number)
                 before = [(row["position"], row["body"]) for row in rows]
+                sent, _ = self._unsure.get(session_id, ("", 0.0))
+                if sent == wanted == [body for _, body in before]:  # it is there
+                    self._note_end(session_id, pg.next_position(connection, number))
+                start = self._place(connection, session_id, number)
+                self._unsure[session_id] = wanted, at
                 plan = Replacement.planned(before, messages, start)
                 for position, (message, body) in enumerate(plan.added, start):
                     row = pg.Row(message.role, body, at)
@@ -177,9 +179,9 @@ class PostgresStore(Ledger):
                         "UPDATE hermes.sessions SET system_prompt = %s WHERE number = %s",
                         (pg.prompt(system_prompt), number),
                     )
-            return start + len(plan.added)
+            self._note_end(session_id, start + len(plan.added))
 
-        self._note_end(session_id, self.server.run(replaced, writes=True))
+        self.server.run(replaced, writes=True)
 
     def restore(self, session_id: str) -> list[Message] | None:
         undone = self.server.run(
@@ -360,6 +362,7 @@ class PostgresStore(Ledger):
         return position
 
     def _note_end(self, session_id: str, end: int) -> None:
+        self._unsure.pop(session_id, None)
         self._next[session_id] = end
         if session_id in self._ends:
             self._ends[session_id] = end
@@ -376,7 +379,7 @@ class PostgresStore(Ledger):
 
 def version_of(connection: Connection[DictRow]) -> int | None:
     """Return the version of the tables, None where there are none."""
-    query: LiteralString = "SELECT to_regclass('hermes.version') IS NOT NULL AS there"
+    query: LiteralString = "SELECT pg_catalog.to_regclass('hermes.version') IS NOT NULL AS there"
     row = connection.execute(query).fetchone()
     if not (row and row["there"]):
         return None
@@ -399,7 +402,9 @@ def initialise(url: str, password: str = "") -> str:
     try:
         address = with_password(url, password)
         with Connection[DictRow].connect(address, row_factory=dict_row) as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(hashtext('hermes_nb store'))")
+            # With names in full, since other users may have made functions of the same names.
+            lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('hermes_nb store'))"
+            connection.execute(lock)
             version = version_of(connection) or 0
             if version < VERSION:
                 connection.execute(sql(version).encode())

@@ -171,14 +171,13 @@ def next_position(connection: Connection[DictRow], number: int) -> int:
     return int(row["next"]) if row else 0
 
 
-def is_there(
-    connection: Connection[DictRow], number: int, position: int, body: str, at: float
-) -> bool:
-    """Say whether a message is there already: the connection was lost after it was written."""
+def position_of(connection: Connection[DictRow], number: int, body: str, at: float) -> int | None:
+    """Return where a message is already: the connection was lost after it was written."""
     query: LiteralString = (
-        "SELECT FROM hermes.messages WHERE session = %s AND position = %s AND at = %s AND body = %s"
+        "SELECT position FROM hermes.messages WHERE session = %s AND at = %s AND body = %s"
     )
-    return connection.execute(query, (number, position, at, body)).rowcount > 0
+    row = connection.execute(query, (number, at, body)).fetchone()
+    return int(row["position"]) if row else None
 
 
 _UPPERMOST: LiteralString = (

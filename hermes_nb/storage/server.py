@@ -40,7 +40,8 @@ ANSWER_SECONDS = STATEMENT_SECONDS + 1.0
 """How long a server may take to answer at all."""
 
 _SETUP: LiteralString = (
-    "SELECT set_config('statement_timeout', %(most)s, false),"
+    "SELECT pg_catalog.set_config('search_path', 'pg_catalog', false),"  # no function of others'
+    " set_config('statement_timeout', %(most)s, false),"
     " set_config('lock_timeout', %(most)s, false),"
     " set_config('idle_in_transaction_session_timeout', '60s', false),"
     " CASE current_setting('synchronous_commit') WHEN 'off'"
@@ -118,7 +119,9 @@ class Server:
 
     def _open(self) -> _Bounded:
         if self._connection is not None and not self._connection.closed:
-            return self._connection
+            if self._connection.info.transaction_status == TransactionStatus.IDLE:
+                return self._connection
+            self.close()  # an interrupt came within a transaction
         address = with_password(self._url, self._password)
         connection = _Bounded.connect(address, autocommit=True, row_factory=dict_row)
         try:
@@ -131,7 +134,8 @@ class Server:
         return connection
 
     def _is_lost(self, error: BaseException) -> bool:
-        gone = errors.AdminShutdown | errors.CrashShutdown
+        # The last one: tables are others than those for which the server has a plan.
+        gone = errors.AdminShutdown | errors.CrashShutdown | errors.FeatureNotSupported
         connection = self._connection
         return (
             connection is None
@@ -163,6 +167,5 @@ def with_password(url: str, password: str) -> str:
 def shown(url: str) -> str:
     """Return an address as it may be shown: without a password, and what follows its path."""
     parts = urlsplit(url)
-    name = f"{parts.username}@" if parts.username else ""
-    port = f":{parts.port}" if parts.port else ""
-    return f"postgresql://{name}{parts.hostname or ''}{port}{parts.path}"
+    user, at, servers = parts.netloc.rpartition("@")
+    return f"postgresql://{user.partition(':')[0]}{at}{servers}{parts.path}"

@@ -131,11 +131,14 @@ def test_what_was_acknowledged_survives_a_kill_in_the_middle_of_appends(server, 
 
 
 class Between:
-    """Stands between a client and the server; `cut` loses the next answer, with the connection."""
+    """Stands between a client and the server.
+
+    It loses the next answer that has `cut` in it, with the connection.
+    """
 
     def __init__(self, server, folder):
         self._to = str(server.top / "s" / f".s.PGSQL.{PORT}")
-        self.cut = False
+        self.cut: bytes | None = None
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(folder / f".s.PGSQL.{PORT}"))
         self._listening.listen()
@@ -155,8 +158,8 @@ class Between:
     def _pass(self, source, target, answers):
         with source, suppress(OSError):
             while data := source.recv(1 << 16):
-                if answers and self.cut:
-                    self.cut = False
+                if answers and self.cut is not None and self.cut in data:
+                    self.cut = None
                     break
                 target.sendall(data)
             for each in (source, target):
@@ -166,29 +169,53 @@ class Between:
         self._listening.close()
 
 
-def test_what_was_written_before_its_answer_was_lost_is_there_once(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("append", "replace"), [(b"", b""), (b"UPDATE", b"COMMIT")])
+def test_what_was_written_before_its_answer_was_lost_is_there_once(
+    server, tmp_path, monkeypatch, append, replace
+):
+    """The first answer that is lost, or the one that says that it is written."""
     with closing(Between(server, tmp_path)) as between:
         url = f"postgresql://ada@/hermes?host={tmp_path}&port={PORT}"
         store = PostgresStore(url, claims=tmp_path / "n.db", password=PASSWORD)
         session = store.start()
         store.follow(session)
         for number in range(3):
-            between.cut = True
+            between.cut = append
             store.append(session, Message.user(f"m{number}"), usage=Usage(input=5))
+        between.cut = replace
+        store.replace(session, [Message.user("m0"), Message.user("m1"), Message.user("m2")])
         monkeypatch.setattr(connection, "PAUSES", ())  # the same, over two calls
-        between.cut = True
+        between.cut = append
         with pytest.raises(StoreError):
             store.append(session, Message.user("m3"), usage=Usage(input=5))
         time.sleep(0.3)
         store.append(session, Message.user("m3"), usage=Usage(input=5))
-        between.cut = True
+        between.cut = replace
+        shorter = [Message.user("summary"), Message.user("m3")]
         with pytest.raises(StoreError):
-            store.replace(session, [Message.user("summary"), Message.user("m3")])
+            store.replace(session, shorter, system_prompt="p")
         time.sleep(0.3)
-        store.replace(session, [Message.user("summary"), Message.user("m3")])
+        store.replace(session, shorter, system_prompt="p")
         assert said(store, session) == ["summary", "m3"]
-        assert len(store.rows(session)) == 5 and store.get(session).usage.input == 20
+        assert [each.text for each in store.restore(session)] == ["m0", "m1", "m2", "m3"]
+        store.replace(session, shorter)
+        assert len(store.rows(session)) == 6 and store.get(session).usage.input == 20
         store.close()
+
+
+def test_what_is_written_after_an_interrupt_is_there_for_others(server, store, tmp_path):
+    """Ctrl-C comes at any moment, also when a transaction has just begun."""
+
+    def interrupted(other):
+        other.execute("BEGIN")
+        raise KeyboardInterrupt
+
+    session = store.start()
+    with pytest.raises(KeyboardInterrupt):
+        store.server.run(interrupted)
+    store.append(session, Message.user("afterwards"))
+    with closing(server.store("ada", tmp_path)) as other:
+        assert said(other, session) == ["afterwards"]
 
 
 def test_a_server_that_does_not_answer_holds_nobody_up(server, store, monkeypatch):

@@ -158,6 +158,34 @@ def test_a_hostile_client_sees_and_changes_nothing_of_another_user(postgres, ada
         psycopg.connect(postgres.dsn("ada").replace(PASSWORD, "guessed"))
 
 
+def test_functions_that_another_user_plants_are_not_called(postgres, ada):
+    """Up to version 14 anybody may make some in the schema `public`, where names are looked up."""
+    session = filled(ada, f"the {SECRET} papers")
+    postgres.sql("GRANT CREATE ON SCHEMA public TO bob")
+    loot = "INSERT INTO public.loot SELECT body FROM hermes.messages; SELECT"
+    takes = "RETURNS %s LANGUAGE sql AS"
+    planted = [
+        "CREATE TABLE public.loot (body text)",
+        "GRANT ALL ON public.loot TO PUBLIC",
+        f"CREATE FUNCTION public.unnest(text[]) {takes % 'SETOF text'} $${loot} 'x'::text$$",
+        f"CREATE FUNCTION public.theirs(int, numeric) {takes % 'boolean'} $${loot} true$$",
+        "CREATE OPERATOR public.<= (LEFTARG=int, RIGHTARG=numeric, FUNCTION=public.theirs)",
+        f"CREATE FUNCTION public.pg_advisory_xact_lock(int) {takes % 'int'} $${loot} 1$$",
+    ]
+    try:
+        for statement in planted:
+            postgres.sql(statement, "bob")
+        ada.close()
+        ada.append(session, Message.user("entirely new words"))
+        assert len(ada.rows(session)) == 2 and ada.search("papers")
+        ada.purge()
+        initialise(postgres.url(OWNER), PASSWORD)
+        assert postgres.sql("SELECT body FROM public.loot") == []
+    finally:
+        postgres.sql("DROP OWNED BY bob")
+        postgres.sql("GRANT hermes_users TO bob")
+
+
 def test_a_role_that_passes_row_level_security_is_no_user(postgres, tmp_path):
     store = postgres.store(ADMIN, tmp_path)
     with pytest.raises(StoreError, match="passes row-level security; log in as a role of your own"):
@@ -230,19 +258,20 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
     assert sorted(done) == ["version 1, made now", *["version 1, there already"] * 3]
     store = server.store("ada", tmp_path, "fresh")
     session = filled(store, "one")
+    for _ in range(9):  # the server has a plan for it by now
+        store.messages(session)
     more = tmp_path / "more.sql"
-    more.write_text("ALTER TABLE hermes.sessions ADD COLUMN colour text DEFAULT 'red';")
+    more.write_text("ALTER TABLE hermes.messages ADD COLUMN colour text DEFAULT 'red';")
     monkeypatch.setattr(module, "STEPS", (*module.STEPS, str(more)))
     monkeypatch.setattr(module, "VERSION", 2)
     newer = server.store("ada", tmp_path, "fresh")
     with pytest.raises(StoreError, match="earlier version; an administrator runs `jupyter"):
         newer.sessions()
-    with pytest.raises(StoreError, match="must be owner of table sessions"):
+    with pytest.raises(StoreError, match="must be owner of table messages"):
         initialise(server.url("ada", "fresh"), PASSWORD)
     assert initialise(url, PASSWORD) == "version 2, made now"
     newer.append(session, Message.user("two"))
     monkeypatch.undo()
-    store.close()  # a kernel that goes on meets the newer tables when it connects again
     assert [m.text for m in store.messages(session)] == ["one", "two"]
     with pytest.raises(StoreError, match="upgrade hermes_nb to write"):
         store.append(session, Message.user("three"))
@@ -306,6 +335,25 @@ def test_sessions_move_to_a_server_and_back(postgres, ada, tmp_path):
     assert told == [f"session {ids[1]} has gone on over there; both are left as they are"] * 2
     assert everything(file, ids)[3] == [ids[1], ids[2], ids[0]][1:]
     for store in (file, copy):
+        store.close()
+
+
+def test_a_move_that_was_interrupted_goes_on(postgres, ada, tmp_path):
+    class Interrupted(InFile):
+        def packed(self, session_id):
+            if session_id == ids[0]:
+                raise KeyboardInterrupt
+            return super().packed(session_id)
+
+    file = Interrupted(tmp_path / "old.db")
+    ids = lived_in(file)
+    with pytest.raises(KeyboardInterrupt):
+        move(file, ada, print)
+    again = InFile(tmp_path / "old.db")
+    done = move(again, ada, print)
+    assert done.copied and done.same and done.copied + done.same == 3 and done.differ == ()
+    assert everything(ada, ids) == everything(again, ids)
+    for store in (file, again):
         store.close()
 
 
@@ -394,6 +442,16 @@ def test_what_is_old_is_forgotten_there_too(postgres, ada, home, monkeypatch):
     assert [each.id for each in store.sessions()] == [new] and store.get(old) is None
     left = [postgres.sql(f"SELECT * FROM hermes.{table}") for table in TABLES]
     assert SECRET not in str(left) and "today" in str(left)
+    store.close()
+
+
+def test_an_address_may_name_several_servers(postgres, tmp_path):
+    """Of which libpq takes the first that answers."""
+    socket = postgres.url("ada").partition("host=")[2].partition("&")[0]
+    url = f"postgresql://ada@nowhere.invalid:5432,{socket.replace('/', '%2F')}:5432/hermes"
+    store = module.PostgresStore(url, claims=tmp_path / "n.db", password=PASSWORD)
+    assert store.sessions() == []
+    assert store.facts()["server"].startswith("postgresql://ada@nowhere.invalid:5432,%2F")
     store.close()
 
 
