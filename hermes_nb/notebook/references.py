@@ -146,12 +146,12 @@ class References:
                 text = "\n".join([*first, f"… {more} more"] if more > 0 else first)
             case "diff" | "staged":
                 command = f"git diff{' --staged' if kind == 'staged' else ''}"
-                text, origin = await self._by_tool("terminal", {"command": command})
+                text, origin = await self._git(command)
             case "git":
                 if not what.isdecimal() or not 0 < int(what) <= COMMITS:
                     raise Missing(f"say how many commits, 1 to {COMMITS}")
                 command = f"git log -p -n {int(what)}"
-                text, origin = await self._by_tool("terminal", {"command": command})
+                text, origin = await self._git(command)
             case "url":
                 found = await in_thread(page, what)
                 scanned = await in_thread(scan, found, name=what)
@@ -186,6 +186,13 @@ class References:
         arguments = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
         found = await self._mcp.prompt(server, urllib.parse.unquote(name), arguments)
         return head_tail(found.text, MOST)
+
+    async def _git(self, command: str) -> tuple[str, Origin]:
+        """Return what git says; raise where it fails, as outside of a repository."""
+        text, origin = await self._by_tool("terminal", {"command": command})
+        if not text.rpartition("\n")[2].startswith("[exit 0"):
+            raise Missing(f"git says: {one_line(text.splitlines()[0], 150)}")
+        return text, origin
 
     async def _by_tool(self, name: str, arguments: Mapping[str, Json]) -> tuple[str, Origin]:
         """Return what a tool reads, and whose text it is; raise where it may not do so unasked."""

@@ -113,6 +113,12 @@ def test_secrets_and_what_lies_outside_are_refused(desk, sent, tmp_path):
     assert told.count("is sent as typed") == 4
 
 
+def test_what_git_cannot_say_is_no_attachment(desk, sent):
+    found, told = sent("look at @diff, @git:2 and @staged")
+    assert not found
+    assert told.count("is sent as typed: git says:") == 3 and "usage" not in told
+
+
 def test_git_that_would_run_a_program_is_refused(desk, sent):
     subprocess.run(["git", "init", "-q"], check=True)
     Path("a.txt").write_text("one\n")
