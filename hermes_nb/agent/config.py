@@ -335,7 +335,7 @@ def _foreign_mode(value: object, source: str) -> ApproveMode:
     """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
     if source == "config.yaml":
         return "all" if value in ("off", "none", False) else "ask"
-    raise ConfigError(f"approve is {value!r}; use one of {', '.join(APPROVE_MODES)}")
+    raise ConfigError(f"approve is {value!r} ({source}); use one of {', '.join(APPROVE_MODES)}")
 
 
 def _cassette(picked: Picker) -> CassetteMode:

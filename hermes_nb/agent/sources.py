@@ -214,7 +214,8 @@ def read_yaml(path: Path) -> Mapping[str, Json]:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        where = " ".join(str(error).split())
+        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
+        where = f"line {mark.line + 1}: {problem}" if mark else one_line(str(error), 200)
         raise ConfigError(f"{path} is not valid YAML: {where}") from error
     if document is None:
         return {}

@@ -103,6 +103,8 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
         _warn("stopped")
         return STOPPED
     if ending.reason == "answered":
+        if ending.note:
+            _warn(ending.note)
         return REFUSED if seen.refused else OK
     _warn(redact(visible(ending.error or "the turn's budget was spent before it was done")))
     return MISSED if is_miss(ending.error) else FAILED

@@ -30,12 +30,16 @@ from hermes_nb.core.events import (
     ToolStatus,
     TurnEnded,
 )
-from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import estimate_tokens, one_line
 from hermes_nb.core.tools import Toolset
 
 ToolChoice = Literal["auto", "none"]
+CUT = {
+    "length": "the model reached its limit for one answer",
+    "filtered": "the provider withheld the rest of the answer",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,7 @@ class Conversation:
         self._messages = list(messages)
         self.ids = _ids(messages)
         self._measured = (0, 0)  # so many messages made a prompt of so many tokens
+        self.cut = ""  # why the end of the last answer is missing
 
     @property
     def messages(self) -> list[Message]:
@@ -116,10 +121,11 @@ class Conversation:
             if event.system and event.system != self.system:
                 self._begin(event.system, self._preface)
 
-    def measure(self, usage: Usage) -> None:
-        """Note what the provider counted for the request whose answer has just been taken."""
-        if usage.input:
-            self._measured = len(self._messages), usage.input + usage.output
+    def measure(self, reply: Reply) -> None:
+        """Note how the answer that has just been taken ended, and what the provider counted."""
+        self.cut = CUT.get(reply.finish, "")
+        if reply.usage.input:
+            self._measured = len(self._messages), reply.usage.input + reply.usage.output
 
     def tokens(self) -> int:
         """Return the size of the next prompt: what the provider last counted, plus an estimate."""

@@ -205,7 +205,7 @@ class TurnEnded:
     """The last event of every turn; `error` is one line when `reason` is `failed`.
 
     `note` says which budget of money or tokens ended it, and how much was used; it is empty when it
-    was the requests.
+    was the requests. Of an answer it says why its end is missing.
     """
 
     reason: EndReason

@@ -141,7 +141,7 @@ class Asking:
         yield UsageReported(reply.usage, reply.model or self.model.name)
         spoken = with_own_ids(_spoken(reply.message, tool_choice), self.conversation.ids)
         yield MessageAdded(spoken)
-        self.conversation.measure(reply.usage)
+        self.conversation.measure(reply)
 
     def _noted(self, note: str) -> str:
         """Return the system prompt that follows a compression."""
@@ -372,6 +372,7 @@ class Agent:
                     async for event in batch:
                         yield event
             elif last.text.strip():
+                progress.note = self._conversation.cut
                 return
             else:
                 empty += 1

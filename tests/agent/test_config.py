@@ -119,7 +119,7 @@ def test_a_key_goes_to_the_host_it_was_given_for(base_url, key):
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
-        ({"approve": "sometimes"}, "approve is 'sometimes'"),
+        ({"approve": "sometimes"}, r"approve is 'sometimes' \("),
         ({"max_requests": "many"}, "max_requests is 'many'"),
         ({"max_requests": -1}, "use a whole number above 0"),
         ({"max_requests": 2.5}, "use a whole number above 0"),
@@ -137,7 +137,13 @@ def test_what_cannot_be_used_is_said_in_one_line(overrides, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("a: [", "not valid YAML"), ("- a\n- b\n", "keys and values")]
+    ("text", "problem"),
+    [
+        ("a: [", "not valid YAML"),
+        ("a: 1\nb: [1\nc: 2\n", "yaml is not valid YAML: line 3: expected"),
+        ("hermes_nb:\n  approve: on edits\n", r"\(config.yaml, hermes_nb\)"),
+        ("- a\n- b\n", "keys and values"),
+    ],
 )
 def test_a_broken_config_file_says_so(home, text, problem):
     write_config(home, text)

@@ -45,7 +45,7 @@ class Story:
         turn = self.hermes.ask(prompt)
         check_grammar(turn.events)
         assert turn.reason == ("failed" if fails else "answered"), turn.error
-        assert turn.events[-1] == TurnEnded(turn.reason, turn.error)
+        assert turn.events[-1] == TurnEnded(turn.reason, turn.error, turn.note)
         assert bool(turn.error) == fails and "\n" not in turn.error and len(turn.error) <= 500
         assert folded(before, turn) == self.hermes.messages
         assert every_call_has_one_result(self.hermes.messages)

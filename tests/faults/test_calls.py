@@ -23,7 +23,18 @@ from tests.conftest import every_call_has_one_result
 from tests.faults.cells import environment
 from tests.faults.provider import check_request, told_by
 from tests.faults.stores import is_intact
-from tests.loopback import Loopback, Reply, calls, chunk, event, says, stall, stream, tool_chunks
+from tests.loopback import (
+    Loopback,
+    Reply,
+    calls,
+    chunk,
+    event,
+    says,
+    stall,
+    stream,
+    text_chunks,
+    tool_chunks,
+)
 
 # 41: Arguments that are no JSON: read where there is one way to read them, else never executed.
 RIGHT = '{"path": "made.txt", "content": "once"}'
@@ -104,6 +115,23 @@ def test_41_whole_calls_before_the_cut_are_run(story):
 def _second(each):
     (call,) = each["choices"][0]["delta"]["tool_calls"]
     return {"tool_calls": [call | {"index": 1} | ({"id": "call_y"} if "id" in call else {})]}
+
+
+CUT = {"length": "limit for one answer", "content_filter": "withheld the rest"}
+
+
+@pytest.mark.parametrize("finish", CUT)
+def test_41_an_answer_that_is_cut_off_says_so(story, finish):
+    turn = story.ask(stream(text_chunks("The mean is", finish=finish)))
+    assert turn.text == "The mean is"
+    assert CUT[finish] in turn.note
+    assert not story.ask(says("The mean is 4.")).note
+
+
+@pytest.mark.kernel
+def test_41_a_cell_says_that_its_answer_is_cut_off(cells):
+    shown = cells.ask(stream(text_chunks("The mean is", finish="length")))
+    assert "Cut off: the model reached its limit for one answer" in str(shown)
 
 
 @pytest.mark.kernel

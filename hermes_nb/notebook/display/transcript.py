@@ -337,9 +337,12 @@ class Transcript:
             self._waited += 0.0 if self._asked else time.monotonic() - self._asked_since
 
     def _outcome(self) -> str:
-        if self.ending is None or self.ending.reason == "answered":
+        if self.ending is None:
             return ""
         match self.ending.reason:
+            case "answered":
+                note = self.ending.note
+                return f"**Cut off:** {escape(note)}; ask on to continue." if note else ""
             case "interrupted":
                 return "Stopped. What was done so far is kept; ask on to continue."
             case "failed":
