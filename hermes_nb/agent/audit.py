@@ -36,6 +36,7 @@ from hermes_nb.core.text import canonical_json, dumps, head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
 
 ARGUMENTS = 2_000
@@ -346,20 +347,20 @@ def audited(
     tools: Toolset,
     *,
     source: str,
-    mode: Callable[[], str] = str,
+    guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Toolset:
     """Record every call of these tools, before it begins and when it has ended, if there is a wish.
 
-    `source` says who asks for them, `mode` how the guard judges just now, and `tell` shows the user
-    a line when something was lost. Raises `ToolDenied` where what must be recorded cannot be.
+    `source` says who asks for them, the `guard` in which mode it judges just now, and `tell` shows
+    the user a line when something was lost. Raises `ToolDenied` where what must be cannot be.
     """
 
     def watched(tool: Tool) -> Tool:
         async def run(context: ToolContext, arguments: Arguments) -> object:
             if (audit := audit_now()) is None:
                 return await tool.run(context, arguments)
-            entry = await in_thread(_entry, tool, context, arguments, source, mode())
+            entry = await in_thread(_entry, tool, context, arguments, source, guard.held)
 
             async def begun(context: ToolContext, arguments: Arguments) -> object:
                 try:

@@ -267,7 +267,7 @@ class Runtime:
         return [self.spans.sink(agent, session, parent, behind=behind)]
 
     def _watched(self, tools: Toolset, source: str) -> Toolset:
-        return audited(tools, source=source, mode=lambda: self._guard.held, tell=self.tell)
+        return audited(tools, source=source, guard=self._guard, tell=self.tell)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return what tasks of a map get of the tools that children may have.

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from hermes_nb.agent.audit import audited
 from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.messages import Json, Message, Origin, Text, ToolCall
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Tool, ToolContext
+from hermes_nb.core.tools import Place, Tool, ToolContext
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.completion import ENTRIES, bare
 from hermes_nb.notebook.document.outline import rendered, with_outputs
@@ -99,9 +100,8 @@ class References:
         self._error = error
         self._access = access
         self._guard = guard
-        self._tools: Mapping[str, Tool] = {
-            tool.name: tool for tool in (*files(root), *terminal(root))
-        }
+        reading = audited(files(root) + terminal(root), source="notebook", guard=guard)
+        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in reading}
 
     async def of(self, prompt: str, window: int) -> tuple[list[Attached], str]:
         """Return what the prompt names, and a line about it for the user, "" for nothing.
@@ -202,7 +202,9 @@ class References:
             what = "git would not only read here" if name == "terminal" else "it is not read"
             raise Missing(f"{what} ({decided.why})")
         call = ToolCall(id="reference", name=name, arguments=dict(arguments))
-        output = as_output(await tool.run(ToolContext(call=call, permit=decided.way), arguments))
+        place = Place(notebook=self._access.path)
+        asked = tool.run(ToolContext(call=call, permit=decided.way, place=place), arguments)
+        output = as_output(await asked)
         origin: Origin = "outside" if output.origin == "outside" else "workspace"
         return head_tail(output.text, MOST), origin
 

@@ -163,15 +163,19 @@ def test_what_looks_back_and_what_saves_memory_before_it_goes(recorded, home):
 def test_a_cell(recorded, shell, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HERMES_NB_APPROVE", "all")
+    (tmp_path / "seen.txt").write_text("seen")
     desk = Desk(shell)
     try:
         desk.plays(call("run_python", code="x = 6 * 7"), "Done.")
-        desk.ask("go")
+        desk.ask("go on with @file:seen.txt")
     finally:
         desk.agent.close()
     assert shell.user_ns["x"] == 42
+    (seen,) = recorded.ended("read_file")  # what a prompt names is read by the same tools
+    assert (seen["source"], seen["outcome"], seen["mode"]) == ("notebook", "ok", "all")
     ended = recorded.ended("run_python")
-    assert [line["mode"] for line in ended] == ["all"] and recorded.complete("terminal")
+    assert [line["mode"] for line in ended] == ["all"]
+    assert recorded.complete("terminal", "notebook")
 
 
 def test_the_command_line(recorded, serve, tmp_path, capsys):  # noqa: F811
@@ -194,7 +198,7 @@ def test_a_chat(recorded, home, tmp_path):
 
 def test_who_else_makes_agents_or_runs_calls():
     """Each of these places gives its agents tools that are recorded; a new one has to as well."""
-    runs = re.compile(r"(?<![\w.])(?:Agent|run_segment|execute)\((?!self)")
+    runs = re.compile(r"(?<![\w.])(?:Agent|run_segment|execute)\((?!self)|\.run\(ToolContext")
     found = {
         f"{path.parent.name}/{path.name}"
         for path in Path(hermes_nb.__file__).parent.rglob("*.py")
@@ -207,6 +211,7 @@ def test_who_else_makes_agents_or_runs_calls():
         "agent/executors.py",  # Runtime.for_tasks
         "agent/reviews.py",  # Runtime.quiet_tools
         "agent/turn.py",  # the same
+        "notebook/references.py",  # References
     }
 
 
