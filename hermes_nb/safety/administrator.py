@@ -156,7 +156,9 @@ def policy() -> Policy:
         path = folder / FILE
         try:
             now = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if path.is_symlink():
+                raise _unusable(path, "it is a link that leads nowhere") from error
             continue
         except OSError as error:
             raise _unusable(path, error.strerror or str(error)) from error

@@ -803,6 +803,14 @@ def test_a_damaged_file_stops_everything(work, administered, text):
         Hermes("m")
 
 
+def test_a_link_that_leads_nowhere_is_no_policy_that_is_not_there(work, administered):
+    file = administered()
+    file.unlink()
+    file.symlink_to(work / "nothing")
+    with pytest.raises(ConfigError, match="leads nowhere"):
+        Hermes("m")
+
+
 def test_a_file_that_is_damaged_later_stops_the_next_call(work, administered):
     file = administered(modes={"all": "user-choice"})
     with Hermes(ScriptedModel(["hello", WRITES, "done"]), approve="all") as hermes:
