@@ -20,6 +20,7 @@ from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
@@ -59,7 +60,8 @@ def open_provider(
     """
     if not name:
         return None
-    points = [] if name in SERVICES else plugins(GROUP, name)
+    settled = name in SERVICES and "memory_services" in policy().families  # what it allows is ours
+    points = [] if settled else plugins(GROUP, name)
     if not points and name not in SERVICES:
         known = ", ".join(provider_names())
         warn(f"there is no external memory: there is no memory provider {name!r}; known: {known}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -215,6 +216,9 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
         if state not in get_args(State):
             one_of = ", ".join(get_args(State))
             raise _unusable(path, f"{family}: {pattern} is {state!r}; use one of {one_of}")
+        loose = pattern != ANY and not re.match("[a-z]+://|added:|proxy:", pattern.lower())
+        if family == "endpoints" and loose:
+            raise _unusable(path, f"endpoints: {pattern} is no address; one begins with https://")
         named = family == "learning" or not set("*?[") & set(pattern)
         if state == "force-on" and not (family in FORCED and named):
             told = "it has to be named" if family in FORCED else "no setting takes it from anybody"

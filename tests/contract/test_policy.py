@@ -647,7 +647,8 @@ def test_nor_does_an_engine_of_theirs_bring_one(
     assert (work / "made.txt").exists() is made
 
 
-def test_no_package_takes_the_place_of_what_ships(work, home, plugin):
+def test_no_package_takes_the_place_of_what_ships(work, home, plugin, administered):
+    administered(memory_services={"*": "force-off", "mem0": "user-choice"})
     config(home, "gateway: {web: {allow: [me]}}\n")
     open_adapter("web", load_settings(), print)
     warnings = []
@@ -779,6 +780,7 @@ def test_status_doctor_and_panel_say_what_is_settled(work, administered, noteboo
         ({"mode": {"all": "force-off"}}, "'modes'"),
         ({"modes": {"all": "off"}}, "force-off"),
         ({"modes": "force-on"}, "named"),
+        ({"endpoints": {"*": "force-off", "*.good.test*": "user-choice"}}, "https://"),
         ({"network": "force-on"}, "no setting"),
         ({"network": {"web": "force-off"}}, "without names"),
         ({"models": {"a": "force-on", "b": "force-on"}}, "only one"),
