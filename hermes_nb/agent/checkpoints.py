@@ -161,6 +161,11 @@ class Checkpoints:
         """Say whether anything was saved of a turn that this process takes or took last."""
         return self._open.get(session, (0, 0))[0] == turn
 
+    def unsaved(self, session: str, turn: int) -> str:
+        """Return why something of a turn was not saved, "" if all of it was."""
+        number, why = self._unsaved.get(session, (0, ""))
+        return why if number == turn else ""
+
     def _item(self, path: Path, known: FileItem | None, open_turn: OpenTurn) -> FileItem:
         """Return the item of a file that is about to be changed."""
         if known is not None and known.after is None:

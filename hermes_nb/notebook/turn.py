@@ -270,6 +270,9 @@ class CellTurn:
             return
         turn = session.agent.turns
         self.transcript.session = session.id
+        if why := checkpoints.unsaved(session.id, turn):
+            told = "Not all that this turn changed can be undone, it could not be saved"
+            self.view.note(f"{told}: {escape(why)}.")
         with suppress(HermesError, OSError):  # then the undo cannot be had either
             if checkpoints.has(session.id, turn):
                 here = Path(os.path.realpath(os.curdir))

@@ -131,3 +131,15 @@ def test_a_search_shows_what_was_said_and_marks_it(desk):
     assert "at the **flipper**" in told
     assert "Notebook context" not in told
     assert "Anything else" not in told  # the table's name stands in its context alone
+
+
+def test_a_turn_of_which_nothing_could_be_saved_says_so(desk, capsys):
+    home = desk.agent.settings().home
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "checkpoints").write_text("no directory", encoding="utf-8")
+    desk.plays(call("write_file", path="plan.txt", content="seals"), "Written.", "ok")
+    desk("approve edits")
+    desk.ask("Write the plan.")
+    assert "can be undone, it could not be saved: Not a directory" in capsys.readouterr().out
+    desk.ask("hi")
+    assert "could not be saved" not in capsys.readouterr().out
