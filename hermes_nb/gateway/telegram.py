@@ -79,16 +79,21 @@ class Telegram(Adapter):
                 await asyncio.sleep(pause)
                 continue
             for update in updates:
-                if update.message is not None and update.message.from_user is not None:
-                    yield await self._incoming(update.update_id, update.message)
+                message = update.message
+                if message is not None and message.from_user is not None and _says(message):
+                    yield await self._incoming(update.update_id, message)
                 offset = update.update_id + 1
 
     async def _incoming(self, number: int, message: Message) -> Incoming:
         user, chat = str(message.from_user.id if message.from_user else ""), str(message.chat.id)
-        text = message.text or message.caption or ""
+        sticker = message.sticker.emoji if message.sticker else ""
+        text = message.text or message.caption or sticker or ""
         files, left_out = [], []
         if self._setup.allowed(user, chat):
-            for each, name in _attached(message):
+            attached = _attached(message)
+            if message.effective_attachment and not attached:
+                left_out.append("something that is neither a picture nor a file")
+            for each, name in attached:
                 size = each.file_size or 0
                 if size > min(MOST_DOWN, self._setup.max_bytes):
                     left_out.append(f"{name}: {size / 1e6:.1f} MB are too much")
@@ -162,6 +167,11 @@ class Telegram(Adapter):
         """Close the connections."""
         for request in self._requests:
             await request.shutdown()
+
+
+def _says(message: Message) -> bool:
+    """Say whether a message is somebody's, and not the service's own about who has come or gone."""
+    return bool(message.text or message.caption or message.effective_attachment)
 
 
 def _attached(message: Message) -> list[tuple[PhotoSize, str]]:

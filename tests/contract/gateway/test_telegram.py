@@ -224,6 +224,24 @@ def test_messages_pictures_and_files(api, home, tmp_path):
     assert "film.mp4: 30.0 MB are too much" in asked[2].text
 
 
+def test_what_has_no_words_is_read_as_far_as_it_goes(api, home):
+    """Also, nobody is answered for being added to a group."""
+
+    async def story():
+        adapter, _ = open_adapter("telegram", load_settings(home=home), print)
+        api.post(new_chat_members=[ME], group_chat_created=True)
+        api.post(location={"longitude": 1.0, "latitude": 2.0})
+        messages = adapter.receive()
+        found = await anext(messages)
+        await messages.aclose()
+        await adapter.aclose()
+        return found
+
+    found = asyncio.run(story())
+    assert (found.id, found.text) == ("2", "")
+    assert found.left_out == ("something that is neither a picture nor a file",)
+
+
 def test_an_answer_is_formatted_and_its_links_are_not_opened(api, home):
     refused = {"ok": False, "error_code": 400, "description": "can't parse entities"}
     text = "# A *list*\n\n- <b>one</b>\n  1. two\n\n"
