@@ -91,7 +91,7 @@ class Telegram(Adapter):
         files, left_out = [], []
         if self._setup.allowed(user, chat):
             attached = _attached(message)
-            if message.effective_attachment and not attached:
+            if message.effective_attachment and not (attached or text):
                 left_out.append("something that is neither a picture nor a file")
             for each, name in attached:
                 size = each.file_size or 0
