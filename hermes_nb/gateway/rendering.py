@@ -6,7 +6,8 @@ what a reader's program loads tells a server who reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from html import escape
 from typing import TYPE_CHECKING
@@ -21,6 +22,22 @@ _TAGS = (
     "a b blockquote br caption code del div em h1 h2 h3 h4 h5 h6 hr i li ol p pre s span strong"
     " sub sup table tbody td th thead tr u ul"
 )
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
+
+
+def closed(pieces: Sequence[str]) -> Iterator[str]:
+    """Yield the pieces of a text, each of which ends a block of code that goes on in the next."""
+    fence = mark = ""
+    for piece in pieces:
+        whole = f"{fence}\n{piece}" if fence else piece
+        fence = mark = ""
+        for found in _FENCE.finditer(whole):
+            if not fence:
+                fence, mark = found[0][:20], found[1]
+            elif found[1].startswith(mark) and not found[2].strip():
+                fence = ""
+        yield f"{whole.rstrip()}\n{mark}" if fence and len(pieces) > 1 else whole
 
 
 def html_of(text: str) -> str:

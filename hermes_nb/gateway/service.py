@@ -39,6 +39,7 @@ from hermes_nb.gateway.core import (
     plain_name,
 )
 from hermes_nb.gateway.journal import KEPT, Entry, Journal
+from hermes_nb.gateway.rendering import closed
 from hermes_nb.gateway.turns import IDLE, ChatAgent, Terms, command_of
 from hermes_nb.safety.redact import redact
 
@@ -149,7 +150,7 @@ class Gateway:
         if key not in self._chats:
 
             async def say(text: str) -> None:
-                for part in pieces(text, adapter.most):
+                for part in closed(pieces(text, adapter.most)):
                     await self._sent(adapter, Answer(chat=name, text=part, key=token_hex(16)))
 
             agent = ChatAgent(
@@ -326,7 +327,8 @@ class Gateway:
                 continue
             message = Incoming(id=f"job {run.job} {run.due:f}", chat=chat, user="", text="")
             text = run.text if run.state == "done" else f"✗ {run.came_to}: {run.text}"
-            parts = tuple(pieces(f"Job {run.job}: {text}", self._adapters[name].most))
+            cut = pieces(f"Job {run.job}: {text}", self._adapters[name].most)
+            parts = tuple(closed(cut))
             entry = Entry(adapter=name, message=message, state="answered", parts=parts)
             if self._journal.take(entry) is None:
                 found.append(entry)
@@ -341,7 +343,7 @@ def _pauses() -> Iterator[float]:
 
 def _cut(parts: Sequence[str | Path], most: int) -> Iterator[str | Path]:
     for part in parts:
-        yield from [part] if isinstance(part, Path) else pieces(part, most)
+        yield from [part] if isinstance(part, Path) else closed(pieces(part, most))
 
 
 def pieces(text: str, most: int) -> list[str]:

@@ -563,6 +563,22 @@ def test_pieces_are_the_text_and_fit(text, most):
     assert "".join("".join(found).split()) == "".join(text.split())
 
 
+def test_code_that_goes_on_in_the_next_message_is_code_there_too(root, home):
+    code = "\n".join(f"line {number}" for number in range(30))
+
+    async def story(chat):
+        chat.post("some code")
+        await chat.said(3)
+
+    answer = f"Look:\n\n```python\n{code}\n```\n\nThat was `it`."
+    chat, _ = play(root, home, story, answer, service=Memory(most=120))
+    texts = [sent.text for sent in chat.sent]
+    assert all(text.count("```") == 2 for text in texts)
+    assert all(text.startswith("```python\nline") for text in texts[1:])
+    assert texts[-1].endswith("```\n\nThat was `it`.")
+    assert "".join(texts).replace("\n```", "").replace("```python", "").count("line ") == 30
+
+
 def test_what_was_not_sent_is_sent_again_and_a_doubt_is_marked(root, home, monkeypatch):
     monkeypatch.setattr("hermes_nb.gateway.service.PAUSES", (0.01,))
 
