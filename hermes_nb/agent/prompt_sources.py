@@ -131,7 +131,7 @@ class PromptSources:
     def material(self, tools: Toolset) -> PromptTexts:
         """Return the texts of a prompt, read now; what was not loaded as it stands is told."""
         accepts = self.trust.accepts
-        self.identity = read_identity(self.settings.home, accepts=accepts)
+        self.identity = read_identity(self.settings.home, IDENTITY, accepts=accepts)
         self.project = find_context(self.workdir, accepts=accepts)
         self._report(self.identity, *self.project.files, *self.project.skipped)
         snapshot = self._snapshot()

@@ -380,12 +380,21 @@ def without_frontmatter(text: str) -> str:
 NAME = "SOUL.md"
 
 
-def read_identity(home: Path, *, accepts: Accepts = never) -> ContextFile | Skipped | None:
-    """Return SOUL.md, scanned and cut like a context file; None when absent or empty."""
+def read_identity(
+    home: Path, default: str = "", *, accepts: Accepts = never
+) -> ContextFile | Skipped | None:
+    """Return SOUL.md, scanned and cut like a context file; None when absent or empty.
+
+    Most have the `default`, for which the scan's words, 5 MB, need not be loaded.
+    """
     path = home / NAME
     root = Path(Path(os.path.realpath(path)).anchor)
+
+    def fine(real: Path, text: str) -> bool:
+        return text == default.strip() or accepts(real, text)
+
     try:
-        return Reader(root=root, accepts=accepts).load(path, NAME)
+        return Reader(root=root, accepts=fine).load(path, NAME)
     except FileNotFoundError:
         return None
     except Refused as refusal:

@@ -29,6 +29,13 @@ def test_the_default_is_written_once_and_never_again(home):
     assert identity_text(read_identity(home), "default") == "linked"
 
 
+def test_the_default_needs_no_scan(home, monkeypatch):
+    monkeypatch.setattr(context_files, "scan", None)
+    ensure_identity(home, "I am the default.")
+    found = read_identity(home, "I am the default.")
+    assert identity_text(found, "another") == "I am the default."
+
+
 def test_it_is_scanned_and_cut_like_a_context_file_and_stands_alone(home):
     put(home, ("SOUL.md", "x" * 25_000))
     text = identity_text(read_identity(home), "default")

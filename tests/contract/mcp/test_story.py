@@ -188,7 +188,7 @@ from hermes_nb.models.scripted import ScriptedModel
 model = ScriptedModel(["done"])
 with Hermes(model) as hermes:
     hermes.ask("hi")
-    assert "mcp" not in sys.modules
+    assert {"mcp", "hermes_nb.tools.mcp"}.isdisjoint(sys.modules)
     assert not [tool for tool in model.requests[0].tools if tool.toolset == "mcp"]
     import threading
     assert "hermes-mcp" not in {thread.name for thread in threading.enumerate()}
