@@ -29,7 +29,7 @@ from hermes_nb.memory import rows as table
 from hermes_nb.memory.moving import Packed
 from hermes_nb.memory.rows import Replacement, SessionRow, encode, storable
 from hermes_nb.memory.schema import SCHEMA
-from hermes_nb.memory.search import documents, finding, tsvector
+from hermes_nb.memory.search import finding, tsvector
 from hermes_nb.memory.search.query import parse
 from hermes_nb.memory.search.ranking import Filter
 from hermes_nb.memory.sessions import Ledger, Together, new_session_id
@@ -103,7 +103,6 @@ class PostgresStore(Ledger):
 
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
         body, session_id = encode(message), pg.plain(session_id)
-        documents.expect(body, message)
 
         def add(connection: Connection[DictRow]) -> None:
             sent, at = self._unsure.get(session_id, ("", 0.0))

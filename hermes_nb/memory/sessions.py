@@ -26,7 +26,7 @@ from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
 from hermes_nb.memory import rows as table
 from hermes_nb.memory.rows import SessionRow, encode, storable
 from hermes_nb.memory.schema import SCHEMA
-from hermes_nb.memory.search import documents, index
+from hermes_nb.memory.search import index
 from hermes_nb.storage.database import Action, Database
 
 SEARCH_SECONDS = 0.5
@@ -215,8 +215,6 @@ class SqliteStore(Ledger):
         # Rows are numbered without gaps, so that this needs no look at the index.
         if row % index.TOGETHER == 0 or len(body) > index.LARGE:
             self._index()
-        else:
-            documents.expect(body, message)
 
     def follow(self, session_id: str) -> None:
         self._ends[session_id] = self.database.read(lambda c: table.next_position(c, session_id))

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from hermes_nb.core.messages import Message, Role, ToolCall
+from hermes_nb.core.messages import Role, ToolCall
 from hermes_nb.storage import words
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -112,8 +112,7 @@ def document(body: str, *, at: float, began: float | None) -> Document:
 
     `at` is when it was written and `began` when its session was, in seconds since the epoch.
     """
-    expected = _EXPECTED.pop(body, ())
-    role, text = expected or _read(body)
+    role, text = _read(body)
     terms, forms = words.in_forms(text)
     length = terms.count(" ") + 1 if terms else 0
     marks = [spoken_by(term) for term in words.terms(speaker(text))]
@@ -123,24 +122,6 @@ def document(body: str, *, at: float, began: float | None) -> Document:
         marks.append(f"{MARK}s{said}")
     forms += marks
     return Document(role, length, " ".join((terms, words.BREAK, *marks)), forms)
-
-
-def expect(body: str, message: Message) -> None:
-    """Keep what a message is found by until its document is made, where that is cheap to tell.
-
-    Which is where it is sure to be read back as it was written: ASCII, without calls. To read it
-    would take a sixth of what its document does.
-    """
-    text = _joined(message.name, message.text)
-    if message.calls or message.role not in ROLES or not text.isascii():
-        return
-    if len(_EXPECTED) >= _MOST_EXPECTED:
-        _EXPECTED.clear()
-    _EXPECTED[body] = message.role, text
-
-
-_EXPECTED: dict[str, tuple[Role, str]] = {}
-_MOST_EXPECTED = 256
 
 
 def text_of(body: str) -> str:

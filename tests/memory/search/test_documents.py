@@ -9,7 +9,7 @@ from hermes_nb.core.messages import Image, Message, Text, ToolCall
 from hermes_nb.memory.rows import decode, encode
 from hermes_nb.memory.search import documents
 from hermes_nb.storage import words
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 CALL = ToolCall(id="1", name="read_file", arguments={"path": "a.csv"})
@@ -35,20 +35,6 @@ def test_text_and_role_are_those_of_the_message(message):
     found = documents.document(encode(message), at=0.0, began=None)
     assert found.role == message.role
     assert found.terms.split(f" {words.BREAK} ")[0].strip() or not words.indexed(expected)
-
-
-@given(MESSAGES)
-@example(Message.user("\ud83d\ude00 \ud840\udc00"))
-@example(Message(role="king", parts=(Text("odd role"),)))
-def test_what_was_kept_of_a_message_is_what_would_be_read(message):
-    body = encode(message)
-    read = documents.document(body, at=0.0, began=None)
-    for n in range(300):
-        documents.expect(str(n), message)
-    assert len(documents._EXPECTED) <= 256
-    documents.expect(body, message)
-    assert documents.document(body, at=0.0, began=None) == read
-    assert documents.document(body, at=0.0, began=None) == read
 
 
 @pytest.mark.parametrize(
