@@ -212,10 +212,9 @@ def read_regular(path: str | Path, most: int) -> tuple[bytes, int]:
         status = os.fstat(handle)
         if not stat.S_ISDIR(status.st_mode):  # of which `open` says what it is
             _require_regular(status)
-        with open(handle, "rb", closefd=False) as file:
-            data = file.read(min(most, status.st_size + 1))
-            if len(data) > status.st_size:  # it has grown
-                data += file.read(most - len(data))
+        data, piece = b"", max(status.st_size + 1, 1 << 16)
+        while len(data) < most and (more := os.read(handle, min(piece, most - len(data)))):
+            data += more
     finally:
         os.close(handle)
     return data, max(status.st_size, len(data))

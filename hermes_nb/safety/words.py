@@ -80,7 +80,7 @@ def listed() -> Iterator[tuple[str, str, list[str]]]:
                 found = fold(words).lower().split()
                 more = fold(words.translate(respelt)).lower().split() if respelt else ()
                 found += (word for word in more if len(word) >= _SHORTEST_RESPELT)
-            yield language, name, [*dict.fromkeys(found)]
+            yield language, name, found
 
 
 class Lexicon:
@@ -242,7 +242,6 @@ _UNSPACED = (
     "\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u2fff\u3001-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-_SCRIPT = re.compile(f"[{_UNSPACED}]")
 _LONGEST_CHUNK = 300
 """Longer runs without a space (data, minified code) are read in pieces of this size."""
 _CHUNK = re.compile(
@@ -316,7 +315,9 @@ def _read(chunk: str) -> tuple[str, tuple[_Part, ...]]:
     if chunk[0] == "\n":
         found: tuple[_Part, ...] = ((0, 0, PARAGRAPH),)
     else:
-        found = tuple(_unspaced(chunk)) if _SCRIPT.match(chunk) else _spaced(chunk)
+        # Only what has no spaces leaves its script where a letter stands before it.
+        alone = chunk.isascii() or _CHUNK.findall(f"a{chunk}")[0] != "a"
+        found = _spaced(chunk) if alone else tuple(_unspaced(chunk))
     return "".join([part[2] for part in found]), found
 
 

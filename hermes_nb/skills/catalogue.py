@@ -64,21 +64,23 @@ class Text:
 @lru_cache(maxsize=5_000)
 def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
     """Return the terms of a skill."""
-    terms: Counter[str] = Counter(stems(description))
-    for field_, weight in ((" ".join(tags), 2), (name, 3)):
-        for term in stems(field_):
-            terms[term] += weight
+    terms: dict[str, int] = {}
+    for said, weight in ((description, 1), (" ".join(tags), 2), (name, 3)):
+        for term in stems(said):
+            terms[term] = terms.get(term, 0) + weight
     return Text(terms, sum(terms.values()))
 
 
 def stems(text: str) -> list[str]:
     """Return the terms of a text's words; of scripts without spaces, pairs of signs."""
-    found: list[str] = []
-    for piece in pieces(text):
-        if piece.lower() not in _STOP:
-            signs = terms_of(piece)
-            found += map("".join, pairwise(signs)) if len(signs) > 1 else signs
-    return found
+    return [term for piece in pieces(text) for term in _stems_of(piece)]
+
+
+@lru_cache(maxsize=20_000)
+def _stems_of(piece: str) -> tuple[str, ...]:
+    """Return the terms of one word; descriptions have the same words over and over."""
+    signs = () if piece.lower() in _STOP else terms_of(piece)
+    return tuple(map("".join, pairwise(signs))) if len(signs) > 1 else signs
 
 
 def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:

@@ -186,6 +186,8 @@ def name_problems(name: str) -> list[str]:
 
 def valid_category(category: str) -> str:
     """Return a category if it can be one, in lower case and with at most two levels, else ""."""
+    if not category:
+        return ""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]
     good = len(parts) <= CATEGORY_LEVELS and not any(name_problems(part) for part in parts)
     return "/".join(parts) if good else ""
@@ -285,6 +287,8 @@ def _environment(fields: Mapping[str, Json]) -> tuple[str, ...]:
 
     An entry is a name, or a mapping with one.
     """
+    if fields.keys().isdisjoint(_NEEDS):
+        return ()
     listed = fields.get("required_environment_variables")
     older = words(_mapping(fields.get("prerequisites")).get("env_vars"))
     entries = listed if isinstance(listed, list) else words(listed)
