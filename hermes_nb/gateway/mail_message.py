@@ -237,8 +237,8 @@ _HEADERS = re.compile(
 _DATED = re.compile(r".*(?:\d[:.]\d\d|\d{4}).*[:：]\s*")
 _ADDRESSED = re.compile(r".*@.*[:：]\s*")
 """`On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:`, in any language."""
-WRAPPED = 3
-"""Lines of one that is long."""
+WRAPPED, WIDEST, APART = 3, 1_000, 9
+"""Lines of one that is long, its characters, and the empty lines that may follow it."""
 
 
 def split_quoted(text: str) -> tuple[str, str]:
@@ -278,9 +278,11 @@ def _begins(lines: list[str], at: int) -> bool:
 def _introduction(own: list[str]) -> int:
     """Return how many lines at the end introduce a quote."""
     filled = len(own)
-    while filled and not own[filled - 1].strip():
+    while filled > max(0, len(own) - APART) and not own[filled - 1].strip():
         filled -= 1
-    last = list(itertools.takewhile(str.strip, reversed(own[:filled])))[:WRAPPED]
+    last = list(itertools.takewhile(str.strip, reversed(own[max(0, filled - WRAPPED) : filled])))
+    if sum(map(len, last)) > WIDEST:
+        return 0
     for pattern, counts in ((_DATED, range(1, len(last) + 1)), (_ADDRESSED, [len(last)])):
         for count in counts:
             if last and pattern.fullmatch(" ".join(reversed(last[:count]))):

@@ -70,7 +70,7 @@ GO_ON = (
 )
 WORDLESS = "[It came without a word.]"
 YES_OR_NO = frozenset("y yes n no a always o outside".split())
-BARE = re.compile(r"\W*(please|thanks|thank you|go ahead)?\W*", re.IGNORECASE)
+BARE = re.compile(r"\W*(?:(?:please|thanks|thank you|go ahead)\W*)?", re.IGNORECASE)
 """What may stand behind a yes."""
 LATE = "nobody answered in time, so it was not run"
 STOPPED, IDLE = "Stopped.", "Nothing runs here."

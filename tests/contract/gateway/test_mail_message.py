@@ -139,6 +139,17 @@ def test_a_reply_above_a_quote_is_read_whole(lines):
     assert split_quoted(replied)[0] == typed
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["0" * 100_000 + "\n> x", "@" * 100_000 + "\n> x", "a\n> x\n" * 16_000,
+     "\n" * 50_000 + "> x\n\n" * 10_000],
+    ids=["digits", "addresses", "quotes", "nothing"],
+)  # fmt: skip
+def test_no_text_takes_minutes(text):
+    own, quoted = split_quoted(text)
+    assert quoted.count("> x") == text.count("> x") and ">" not in own
+
+
 def mail(text="hi", **headers):
     message = EmailMessage(policy=policy.SMTP)
     usual = {"From": "Ada <Ada@Example.org>", "Message-ID": "<1@x>", "Subject": "s"}
