@@ -24,7 +24,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 LEAST_SKILLS = 10
 
 
-EXTRAS = ("nio", "psycopg", "telegram")
+EXTRAS = ("aiohttp", "nio", "psycopg", "telegram")
 """What modules of adapters and of the store on a server import, each brought by an extra."""
 
 

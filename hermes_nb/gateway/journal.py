@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from hermes_nb.core.text import number_of
 from hermes_nb.gateway.core import Incoming
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
@@ -92,7 +93,7 @@ def _salvage(source: Path, target: Path) -> str:
                 with suppress(sqlite3.Error):  # no row of this table
                     connection.execute(statement, record.values)
         saved = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
-    return f"{saved} messages could be saved into a new one"
+    return f"{number_of(saved, 'message')} could be saved into a new one"
 
 
 SCHEMA = Schema(

@@ -111,10 +111,7 @@ def parsed(data: bytes) -> EmailMessage:
 
 def header(message: EmailMessage, name: str) -> str:
     """Return the first header of that name on one line, "" for none that can be read."""
-    try:
-        return " ".join(str(message.get(name, "")).split())
-    except BROKEN:
-        return ""
+    return " ".join(str(message.get(name, "")).split())
 
 
 def _sender(message: EmailMessage) -> str:

@@ -15,7 +15,10 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import aiohttp
+import nio
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import make_private, write_atomic
@@ -33,9 +36,6 @@ from hermes_nb.gateway.core import (
     key_of,
 )
 from hermes_nb.gateway.rendering import html_of
-
-if TYPE_CHECKING:
-    import nio
 
 Response = TypeVar("Response")
 TIMELINE = 100
@@ -64,6 +64,7 @@ OVER = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
 FOR_GOOD = ("M_BAD_JSON", "M_FORBIDDEN", "M_NOT_FOUND", "M_TOO_LARGE")
 """What it says of a message that it will never take."""
 FOUND = 200
+AWAY = (aiohttp.ClientError, OSError, TimeoutError)
 MXC = re.compile(r"mxc://((?=[^/]*\w)[\w.:\[\]-]+/[\w-]+)", re.ASCII)
 """The address of a file: a server and a name, with no way to anything else of the server's."""
 
@@ -93,16 +94,10 @@ class MatrixAdapter(Adapter):
     most = 16_000
 
     def __init__(self, setup: Setup) -> None:
-        try:
-            import aiohttp
-            import nio
-        except ImportError as error:
-            raise ConfigError("matrix needs `pip install 'hermes_nb[matrix]'`") from error
         for key in ("homeserver", "user"):
             if not setup.settings.get(key):
                 raise ConfigError(f"gateway.matrix.{key} is not set")
-        self._nio, self._setup = nio, setup
-        self._away = (aiohttp.ClientError, OSError, TimeoutError)
+        self._setup = setup
         self._server = str(setup.settings["homeserver"]).rstrip("/")
         self._user = str(setup.settings["user"])
         self._password = setup.secret("MATRIX_PASSWORD")
@@ -124,7 +119,7 @@ class MatrixAdapter(Adapter):
 
     def _checked(self, response: Response) -> Response:
         """Return what the server answered; raise `Refused` for an error."""
-        if isinstance(response, self._nio.ErrorResponse):
+        if isinstance(response, nio.ErrorResponse):
             raise Refused(response)
         return response
 
@@ -162,7 +157,7 @@ class MatrixAdapter(Adapter):
                 if sync.rooms.invite or sync.rooms.join or not position:
                     self._remember(position=sync.next_batch)
                 position, pause, was_there = sync.next_batch, 1.0, True
-            except (Refused, *self._away) as error:
+            except (Refused, *AWAY) as error:
                 if getattr(error, "code", "") in OVER:
                     self._remember(token="")
                     self._client.access_token = ""
@@ -177,7 +172,7 @@ class MatrixAdapter(Adapter):
         """Join a room to which somebody invites who may; any other invitation stays as it is."""
         for event in info.invite_state:
             if not (
-                isinstance(event, self._nio.InviteMemberEvent)
+                isinstance(event, nio.InviteMemberEvent)
                 and (event.membership, event.state_key) == ("invite", self._kept["id"])
             ):
                 continue
@@ -206,7 +201,7 @@ class MatrixAdapter(Adapter):
             at = page.end if page.end != at else None
         begins = 0
         for number, event in enumerate(events):
-            if isinstance(event, self._nio.RoomMemberEvent) and (
+            if isinstance(event, nio.RoomMemberEvent) and (
                 (event.state_key, event.membership) == (self._kept["id"], "invite")
             ):
                 begins = number
@@ -228,11 +223,11 @@ class MatrixAdapter(Adapter):
         if event.source.get("type") == "m.room.encrypted" and allowed:
             with suppress(Refused):  # it may not speak there
                 await self._say(room, {"msgtype": "m.notice", "body": ENCRYPTED}, key_of(room))
-        if not isinstance(event, self._nio.RoomMessageText | self._nio.RoomMessageMedia):
+        if not isinstance(event, nio.RoomMessageText | nio.RoomMessageMedia):
             return None
         self._latest[room] = event.event_id
         text, left_out, files = event.body, "", list[File]()
-        if isinstance(event, self._nio.RoomMessageMedia):
+        if isinstance(event, nio.RoomMessageMedia):
             name = str(content.get("filename") or event.body)
             text = text if text != name else ""
             data, left_out = await self._fetched(event.url) if allowed else (b"", "")
@@ -251,7 +246,7 @@ class MatrixAdapter(Adapter):
 
     async def _fetched(self, uri: str) -> tuple[bytes, str]:
         """Return a file, or why it is not taken: what a message says of its size may be wrong."""
-        most, data = self._setup.max_bytes, b""
+        most, data = self._setup.max_bytes, bytearray()
         if not (named := MXC.fullmatch(uri)):
             return b"", "its address is none of a file"
         where = f"{self._server}/_matrix/client/v1/media/download/{named[1]}"
@@ -264,9 +259,9 @@ class MatrixAdapter(Adapter):
                     data += piece
                     if len(data) > most:
                         return b"", f"it has more than {most:,} bytes"
-        except self._away as error:
+        except AWAY as error:
             return b"", one_line(visible(f"it did not arrive ({error})"), 200)
-        return data, "" if data else "it is empty"
+        return bytes(data), "" if data else "it is empty"
 
     async def send(self, answer: Answer) -> None:
         try:

@@ -17,12 +17,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hermes_nb.agent.approvals import answer_of
 from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import build_model, embedded_notice
 from hermes_nb.agent.recorder import session_usage
-from hermes_nb.agent.reviews import Reviews, looking_back
+from hermes_nb.agent.reviews import looking_back
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session import Session
 from hermes_nb.agent.turn import turn_of
@@ -33,7 +32,7 @@ from hermes_nb.core.events import Event
 from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.loop import is_prompt
 from hermes_nb.core.messages import Image, Message, Text, Usage
-from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, SessionStore
+from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool
@@ -47,8 +46,8 @@ from hermes_nb.gateway.core import (
     plain_name,
 )
 from hermes_nb.gateway.journal import ChatRow, Entry, Journal
+from hermes_nb.gateway.questions import Asking, Place
 from hermes_nb.safety.guard import Guard
-from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.consult import KINDS, MOST_BYTES
 from hermes_nb.tools.schema import tool
@@ -69,10 +68,6 @@ GO_ON = (
     "then finish.]"
 )
 WORDLESS = "[It came without a word.]"
-YES_OR_NO = frozenset("y yes n no a always o outside".split())
-BARE = re.compile(r"\W*(?:(?:please|thanks|thank you|go ahead)\W*)?", re.IGNORECASE)
-"""What may stand behind a yes."""
-LATE = "nobody answered in time, so it was not run"
 STOPPED, IDLE = "Stopped.", "Nothing runs here."
 WORTH = 4
 """Messages of a session from which on it is looked back on when it ends."""
@@ -106,104 +101,6 @@ class Terms:
             parallel=int(number_in(group, "parallel", 8)) or 1,
             bytes=int(number_in(group, "max_bytes", MAX_BYTES)) or MAX_BYTES,
         )
-
-
-class Place:
-    """One of the places of turns that run side by side, while it is taken."""
-
-    def __init__(self, places: asyncio.Semaphore) -> None:
-        self._places, self._taken = places, False
-
-    async def take(self) -> None:
-        """Wait for a place."""
-        await self._places.acquire()
-        self._taken = True
-
-    def leave(self) -> None:
-        """Give it up, where it is taken."""
-        if self._taken:
-            self._taken = False
-            self._places.release()
-
-
-class Asking:
-    """Puts questions into a chat, one at a time; the next message there that fits is the answer.
-
-    While one waits, the `place` is another chat's.
-    """
-
-    def __init__(self, say: Callable[[str], Awaitable[None]], seconds: float, place: Place) -> None:
-        self._say, self._seconds, self._place = say, seconds, place
-        self._one = asyncio.Lock()
-        self._open: tuple[asyncio.Future[str], ApprovalRequest] | None = None
-
-    async def ask(self, request: ApprovalRequest) -> Approval:
-        """Return the answer; none in time is a no."""
-        async with self._one:
-            self._place.leave()
-            answer = await self._answer(request)
-            await self._place.take()
-            return answer
-
-    async def _answer(self, request: ApprovalRequest) -> Approval:
-        await self._say(_question(request))
-        heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._open = heard, request
-        try:
-            async with asyncio.timeout(self._seconds):
-                return answer_of(await heard, request)
-        except TimeoutError:
-            await self._say(f"{LATE[0].upper()}{LATE[1:]}.")
-            return Approval("deny", LATE)
-        finally:
-            self._open = None
-
-    async def remind(self) -> None:
-        """Say what an open question wants to hear, to whoever wrote something else."""
-        if self._open is not None and not self._open[0].done():
-            await self._say(f"This waits for the question above. {_reply(self._open[1])}")
-
-    def heard(self, text: str) -> bool:
-        """Take a message as the answer to the question that is open, if it is one."""
-        if self._open is None or self._open[0].done() or text.lstrip().startswith("/"):
-            return False
-        future, request = self._open
-        word = (text.lower().split(maxsplit=1) or [""])[0].rstrip(".,!:")
-        if request.choices is None and word not in YES_OR_NO:
-            return False
-        future.set_result(text.strip() if request.choices is not None else _answer(text, word))
-        return True
-
-
-def _answer(text: str, word: str) -> str:
-    """Return a bare yes, or a no with what was said behind it.
-
-    A yes with a condition is none; below it, as in a mail, may stand a name.
-    """
-    rest = text.strip()[len(word) :]
-    if word in ("n", "no"):
-        return rest.strip(" .,!:") or word
-    return word if BARE.fullmatch(rest.partition("\n\n")[0]) else text
-
-
-def _question(request: ApprovalRequest) -> str:
-    if request.choices is not None:
-        listed = [f"{number}. {each}" for number, each in enumerate(request.choices, start=1)]
-        return redact("\n".join([request.shown, *listed]))
-    what = request.lasting.removesuffix(", until this kernel ends")
-    what = what.removesuffix(", without a question")
-    lasts = f"\n`always` allows {what}, until /new or a restart." if request.shape and what else ""
-    title = f"Hermes wants to use {request.tool.name}: {request.why}"
-    told = visible(f"{title}\n\n{code_block(request.shown)}\n{lasts}", lines=True)
-    return f"{told}\n\n{_reply(request)}"
-
-
-def _reply(request: ApprovalRequest) -> str:
-    if request.choices is not None:
-        return "Reply with one of them, or in your own words."
-    answers = ["yes", *(["always"] if request.shape else [])]
-    answers += ["outside (of the sandbox)"] if request.outside else []
-    return f"Reply {', '.join(answers)}, or no and why not."
 
 
 class ChatAgent:
@@ -296,7 +193,8 @@ class ChatAgent:
             session = await in_thread(opening.session)
             reviews = looking_back(opening, session)
             if reviews is not None and len(session.messages) >= WORTH:
-                await in_thread(_flush, reviews, session)
+                reviews.begin(session, "memory")
+                await in_thread(reviews.finish)
             session.end()
         finally:
             self._place.leave()
@@ -443,11 +341,6 @@ def command_of(text: str) -> tuple[str, str]:
     name = word.partition("@")[0].lower()  # as groups address one of several bots
     is_command = re.fullmatch(r"/[a-z_]+", name) and not Path(word).exists()
     return (name, rest.strip()) if is_command else ("", "")
-
-
-def _flush(reviews: Reviews, session: Session) -> None:
-    reviews.begin(session, "memory")
-    reviews.finish()
 
 
 def _answered(entry: Entry, text: str) -> Entry:

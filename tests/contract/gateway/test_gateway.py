@@ -771,3 +771,25 @@ def test_a_message_that_is_delivered_again_is_acknowledged_and_not_answered(root
 
     chat, model = play(root, home, again)
     assert chat.sent == [] and model.requests == []
+
+
+def test_what_was_answered_stays_known_when_the_journal_is_damaged(root, home):
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+        await chat.until(lambda: chat.acknowledged)
+
+    play(root, home, story, "Hello.")
+    with (home / "gateway" / "journal.db").open("r+b") as file:
+        file.write(b"x" * 100)
+
+    async def again(chat):
+        chat.post("hello")
+        await chat.until(lambda: chat.acknowledged)
+        chat.post("and now?")
+        await chat.said(1)
+
+    chat, model = play(root, home, again, "Here.")
+    assert [answer.text for answer in chat.sent] == ["Here."]
+    assert [m.text for m in model.requests[0].messages[1:]] == ["hello", "Hello.", "and now?"]
+    assert any("1 message could be saved into a new one" in line for line in chat.told)
