@@ -392,9 +392,9 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
         if schedule.looked() > time.time() + SET_BACK:
             for each in schedule.jobs():  # else they would wait for the time of a wrong clock
                 schedule.pause(each.id, paused=each.paused)
-        schedule.lock("runner").touch(mode=0o600)
         try:
             while True:
+                schedule.lock("runner").touch(mode=0o600)
                 for lost in schedule.find_lost():
                     tell(lost)
                 while len(running) < SIDE_BY_SIDE and (job := schedule.next_due()):

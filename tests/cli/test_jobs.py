@@ -173,11 +173,13 @@ def test_a_run_that_overlaps_is_skipped_and_told(serve, schedule, tmp_path, caps
     first = start(["jobs", "run"], tmp_path)
     assert until(lambda: server.bodies)
     due(schedule, number)
+    os.utime(schedule.folder / "runner", times=(1, 1))
     assert main(["jobs", "run"]) == 0, "another one is at it"
     assert main(["jobs", "run", str(number)]) == 1
     assert "runs just now" in capsys.readouterr().err
     out, _ = first.communicate(timeout=60)
     assert "skipped: the run before it was still going on" in out
+    assert time.time() - schedule.looked() < 60, "it has looked all the time"
     assert sorted(run.state for run in schedule.runs()) == ["done", "skipped"]
     assert len(server.bodies) == 1
 
