@@ -95,23 +95,23 @@ async def _talk(magics: HermesMagics, name: str) -> int:
         _say(await _joined(magics, name))
     _say(HELP)
     session = _prompt(magics)
-    stopped = 0.0  # when; a turn, or the empty line
+    stopped, dropped = 0.0, False  # when a turn was; whether the last line was
     while True:
         try:
             text = (await session.prompt_async("> ", prompt_continuation="  ")).strip("\n")
         except EOFError:
             return OK
         except KeyboardInterrupt:
-            again = stopped and not session.default_buffer.text
-            if again and time.monotonic() - stopped > PATIENCE:
+            if time.monotonic() - stopped < PATIENCE:
+                continue  # that was meant for the turn
+            if dropped and not session.default_buffer.text:
                 return OK
-            if not again:
-                stopped = time.monotonic() - PATIENCE
-                _say(AGAIN)
+            dropped = True
+            _say(AGAIN)
             continue
         if text.strip() in LEAVE:
             return OK
-        stopped = 0.0
+        dropped = False
         if text.strip() and not await _handed_over(magics, text):
             stopped = time.monotonic()
 
@@ -176,6 +176,7 @@ def _prompt(magics: HermesMagics) -> PromptSession[str]:
         key_bindings=keys,
         multiline=True,
         enable_open_in_editor=True,
+        enable_suspend=True,
     )
 
 

@@ -58,7 +58,7 @@ from hermes_nb.notebook.display.views import (
 from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined, widgets_live
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, ours
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import code_block, code_span, escape
@@ -285,6 +285,8 @@ def make_view(shell: Shell, *, quiet: bool = False) -> View:
     """Return the view that fits where the cell runs."""
     transcript = Transcript()
     if not has_kernel(shell):
+        magics = ours(shell)
+        transcript.spelled = magics.spelled if magics else transcript.spelled
         return terminal_view(transcript, quiet=quiet)
     return FinalView(transcript) if quiet or not can_ask(shell) else CellView(transcript)
 

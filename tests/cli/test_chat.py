@@ -13,13 +13,14 @@ import pyte
 import pytest
 from hermes_nb.cli.chat import HISTORY
 from hermes_nb.cli.main import main
+from hermes_nb.notebook.interrupt import PATIENCE
 
 from tests.cli.conftest import KEY, gone
 from tests.loopback import Reply, calls, chunk, event, pause, says, stall
 from tests.patience import SOON, ended, until
 
 pytestmark = pytest.mark.slow
-ENTER, ESCAPE, STOP, END = "\r", "\x1b", "\x03", "\x04"
+ENTER, ESCAPE, STOP, END, SUSPEND = "\r", "\x1b", "\x03", "\x04", "\x1a"
 
 
 def hears_hangups():
@@ -111,7 +112,7 @@ def test_a_turn_streams_and_the_conversation_goes_on(serve, chat, home):
     assert "them." not in talk.text, "it is shown while it comes"
     talk.until("Seven of them.")
     talk.ready()
-    talk.type("and now?", ENTER)
+    talk.type("and", SUSPEND, " now?", ENTER)  # no shell is there to go on in
     talk.until("Still seven.")
     talk.ready()
     first, second = prompts_of(server)
@@ -185,7 +186,12 @@ def test_a_question_is_answered_by_a_key(serve, chat, tmp_path):
     assert not (tmp_path / "made.txt").exists()
     talk.type("y")
     talk.until("Made it.")
+    talk.ready()
     assert (tmp_path / "made.txt").exists()
+    assert "/undo 1" in talk.text
+    talk.type("/help", ENTER)
+    talk.until("/exit leaves")
+    assert "%hermes" not in talk.text
 
 
 def test_a_question_with_choices_is_answered_by_number_and_in_own_words(serve, chat):
@@ -246,12 +252,16 @@ def test_a_hanging_model_is_stopped_and_the_second_stop_leaves(serve, chat):
     talk.until("Stopped.")
     assert time.monotonic() - began < SOON
     talk.ready()
+    time.sleep(PATIENCE)
+    talk.type(STOP)
+    talk.until("leaves", 2)
+    talk.ready()
     talk.type("again", ENTER)
     talk.until("Whole.")
     talk.ready()
     assert len(prompts_of(server)) == 2
     talk.type("half a line", STOP)
-    talk.until("leaves", 2)
+    talk.until("leaves", 3)
     talk.type(STOP)
     assert talk.left() == 0
 

@@ -30,7 +30,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, context_
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
-from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.shell import Foreign, ours
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -51,6 +51,15 @@ VARIABLE = ("--image", "--into")
 """Options whose value is, or begins with, one of the user's variables."""
 ASKED = "comm_info_request"
 """The control messages by which a page asks; labextension/static/prompts.js sends them."""
+IN_CELLS = (
+    "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line.",
+    "`%%hermes?` shows the options of a turn.",
+)
+IN_CHAT = (
+    "What you type is a prompt; behind a `/` it is a command, or options and a prompt.",
+    "`/--` and TAB show the options of a turn, `/exit` leaves.",
+)
+"""What stands above and below the list of commands."""
 MOST_FILES, MOST_SESSIONS = 200, 50
 """Files and sessions that are offered."""
 
@@ -193,13 +202,13 @@ def _nearest(word: str, known: Iterable[str], least: float) -> str:
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), "")
 
 
-def help_(_agent: KernelAgent, words: str) -> str:
+def help_(agent: KernelAgent, words: str) -> str:
     """List the commands, or say what one of them takes."""
     name = words.strip().removeprefix("%hermes").strip()
     if not name:
-        head = "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line."
-        table = commands_table(every_command())
-        return f"{head}\n\n{table}\n\n`%%hermes?` shows the options of a turn."
+        magics = ours(agent.shell)
+        head, foot = IN_CHAT if magics and magics.spelled == "/" else IN_CELLS
+        return f"{head}\n\n{commands_table(every_command())}\n\n{foot}"
     command = command_named(name)
     if command is None:
         raise ConfigError(f"there is no command {name!r}; `%hermes help` lists them")

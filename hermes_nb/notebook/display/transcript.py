@@ -75,7 +75,8 @@ class Transcript:
     whether the model is still being loaded, and `live()` the end of what code in this kernel prints
     while it runs, None where none does. `changes` are what the turn of `session` left changed,
     and `learned` counts the notes it saved, as the undo knows. `drew`: pictures stand below
-    the view, whose status line then stands below them.
+    the view, whose status line then stands below them. `spelled` is how a command is begun where
+    this is shown.
     """
 
     def __init__(self, *, model: str = "") -> None:
@@ -84,6 +85,7 @@ class Transcript:
         self.loading: Callable[[], bool] = bool
         self.live: Callable[[], str | None] = lambda: None
         self.drew = False
+        self.spelled = "%hermes "
         self.usage = Usage()
         self.ending: TurnEnded | None = None
         self.notes: list[str] = []

@@ -292,14 +292,16 @@ class TerminalView:
                 pass
 
     def note(self, markdown: str) -> None:
-        self._line(plain_text(markdown), style="cyan")
+        spelled = markdown.replace("%hermes ", self.transcript.spelled)
+        self._line(plain_text(spelled), style="cyan")
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         reason = self.transcript.ending.reason if self.transcript.ending else ""
-        lines = self.transcript.ending_lines()
+        spelled = self.transcript.spelled
+        lines = [line.replace("%hermes ", spelled) for line in self.transcript.ending_lines()]
         # A failure's text follows as the cell's error, and with what to do about it.
         for line in lines[1:] if reason == "failed" else lines:
             calm = reason in ("answered", "interrupted")
