@@ -95,6 +95,19 @@ def test_jobs_run_by_the_server_and_each_time_once(lab, schedule, answering, cap
     assert definitions(lab) == []
 
 
+def test_what_is_paused_in_jupyterlab_stays_so_until_it_is_to_go_on(lab, schedule):
+    for word in ("hello", "again"):
+        assert main(["jobs", YEARLY, word]) == 0
+    assert main(["jobs", "install", SYSTEM, "--yes"]) == 0
+    for each in definitions(lab):
+        path = f"/scheduler/job_definitions/{each['job_definition_id']}"
+        lab.request(path, "PATCH", {"active": False})
+    assert main(["jobs", "resume", "1"]) == 0
+    assert active(lab) == {1: True, 2: False}
+    assert main(["jobs", "install", SYSTEM]) == 0
+    assert active(lab) == {1: True, 2: True}
+
+
 def test_removing_a_job_does_not_kill_it(lab, schedule, answering):
     answering.replies = [Reply([pause(8), *says("Slow.").steps])]
     assert main(["jobs", MINUTELY, "take your time"]) == 0

@@ -113,8 +113,11 @@ class JupyterScheduler:
         """Return the code that the notebook of a job has."""
         return CODE.format(home=str(self._home), program=list(PROGRAM), job=job)
 
-    def keep(self, jobs: Sequence[Job]) -> None:
-        """Have a definition for each of these jobs, at work where the job is, and no other."""
+    def keep(self, jobs: Sequence[Job], *, only: int | None = None) -> None:
+        """Have a definition for each of these jobs, and no other.
+
+        It is at work where its job is; with `only` this job's, as others may be paused by hand.
+        """
         there, refused = self._definitions(), []
         wanted = {f"{self._prefix}{job.id}.ipynb": job for job in jobs}
         for name in there.keys() - wanted.keys():
@@ -124,7 +127,7 @@ class JupyterScheduler:
             try:
                 if name not in there and active:
                     self._define(name, job)
-                elif name in there and active != there[name]["active"]:
+                elif name in there and only in (None, job.id) and active != there[name]["active"]:
                     self._activate(there[name]["job_definition_id"], active=active)
             except ConfigError as error:
                 refused.append(f"job {job.id}: {error}")

@@ -90,10 +90,10 @@ class Commands:
                 return _history(schedule.runs(_id(*some) if some else None), whole=bool(some))
             case ["remove", number]:
                 job = schedule.remove(_id(number))
-                return f"Job {job.id} and its history are gone.{self._follow()}"
+                return f"Job {job.id} and its history are gone.{self._follow(job)}"
             case ["pause" | "resume" as word, number]:
                 job = schedule.pause(_id(number), paused=word == "pause")
-                return f"Job {job.id}: {_next(job)}.{self._follow()}"
+                return f"Job {job.id}: {_next(job)}.{self._follow(job)}"
             case ["run", number]:
                 run = await run_job(schedule, schedule.job(_id(number)), at_once=True)
                 return _told(run) if run else f"Job {number} is gone."
@@ -131,7 +131,7 @@ class Commands:
         )
         job = self.schedule.add(job)
         told = f"Job {job.id}: {explained(cron, zone)} ({code_span(cron)}); {_next(job)}."
-        return f"{told}{self._follow()}{self._silence()}"
+        return f"{told}{self._follow(job)}{self._silence()}"
 
     def _agreed(self, question: str, *, yes: bool) -> None:
         """Raise `ConfigError` unless the user says yes."""
@@ -176,12 +176,12 @@ class Commands:
         home = self.schedule.home
         return JupyterScheduler(home, _mark(home).split()[-1])
 
-    def _follow(self) -> str:
-        """Tell jupyter-scheduler of all jobs, if it runs them; return what there is to say."""
+    def _follow(self, job: Job) -> str:
+        """Tell jupyter-scheduler of a job, if it runs them; return what there is to say."""
         if not self._marker.exists():
             return ""
         try:
-            self._scheduler().keep(self.schedule.jobs())
+            self._scheduler().keep(self.schedule.jobs(), only=job.id)
         except ConfigError as error:
             told = f"{JUPYTER} does not know of that yet: {escape(visible(str(error)))}"
             return f"\n\n{told}. `{self._name} install {JUPYTER}` tells it."
