@@ -71,6 +71,7 @@ def chat(arguments: argparse.Namespace) -> int:
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     shell: Foreign = InteractiveShell.instance(config=config)
+    shell.set_next_input("")  # what a command offers
     load(shell)
     magics: HermesMagics = ours(shell)
     magics.spelled = "/"
@@ -97,8 +98,10 @@ async def _talk(magics: HermesMagics, name: str) -> int:
     session = _prompt(magics)
     stopped, dropped = 0.0, False  # when a turn was; whether the last line was
     while True:
+        begun = magics.shell.rl_next_input.removeprefix("%%hermes\n")
+        magics.shell.set_next_input("")
         try:
-            text = (await session.prompt_async("> ", prompt_continuation="  ")).strip("\n")
+            text = await session.prompt_async("> ", prompt_continuation="  ", default=begun)
         except EOFError:
             return OK
         except KeyboardInterrupt:
@@ -111,7 +114,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
             continue
         if text.strip() in LEAVE:
             return OK
-        dropped = False
+        text, dropped = text.strip("\n"), False
         if text.strip() and not await _handed_over(magics, text):
             stopped = time.monotonic()
 

@@ -141,6 +141,13 @@ def test_a_prompt_of_several_lines_and_one_from_the_history(serve, chat):
     again.type(ENTER)
     again.until("Read.")
     assert "one\ntwo" in prompts_of(server)[0]
+    again.ready()
+    again.type("/retry edit", ENTER)
+    again.until("offered below")
+    again.until("two", 2)
+    again.type("!", ENTER)
+    again.until("Read.", 2)
+    assert ["one\ntwo!" in each for each in prompts_of(server)] == [True]
 
 
 def test_commands_are_those_of_the_magic_and_completed(serve, chat, tmp_path):

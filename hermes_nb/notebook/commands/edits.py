@@ -91,7 +91,7 @@ async def retry(agent: KernelAgent, words: str) -> str:
         await agent.ask(literal(prompt))
         return ""
     agent.shell.set_next_input(f"%%hermes\n{literal(prompt)}")
-    return f"{number_of(turns, 'turn')} taken back; the prompt is in the cell below. {NAMESPACE}"
+    return f"{number_of(turns, 'turn')} taken back; the prompt is offered below. {NAMESPACE}"
 
 
 async def diff(agent: KernelAgent, words: str) -> str:
