@@ -219,7 +219,7 @@ class Panel:
         lines = [f"<b>{shown(q.call.name, 40)}</b> {shown(q.shown, 100)}" for q in asked]
         if not lines:
             return ""
-        head = "Waiting for your answer in the notebook:"
+        head = "Waiting for your answer:"
         return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
 
     def _say(self, text: str, role: str = "status") -> None:

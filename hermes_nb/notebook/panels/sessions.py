@@ -54,6 +54,7 @@ from hermes_nb.notebook.panels.style import (
 )
 from hermes_nb.notebook.panels.widgets import QUERY, Act, Line, Listing, Place, Tab, write
 
+NO_SESSIONS = "There is no session yet."
 NO_SESSION = "there has been no turn in this session yet"
 
 
@@ -63,7 +64,7 @@ class Filling:
 
     `counted` is the size of the next prompt in tokens, `measured` whether the provider has counted
     most of it; the parts are estimates, scaled to that sum. `window` and `threshold` are 0 if
-    unknown. `first` is the number of the first of `turns`.
+    unknown; an `assumed` window nobody knows. `first` is the number of the first of `turns`.
     """
 
     session: str = ""
@@ -71,6 +72,7 @@ class Filling:
     counted: int = 0
     measured: bool = False
     window: int = 0
+    assumed: bool = False
     threshold: int = 0
     turns: tuple[Usage, ...] = ()
     first: int = 1
@@ -114,6 +116,7 @@ class ContextTab(Tab):
             counted=counted,
             measured=measured,
             window=session.agent.model.window or getattr(meter, "window", None) or 0,
+            assumed=not (session.agent.model.window or getattr(meter, "known", 1)),
             threshold=getattr(meter, "threshold", 0),
             turns=turns,
             first=max(session.agent.turns - len(turns), 0) + 1,
@@ -196,6 +199,7 @@ class ContextTab(Tab):
 
 def _picture(now: Filling) -> str:
     of = f"of {amount(now.window)}" if now.window else "tokens"
+    of += " (assumed)" if now.assumed else ""
     limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
     how = "The sum was counted, its parts are estimates." if now.measured else "All estimates."
     label = f"about {amount(now.counted)} {of} tokens in use{limit}"
@@ -341,7 +345,7 @@ class SessionTab(Tab):
         self._query = kit.field("Search what was said in any session")
         self._query.observe(place.actions.typed(place.refresh), names="value")
         self._review, self._what, self._looked_back = kit.markup(), kit.markup(), kit.markup()
-        self._list = Listing[Found](kit, self._line, empty="There is no session yet.")
+        self._list = Listing[Found](kit, self._line, empty=NO_SESSIONS)
         self.widget.children = (
             self._head,
             kit.box(self._new.widget, line=True),
@@ -387,6 +391,7 @@ class SessionTab(Tab):
         name = "Found" if now.query else "This notebook" if now.here else "Latest sessions"
         problem = caution(shown(now.problem)) if now.problem else ""
         write(self._what, heading(name, f"{len(now.found):,}") + problem)
+        write(self._list.empty, "Nothing was said about that." if now.query else NO_SESSIONS)
         self._list.show(now.found)
         servers = mcp_servers(self.place.agent.mcp.connections.values())
         write(self._looked_back, "" if now.query else _looked_back(now.reviews) + servers)

@@ -393,7 +393,7 @@ class Listing(Generic[Item]):
     def __init__(self, kit: Kit, line: Callable[[Item], Line], *, empty: str = "") -> None:
         self._kit = kit
         self._line = line
-        self._empty = kit.markup(empty, "hermes-dim")
+        self.empty = kit.markup(empty, "hermes-dim")
         self._rows: list[Row] = []
         self._page = 0
         self._folded = False
@@ -428,7 +428,7 @@ class Listing(Generic[Item]):
                 off = "there is none" if self._page == end else ""
                 made.show(Act(label, tip, partial(self._turn, by), off=off, here=True))
             children.append(self._pager)
-        write(self.widget, tuple(children) or (self._empty,), "children")
+        write(self.widget, tuple(children) or (self.empty,), "children")
 
     def fold(self, *, folded: bool = True) -> None:
         """Have the first lines alone in the page from now on, or all of them again."""

@@ -313,7 +313,7 @@ async def test_an_open_question_is_pointed_at_in_every_tab(desk):
     desk.agent.hub(ApprovalAsked(ask, "it deletes", f"rm -rf build {HOSTILE}"))
     await desk.again(0.6)
     told = desk.text(desk.panel._asked)
-    assert "Waiting for your answer in the notebook" in told and "rm -rf build" in told
+    assert "Waiting for your answer:" in told and "rm -rf build" in told
     assert "<img" not in desk.markup(desk.panel.widget)
 
 
@@ -521,3 +521,22 @@ async def test_reviews_stand_under_a_fold_with_what_they_cost(desk):
     await desk.open("session")
     assert "<summary>Looked back 1 time · 2 requests, 1.2k in, 30 out</summary>" in desk.markup()
     assert "review" not in desk.text(desk.panel.tab._list.widget)
+
+
+async def test_a_search_without_a_hit_says_so(desk):
+    await desk.open("session")
+    await desk.type("walrus")
+    assert "Nothing was said about that." in desk.text()
+    await desk.type("")
+    assert "There is no session yet." in desk.text()
+
+
+async def test_a_window_that_nobody_knows_is_called_assumed(desk):
+    desk.plays("Hello.")
+    await desk.agent.ask("hi")
+    await desk.open("context")
+    assert "of 128.0k (assumed)" in desk.text()
+    desk.plays("Again.", window=8_000)
+    await desk.agent.ask("hi")
+    await desk.again()
+    assert "of 8.0k ·" in desk.text()
