@@ -215,8 +215,8 @@ def _chat(made: argparse.ArgumentParser) -> None:
 def _jobs(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "words", metavar="WORD", nargs="*",
-        help="CRON PROMPT|NOTEBOOK, list, pause, resume, run, remove or history [ID], install, "
-        "uninstall; `run` alone runs what is due",
+        help="CRON PROMPT|NOTEBOOK, list, show, pause, resume, run, remove or history [ID], "
+        "install, uninstall; `run` alone runs what is due",
     )  # fmt: skip
     made.add_argument(
         "--approve", choices=APPROVALS, default="ask", help="what may run without asking"

@@ -260,7 +260,11 @@ def test_ten_jobs_and_a_kill(tmp_path):
 
 def test_a_damaged_file_costs_no_job_and_repeats_none(serve, schedule, capsys):
     server = serve(says("Once."))
-    number = scheduled(schedule, "once", "--to", "telegram:7")
+    number = scheduled(schedule, "once\n" * 40, "--to", "telegram:7", "--approve", "edits")
+    capsys.readouterr()
+    assert main(["jobs", "show", str(number)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("once") == 40 and "--approve edits" in shown and "--to telegram:7" in shown
     due(schedule, number)
     assert main(["jobs", "run"]) == 0
     schedule.close()

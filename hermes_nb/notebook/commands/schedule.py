@@ -49,7 +49,7 @@ SILENT = 300.0
 """Seconds without a look for what is due after which it is said that nobody looks."""
 SHOWN = 160
 """Characters of a run's text in the table of runs."""
-WORDS = "list, pause, resume, run, history, remove, install, uninstall"
+WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
 NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
 )
@@ -86,6 +86,8 @@ class Commands:
         match options.words:
             case [] | ["list"]:
                 return self._listed()
+            case ["show", number]:
+                return _shown(schedule.job(_id(number)))
             case ["history", *some] if len(some) <= 1:
                 return _history(schedule.runs(_id(*some) if some else None), whole=bool(some))
             case ["remove", number]:
@@ -130,8 +132,7 @@ class Commands:
             to=options.to,
         )
         job = self.schedule.add(job)
-        told = f"Job {job.id}: {explained(cron, zone)} ({code_span(cron)}); {_next(job)}."
-        return f"{told}{self._follow(job)}{self._silence()}"
+        return f"{_about(job)}{self._follow(job)}{self._silence()}"
 
     def _agreed(self, question: str, *, yes: bool) -> None:
         """Raise `ConfigError` unless the user says yes."""
@@ -277,6 +278,18 @@ def _id(word: str) -> int:
     if not (word.isascii() and word.isdigit()):
         raise ConfigError(f"{one_line(word, 40)!r} is no job's number")
     return int(word)
+
+
+def _about(job: Job) -> str:
+    return f"Job {job.id}: {explained(job.cron, job.zone)} ({code_span(job.cron)}); {_next(job)}."
+
+
+def _shown(job: Job) -> str:
+    """Return all that a job is: when, what in full, and with which options."""
+    options = {"approve": job.approve, "model": job.model, "timeout": f"{job.seconds:g}"}
+    options |= {"cwd": job.directory, "to": job.to}
+    given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
+    return f"{_about(job)}\n\n{code_span(visible(given))}\n\n{code_block(redact(job.what))}"
 
 
 def _next(job: Job) -> str:
