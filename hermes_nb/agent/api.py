@@ -179,8 +179,8 @@ class Hermes:
         self._given_model = not (model is None or isinstance(model, str))
         self._settings = load_settings(home=home, overrides=overrides)
         self._settings.insist(*(name for name, value in overrides.items() if value is not None))
-        check_given(None if isinstance(model, str) else model)
-        check_given(auxiliary)
+        self._handed = [None if isinstance(model, str) else model, auxiliary]
+        self._check_handed()
         if not isinstance(approver, Refusing):
             policy().check("modes", "all")  # whoever answers may say yes to everything
         if learn:
@@ -312,6 +312,7 @@ class Hermes:
     ) -> AsyncGenerator[Event, None]:
         if not prompt.strip():
             raise ConfigError("the prompt is empty")
+        self._check_handed()
         session = self._opening.session(one_line(prompt, 60))
         if self._learn and self._reviews is None:
             self._reviews = looking_back(self._opening, session)
@@ -321,6 +322,11 @@ class Hermes:
                 if isinstance(event, TurnEnded) and event.reason in ("answered", "budget"):
                     self._look_back(session)
                 yield event
+
+    def _check_handed(self) -> None:
+        """Raise `ConfigError` where the policy, as it is by now, does not allow a model object."""
+        for model in self._handed:
+            check_given(model)
 
     def _look_back(self, session: Session) -> None:
         if self._reviews is not None:
@@ -343,6 +349,7 @@ class Hermes:
     ) -> Mapped:
         if not plan.prompt.strip():
             raise ConfigError("the prompt is empty")
+        self._check_handed()
         if executor != HERE and self._given_model:
             message = "a model object cannot travel to another process; name the model instead"
             raise ConfigError(message)

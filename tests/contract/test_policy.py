@@ -364,6 +364,21 @@ def test_a_policy_that_changes_counts_at_the_next_request(work, servers, adminis
     assert len(allowed.bodies) == 1
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_so_it_does_for_a_model_object(work, administered, beside):
+    mine = ScriptedModel(["hello", "over"])
+    main, auxiliary = ("m", mine) if beside else (mine, None)
+    with Hermes(main, auxiliary=auxiliary, base_url="http://127.0.0.1:9/v1") as hermes:
+        if not beside:
+            hermes.ask("go")
+        administered(models={"added:*": "force-off"})
+        with pytest.raises(ConfigError, match="added:scripted"):
+            hermes.ask("go")
+        with pytest.raises(ConfigError, match="added:scripted"):
+            hermes.map("go", {"a": "1"})
+    assert len(mine.requests) == (not beside)
+
+
 def test_what_is_settled_is_everybodys(work, home, servers, administered, monkeypatch):
     allowed, other = servers
     file = administered(
@@ -815,12 +830,19 @@ def test_a_link_that_leads_nowhere_is_no_policy_that_is_not_there(work, administ
 
 def test_a_file_that_is_damaged_later_stops_the_next_call(work, administered):
     file = administered(modes={"all": "user-choice"})
-    with Hermes(ScriptedModel(["hello", WRITES, "done"]), approve="all") as hermes:
-        hermes.ask("hello")
+
+    def damage() -> str:
+        """Damage it."""
         file.write_text("{")
         administrator._known.clear()
+        return "done"
+
+    model = ScriptedModel([call("damage"), WRITES, "done"])
+    with Hermes(model, approve="all", tools=[damage, "files"]) as hermes:
         turn = hermes.ask("go")
-    assert "nothing runs" in said(turn) + turn.error
+        assert "nothing runs" in said(turn) + turn.error
+        with pytest.raises(ConfigError, match="nothing runs"):
+            hermes.ask("go")
     assert not (work / "made.txt").exists()
 
 
