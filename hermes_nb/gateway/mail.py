@@ -295,6 +295,8 @@ class MailAdapter(Adapter):
             codes = [code for code, _ in error.recipients.values()]
             kind = NotSent if min(codes) < FOR_GOOD else Undeliverable
             raise kind(f"{host} does not take it: {_said(error)}") from error
+        except (ValueError, smtplib.SMTPNotSupportedError) as error:  # no address of this server's
+            raise Undeliverable(f"{host} cannot be given it: {_said(error)}") from error
         except smtplib.SMTPResponseException as error:
             kind = NotSent if error.smtp_code < FOR_GOOD else Undeliverable
             raise kind(f"{host} does not take it: {_said(error)}") from error

@@ -63,9 +63,9 @@ COMMANDS = {
 BEGIN = "/start"
 """What Telegram sends for whoever opens a chat with a bot."""
 GO_ON = (
-    "[The gateway was stopped while you worked on the message above. All that was recorded stands "
-    "above; a call without a result may have run. Look how things are before you repeat anything, "
-    "then finish.]"
+    "[The gateway was stopped while you worked on the message above that has no answer. All that "
+    "was recorded stands there; a call without a result may have run. Look how things are before "
+    "you repeat anything, then finish.]"
 )
 WORDLESS = "[It came without a word.]"
 STOPPED, IDLE = "Stopped.", "Nothing runs here."
@@ -349,10 +349,16 @@ def _answered(entry: Entry, text: str) -> Entry:
 
 
 def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
-    """Yield what is stored of a turn, from its prompt on; nothing where that was not stored."""
+    """Yield what is stored of a turn, from its prompt on; nothing where that was not stored.
+
+    It ends with the next prompt, which is a notebook's that has gone on with the session.
+    """
     found = False
     for row in store.rows(session):
-        found = found or (row.at >= began and is_prompt(row.message) and not is_ours(row.message))
+        if row.at >= began and is_prompt(row.message) and not is_ours(row.message):
+            if found:
+                return
+            found = True
         if found and row.state != "undone":
             yield row.message
 

@@ -720,6 +720,7 @@ def begun(home, root, *rows, state="begun"):
 
 ASKED = Message.user("the task")
 CALLED = Message.assistant("", calls=[call("list_files")])
+NOTED = Message.user("is this still there?")
 
 
 @pytest.mark.parametrize(
@@ -729,8 +730,21 @@ CALLED = Message.assistant("", calls=[call("list_files")])
         ((ASKED,), ("Done.",), "[The gateway was stopped"),
         ((ASKED, CALLED), ("Done.",), "[The gateway was stopped"),
         ((ASKED, Message.assistant("Done.")), (), ""),
+        (
+            (ASKED, CALLED, NOTED, Message.assistant("It is.")),
+            ("Done.",),
+            "[The gateway was stopped",
+        ),
+        ((ASKED, Message.assistant("Done."), NOTED, CALLED), (), ""),
     ],
-    ids=["not yet asked", "asked", "a call without a result", "answered, but not noted"],
+    ids=[
+        "not yet asked",
+        "asked",
+        "a call without a result",
+        "answered, but not noted",
+        "gone on with in a notebook",
+        "answered, and gone on with",
+    ],
 )
 def test_a_killed_turn_is_gone_on_with(root, home, rows, steps, asked):
     begun(home, root, *rows)
