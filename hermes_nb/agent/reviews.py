@@ -47,6 +47,7 @@ from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.recall import spoken
 from hermes_nb.memory.sessions import new_session_id
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.document import name_problems
@@ -328,15 +329,14 @@ class Reviews:
     def after_turn(self, session: Session, *, live: bool = True) -> bool:
         """Begin a review if one is due; return at once, and whether one was begun.
 
-        Behind its first turn a session gets a title, where there is a model for such work and what
-        is asked is `live`, neither recorded nor replayed.
+        Behind its first turn, if that is `live`, neither recorded nor replayed, a session is named.
         """
         if live and session.agent.turns == 1 and "titles" in self._runtime.settings.auxiliary:
             said = [redact(spoken(m)) for m in session.messages if m.role != "tool"]
             self._thread.submit(_entitle(session, self._runtime.settings, said))
-        nudges = self._nudges.get(session.id)
+        nudges, held = self._nudges.get(session.id), policy().why("learning")
         subject = nudges.due() if nudges is not None else None
-        if nudges is None or subject is None or not self.begin(session, subject):
+        if not nudges or not subject or held or not self.begin(session, subject):
             return False
         nudges.reset(subject)
         return True

@@ -726,6 +726,18 @@ def test_learning(work, home, administered, monkeypatch):
     assert load_settings().memory.nudge > 0
 
 
+def test_a_kernel_that_runs_looks_back_no_more(home, administered):
+    world = World(home, "a", "Nothing to save.", "b", config="memory: {nudge_interval: 1}\n")
+    try:
+        world.say("one")
+        assert len(world.model.requests) == 2
+        administered(learning="force-off")
+        world.say("two")
+        assert len(world.model.requests) == 3
+    finally:
+        world.close()
+
+
 def test_a_tool_that_is_off_writes_nothing_beside_a_turn_either(home, administered):
     administered(tools={"memory": "force-off"})
     world = World(home, "Fine.")
