@@ -99,6 +99,7 @@ def side(server, browser, kept_sides, request):
     if server.app not in kept_sides:
         kept_sides[server.app] = Side.beside(server, browser)
     side = kept_sides[server.app]
+    side.notebook.page.bring_to_front()
     yield side
     if request.node.stash.get(_FAILED, False):  # the next test is not to find what is left
         side.notebook.shot(f"failed-{request.node.name}")

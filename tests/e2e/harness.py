@@ -210,6 +210,7 @@ class Notebook:
         notebook.page.on("console", lambda m: notebook.log.append(f"{m.type}: {m.text}"[:400]))
         notebook.page.on("pageerror", lambda e: notebook.log.append(f"pageerror: {e}"[:400]))
         if again:
+            page.bring_to_front()  # a tab behind others draws one picture a second
             notebook.command("docmanager:open", path=name)
             notebook.page.wait_for_function(f"{NOW}?.context?.path === {name!r}")
             notebook.ready()
