@@ -51,7 +51,7 @@ SELDOM = 60.0
 AFTERWARDS = 30.0
 """Seconds after a turn in which a page that was being loaded at its end is still given it."""
 PATIENCE = 8.0
-"""Seconds that the end of a turn waits for a page that came back to take it."""
+"""Seconds that the end of a turn waits for a page that came back to take it; it may do so later."""
 
 
 LOST = {
@@ -109,9 +109,8 @@ class _Joining:
         self._over = True
         self._task.cancel()
         if self._came_back or self._others:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE):
-                    await self._show()
+            self._task = asyncio.create_task(self._show())
+            await asyncio.wait([self._task], timeout=PATIENCE)
 
     def leave(self) -> None:
         with suppress(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,8 +142,7 @@ def test_two_notebooks_on_one_kernel_are_told_apart(open_notebook, server):
     first.bridge()
     first.command("docmanager:open", path=name)
     shown = "window.jupyterapp.shell.currentWidget?.context?.path"
-    first.page.wait_for_function(f"{shown} === {name!r}")
-    first.ready()
+    replace(first, name=name).ready()
     assert first.value("(await frontend.probe()).path") == name
     first.kernel("await LiveDocument(frontend, frontend.page).insert('for two')")
     assert first.sources() == ["two = 2", "for two"]

@@ -253,6 +253,18 @@ def test_a_page_that_is_loaded_after_the_end_gets_it_too(scene):
     assert len(scene.page.over[-1]["outputs"]) == 1
 
 
+def test_a_page_that_is_too_busy_for_the_end_gets_it_when_it_is_not(scene):
+    scene.begin()
+    scene.page.reload()
+    scene.page.listen(0.5)
+    scene.page.silent = True
+    scene.end()
+    assert scene.page.over == []
+    scene.page.silent = False
+    scene.page.until(lambda: scene.page.over)
+    assert "Once upon a time." in scene.page.text
+
+
 def test_a_page_that_cannot_show_it_costs_the_turn_nothing(scene):
     scene.page.refuses = {"kind": "missing", "message": "there is no cell cell-1"}
     scene.begin()
