@@ -195,7 +195,7 @@ def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
     """Return the value at a path of keys, None where there is none or the path is empty."""
     value: Json = document if path else None
     for key in path:
-        if not isinstance(value, Mapping):
+        if not (value and isinstance(value, Mapping)):
             return None
         value = value.get(key)
     return value

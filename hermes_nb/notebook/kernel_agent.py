@@ -285,7 +285,7 @@ class KernelAgent:
     def _budgets(self, options: TurnOptions) -> list[Budget]:
         """Return the budgets of one turn; money is no matter for a model on this machine."""
         limits = options.limits
-        if limits.cost is not None and self.models.runs_here:
+        if limits.cost is not None and self.models.run_here(self.settings()):
             self.note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
             limits = type(limits)(tokens=limits.tokens)
         return [Budget(limits, scope="this turn")] if limits else []
@@ -323,7 +323,7 @@ class KernelAgent:
             message = await self.message_builder.draft(prompt, told_to, pictures, model.window)
             head = (spec.preface + options.preface()).head(system)
             handed = self.models.given and not options.model
-            here = self.models.runs_here and not options.model
+            here = self.models.run_here(settings) and not options.model
             return DryRun.of(
                 model,
                 Request(messages=(*head, *messages, message), tools=tools, effort=options.effort),
@@ -359,7 +359,7 @@ class KernelAgent:
         model = self.models.main
         if self._spec is None or self._spec.model is not model:
             self._spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
-        budget = settings.budget.without_cost() if self.models.runs_here else settings.budget
+        budget = self.models.budget(settings)
         return replace(self._spec, max_requests=settings.max_requests, budget=budget)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.config import Settings
+from hermes_nb.agent.config import BudgetSettings, Settings
 from hermes_nb.agent.models import (
     Auxiliary,
     build_model,
@@ -145,18 +145,21 @@ class ModelsInUse:
             "describes them; if this one does, say so with `%hermes config vision on`"
         )
 
-    @property
-    def runs_here(self) -> bool:
-        """Whether the model runs on this machine, so that its requests cost no money."""
+    def run_here(self, settings: Settings) -> bool:
+        """Say whether the model runs on this machine, so that its requests cost no money."""
         if self._given:
             return False
-        end = self._settings().endpoint
+        end = settings.endpoint
         if self._model is not None and is_embedded(self._model):
             return True
         # Without an address, a name or a key it is a local server that was accepted, or built in.
         host = urlsplit(end.base_url).hostname or ""
         several = end.model.startswith(MIXTURE)  # each of them has an address of its own
         return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
+
+    def budget(self, settings: Settings) -> BudgetSettings:
+        """Return what the settings let be spent, which is no money on this machine."""
+        return settings.budget.without_cost() if self.run_here(settings) else settings.budget
 
     def _built(self) -> ChatModel:
         return build_model(self._settings(), variables=self._variables, deck=self._deck)

@@ -359,7 +359,7 @@ async def _account(
     title = one_line(f"map: {redact(options.prompt)}", 60)
     row = await in_thread(store.start, source=CHILD, title=title, model=model.name, parent=parent)
     settings = agent.settings()
-    limits = settings.budget.without_cost() if agent.models.runs_here else settings.budget
+    limits = agent.models.budget(settings)
     budgets = await in_thread(
         standing_budgets, store, row, notebook=notebook, limits=limits, known=Usage()
     )
