@@ -244,7 +244,7 @@ class MailAdapter(Adapter):
         noted = self._noted(name, address) if name else {}
         domain = self._address.rpartition("@")[2]
         text = answer.text or (answer.file.name if answer.file else "")
-        subject = str(noted.get("subject") or one_line(visible(text), 60))
+        subject = str(noted.get("subject") or one_line(text.strip().partition("\n")[0], 60))
         message = EmailMessage(policy=policy.SMTP)
         message["From"] = self._address
         message["To"] = address

@@ -98,7 +98,8 @@ def test_a_question_is_answered_by_a_reply_and_commands_work(server, make_gatewa
     server.send(letter('call write_file {"path": "a.txt", "content": "made"}', ""))
     (question,) = got(server, gateway, 1)
     assert "Hermes wants to use write_file" in said(question)
-    server.send(reply(question, "Yes."))
+    assert question["Subject"] == "Re: Hermes wants to use write_file: it changes files"
+    server.send(reply(question, "Yes.\n\nBest regards\nAda"))
     *_, done = got(server, gateway, 2)
     assert (gateway.work / "a.txt").read_text() == "made"
     server.send(reply(done, "/undo"))
