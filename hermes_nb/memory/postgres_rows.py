@@ -154,12 +154,12 @@ def insert(connection: Connection[DictRow], row: SessionRow) -> int:
 def find(connection: Connection[DictRow], session_id: str) -> SessionRow | None:
     """Return what a session began with, None if it is not there."""
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
-    if stored is None:
-        return None
-    names = "id title source notebook model started".split()
-    prompt = json.loads(stored["system_prompt"])
-    same = {name: stored[name] for name in names}
-    return SessionRow(**same, parent=stored["parent_id"], system_prompt=prompt)
+    return _begun(session_of(stored)) if stored else None
+
+
+def _begun(session: StoredSession) -> SessionRow:
+    names = "id title source notebook model system_prompt parent started".split()
+    return SessionRow(**{name: getattr(session, name) for name in names})
 
 
 def next_position(connection: Connection[DictRow], number: int) -> int:
@@ -308,9 +308,8 @@ def session_of(row: DictRow) -> StoredSession:
 
 def packed(connection: Connection[DictRow], session_id: str) -> Packed | None:
     """Return a session as any store has it, None if it is not there."""
-    row = find(connection, session_id)
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
-    if row is None or stored is None:
+    if stored is None:
         return None
     session = session_of(stored)
     messages = connection.execute(
@@ -324,7 +323,7 @@ def packed(connection: Connection[DictRow], session_id: str) -> Packed | None:
         (stored["number"],),
     )
     return Packed(
-        row=row,
+        row=_begun(session),
         ended=session.ended,
         usage=session.usage,
         messages=tuple(
