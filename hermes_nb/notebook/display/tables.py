@@ -16,12 +16,14 @@ SHADES = "█▓▒░▚▀▄▌╬┄"
 """Of the parts, one each for as many as a prompt usually has."""
 EMPTY = "·"
 MARK = "┃"
+_COMMAND = re.compile(r"&#96;(%hermes [\w ]+)&#96;")
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a Markdown table of names and values; the values are plain text."""
+    """Return a Markdown table of names and values: plain text, but for commands in backticks."""
     lines = ["| | |", "|---|---|"]
-    return "\n".join([*lines, *(f"| **{name}** | {escape(value)} |" for name, value in rows)])
+    shown = ((name, _COMMAND.sub(r"`\1`", escape(value))) for name, value in rows)
+    return "\n".join([*lines, *(f"| **{name}** | {value} |" for name, value in shown)])
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -26,6 +26,11 @@ def test_a_table_of_facts_becomes_two_columns():
     assert plain_text(facts([("model", "a|b & c"), ("x", "y")])) == "model  a|b & c\nx      y"
 
 
+def test_of_facts_only_commands_are_code():
+    shown = facts([("key", "none: `%hermes key` asks, `<b>` and `%hermes | x` do not")])
+    assert "`%hermes key`" in shown and shown.count("`") == 2
+
+
 def test_a_table_keeps_its_header_and_what_stands_around_it():
     table = grid(["command", "what it does"], [["`%hermes last`", "the last turn"], ["`%x`", "y"]])
     assert plain_text(f"Before.\n\n{table}\n\nAfter.") == (
