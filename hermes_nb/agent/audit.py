@@ -493,5 +493,7 @@ def _audit_of(settings: AuditSettings, _process: int) -> Audit:
     """Return the one of a process: with a fork's parent it would share file, lock and queue."""
     import pwd  # where there is none, no policy is read
 
-    user = pwd.getpwuid(os.getuid()).pw_name
+    user = str(os.getuid())
+    with suppress(KeyError):  # a container's account may have no name
+        user = pwd.getpwuid(os.getuid()).pw_name
     return Audit(settings, Who(user=user, login=os.environ.get("JUPYTERHUB_USER", "")))
