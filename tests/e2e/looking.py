@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from io import BytesIO
 from pathlib import Path
 
@@ -11,16 +9,10 @@ from PIL import Image
 from playwright.sync_api import Locator, Page
 
 from tests.e2e.harness import Notebook
+from tests.environments import node_modules
 
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-NPM = Path.home() / ".cache" / "hermes_nb-tests"
-"""Where npm packages are kept that the tests look through; none of them is part of the product."""
-
 _UNTIDY = Path(__file__).with_name("untidy.js").read_text(encoding="utf-8")
-_NAMELESS = """
-root => [...root.querySelectorAll('button')].filter(b => !b.textContent.trim())
-  .map(b => b.outerHTML)
-"""
 _AXE = """
 async root => {
   // What the application's page clips is taken for hidden, and its contrast is not measured.
@@ -61,26 +53,15 @@ def inked(part: Locator) -> float:
 
 
 def violations(part: Locator) -> list[list[str]]:
-    """Return what is wrong for people who cannot see well, by axe if it is there.
-
-    Without npm, only that every button has a name is checked.
-    """
-    script = npm("axe-core@4", "axe.min.js")
-    if script is None:
-        return part.evaluate(_NAMELESS)
+    """Return what is wrong for people who cannot see well, by axe."""
     if not part.page.evaluate("'axe' in window"):
-        part.page.evaluate(script.read_text(encoding="utf-8"))
+        part.page.evaluate(npm("axe-core/axe.min.js").read_text(encoding="utf-8"))
     return part.evaluate(_AXE)
 
 
-def npm(package: str, path: str) -> Path | None:
-    """Return a file of an npm package, fetched once into the user's cache; None without npm."""
-    script = NPM / "node_modules" / package.partition("@")[0] / path
-    if not script.exists() and shutil.which("npm"):
-        NPM.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--prefix", str(NPM), "--no-audit", "--no-fund", package]
-        subprocess.run(command, check=False, capture_output=True, timeout=60)
-    return script if script.exists() else None
+def npm(path: str) -> Path:
+    """Return a script that tests load into a page; none of them is part of the product."""
+    return node_modules("looks", "axe-core@4", "markdown-it@14", "dompurify@3") / path
 
 
 def cropped(page: Page, *parts: Locator, margin: int = 8) -> dict[str, float]:

@@ -21,9 +21,9 @@ from smtplib import SMTP
 from typing import Any
 from urllib.parse import quote
 
+from tests.environments import environment
 from tests.loopback import free_port
 from tests.patience import until
-from tests.systems.conftest import environment
 
 NAME = "loop.test"
 SECRET = "s3cret"

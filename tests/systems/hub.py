@@ -21,8 +21,8 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from tests.e2e.harness import REPOSITORY
+from tests.environments import cache, environment, node, node_modules
 from tests.loopback import free_port
-from tests.systems.conftest import cache, environment, node, node_modules
 
 ADMIN = "tok-en-0123456789abcdef"
 SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import environment
 from tests.loopback import free_port
 from tests.systems.chat_servers import NAME, Matrix, synapse
-from tests.systems.conftest import environment
 from tests.systems.gateway_process import Model, Process, waited
 
 BOT = f"@bot:{NAME}"

@@ -8,9 +8,9 @@ from hermes_nb.agent.schedule import Schedule
 from hermes_nb.cli.main import main
 
 from tests.e2e.harness import Server
+from tests.environments import environment
 from tests.loopback import Loopback, Reply, pause, says
 from tests.patience import until
-from tests.systems.conftest import environment
 
 SYSTEM = "jupyter-scheduler"
 MINUTELY, YEARLY = "* * * * *", "0 0 1 1 *"

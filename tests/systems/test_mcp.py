@@ -22,8 +22,8 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from tests.contract.mcp.conftest import started_once, written
 from tests.contract.safety.people import Person
 from tests.e2e.harness import REPOSITORY
+from tests.environments import SYSTEMS, environment, node, node_modules
 from tests.patience import until
-from tests.systems.conftest import HERE, environment, node, node_modules
 
 PACKAGES = (
     "@modelcontextprotocol/server-everything@2026.8.31",
@@ -176,7 +176,7 @@ def runner(modules, protocol, *words):
 @pytest.mark.parametrize(("protocol", "scenario", "system"), RUN)
 def test_conformance_of_the_client(modules, tmp_path, protocol, scenario, system):
     python = environment(system, *BESIDE) / "bin" / "python" if system else sys.executable
-    client = f"{python} {HERE / 'mcp_client.py'}"
+    client = f"{python} {SYSTEMS / 'mcp_client.py'}"
     options = ["--command", client, "--scenario", scenario, "--timeout", "100000"]
     options += ["--spec-version", protocol] if protocol == NEW else []
     ran = runner(modules, protocol, "client", *options, "-o", str(tmp_path))
@@ -191,7 +191,7 @@ def test_every_scenario_is_run_or_has_a_reason(modules, protocol):
     listed = runner(modules, protocol, "list").stdout.partition("Client scenarios")[2]
     listed = listed.partition("Authorization server scenarios")[0]
     found = set(re.findall(r"^ +- (\S+)", listed, re.MULTILINE))
-    reasons = yaml.safe_load((HERE / "mcp-not-applicable.yml").read_text("utf-8"))
+    reasons = yaml.safe_load((SYSTEMS / "mcp-not-applicable.yml").read_text("utf-8"))
     assert set(SCENARIOS[protocol]) <= found
     rest = found.difference(*SCENARIOS.values())
     assert [each for each in rest if not each.startswith(tuple(reasons))] == []

