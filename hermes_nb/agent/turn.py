@@ -273,11 +273,12 @@ def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
     """
     from hermes_nb.memory.search import finding
 
-    terms = finding.wanted(query)
+    asked = finding.wanted(query)
     found: dict[str, list[Quote]] = {}
     for hit in store.search(query, limit=2 * limit, roles=("user", "assistant")):
         for row in store.rows(hit.session_id, first=hit.position, last=hit.position):
             said = "" if is_ours(row.message) else redact(spoken(row.message))
+            terms = finding.nearest(row.message.text, asked)
             added = finding.matches(row.message.text, terms) and not finding.matches(said, terms)
             if not said.strip() or added:
                 continue

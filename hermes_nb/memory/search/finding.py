@@ -61,6 +61,8 @@ _SEARCHED, _READ_WHOLE = 400_000, 20_000
 other form. Of a longer one its beginning has to do."""
 _CUT = 30
 """Characters that a cut may move to fall between words."""
+_SLIP = 2
+"""So many letters more or fewer a word may have that is like another one."""
 
 log = logging.getLogger(__name__)
 
@@ -370,6 +372,19 @@ def excerpt(text: str, terms: Collection[str], size: int) -> str:
     if end < len(text) and (blank := text.rfind(" ", max(start, end - _CUT), end)) > start:
         end = blank
     return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"
+
+
+def nearest(text: str, terms: Collection[str]) -> Collection[str]:
+    """Return the terms where a text has one of them, else those of its own that are like them."""
+    own = set(words.terms(text))
+    if not own.isdisjoint(terms):
+        return terms
+    from difflib import get_close_matches  # only for slips of the pen
+
+    near: set[str] = set()
+    for term in terms:
+        near.update(get_close_matches(term, [w for w in own if abs(len(w) - len(term)) <= _SLIP]))
+    return near
 
 
 def matches(text: str, terms: Collection[str]) -> list[tuple[int, int]]:

@@ -143,3 +143,14 @@ def test_a_turn_of_which_nothing_could_be_saved_says_so(desk, capsys):
     assert "can be undone, it could not be saved: Not a directory" in capsys.readouterr().out
     desk.ask("hi")
     assert "could not be saved" not in capsys.readouterr().out
+
+
+def test_a_slip_finds_what_was_said_and_nothing_that_was_added_for_the_model(desk):
+    desk.shell.user_ns["penguin"] = 1
+    desk.plays("Hello.", "Twelve.")
+    desk.ask("Good morning.")
+    assert "Nothing was said" in desk("search penguin")
+    assert "Nothing was said" in desk("search penguinz")
+    desk.ask("Count the penguins.")
+    shown = desk("search penguinz")
+    assert "Count the **penguins**" in shown and "morning" not in shown
