@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sqlite3
 import unicodedata
 
@@ -10,7 +11,7 @@ import pytest
 from hermes_nb.memory.search import documents, ranking
 from hermes_nb.memory.search.query import But, Either, Every, Phrase, parse
 from hermes_nb.storage import words
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 
@@ -66,8 +67,10 @@ def test_case_does_not_matter(text):
     assert words.fold(text) == words.fold(unicodedata.normalize("NFD", text))
 
 
-@given(st.text(alphabet=st.characters(max_codepoint=127)), st.text(min_size=1))
-def test_both_ways_to_cut_a_text_agree(text, other):
+@given(st.text(alphabet=st.characters(max_codepoint=127)))
+def test_both_ways_to_cut_a_text_agree(text):
+    # But for words with two apostrophes and more, whose terms stand in users' indexes by now.
+    assume(not any(run.strip("'").count("'") > 1 for run in re.findall("[a-zA-Z0-9']+", text)))
     foreign = words.terms(f"{text} \u00e9")
     assert foreign == [*words.terms(text), "e"]
 
