@@ -252,9 +252,7 @@ class Session:
         turn that is under way alone, and `ConfigError` for more requests than the policy allows.
         """
         self.check_idle()
-        if (max_requests or 0) > self.agent.max_requests and "max_requests" in policy().settings:
-            most = self.agent.max_requests
-            raise ConfigError(f"max_requests is {most} at most, as {policy().file} says")
+        policy().check_most("max_requests", max_requests, self.agent.max_requests)
         self._taking = True
         extra, sources = [*sinks], self._spec.sources
         if sources is not None and sources.settings.memory.provider:
@@ -418,10 +416,8 @@ class Session:
     def end(self) -> None:
         """Leave the session and mark it as ended, so that it is not resumed on its own."""
         self.leave()
-        try:
+        with suppress(StoreError):  # then it is merely offered again
             self.store.end(self.id)
-        except StoreError:  # then it is merely offered again
-            return
 
     def standing(self) -> list[Budget]:
         """Return what is left of the session's and the notebook's budgets."""
@@ -454,8 +450,7 @@ class Session:
         if not self._resumed or self.agent.engine is None:
             return
         self._resumed = False
-        window = self.agent.model.window
-        if overdue(len(self.agent.messages), self.agent.prompt_tokens(), window):
+        if overdue(len(self.agent.messages), self.agent.prompt_tokens(), self.agent.model.window):
             await self.agent.compress(budgets=self._budgets)
 
     async def _with_recall(self, prompt: str | Message) -> Message:

@@ -121,6 +121,11 @@ class Policy:
         if why := self.why(family, *names):
             raise ConfigError(why)
 
+    def check_most(self, name: str, wanted: int | None, most: int) -> None:
+        """Raise `ConfigError` for more than a setting says that nobody else sets."""
+        if (wanted or 0) > most and name in self.settings:
+            raise ConfigError(f"{name} is {most} at most, as {self.file} says")
+
     @property
     def settings(self) -> Mapping[str, Json]:
         """The settings that nobody else sets, by the names that users give them."""

@@ -253,14 +253,14 @@ def test_69_it_is_decided_in_time(server, home, tmp_path, command):
 
 JUDGED_WHEN_TOLD = """
 import threading
-from hermes_nb.safety import guard
-judge, told, judged = guard.judge, threading.Event(), threading.Event()
+from hermes_nb.safety import policy
+judge, told, judged = policy.judge, threading.Event(), threading.Event()
 def slowly(*words):
     print("judging", flush=True)
     told.wait(90)
     judged.set()
     return judge(*words)
-guard.judge = slowly
+policy.judge = slowly
 """
 
 
@@ -270,7 +270,7 @@ def test_69_a_stop_is_handled_first(cells):
     command = calls(("terminal", {"command": f"touch ran; echo {'x ' * 4_000}"}))
     how = {"options": "--approve all", "stop_on": "judging", "allow_stdin": True, "timeout": 90}
     result = cells.ask(command, says("not this"), **how)
-    told = cells.printed("guard.judge = judge; told.set(); print(judged.wait(90))")
+    told = cells.printed("policy.judge = judge; told.set(); print(judged.wait(90))")
     is_stopped(result)
     assert told == "True", "the verdict came after the end of the turn"
     assert cells.goes_on()[-2]["role"] == "assistant"

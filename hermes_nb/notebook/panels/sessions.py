@@ -379,14 +379,9 @@ class SessionTab(Tab):
             )
         )
         write(self._review, f"◌ looking back: {now.reviewing}" if now.reviewing else "")
-        self._stop.show(
-            Act(
-                "Stop",
-                "stop looking back; what was saved until now stays",
-                self._stop_review,
-                off="" if now.reviewing else "nothing is running",
-            )
-        )
+        tip = "stop looking back; what was saved until now stays"
+        off = "" if now.reviewing else "nothing is running"
+        self._stop.show(Act("Stop", tip, self._stop_review, off=off))
         write(self._job, (self._review, self._stop.widget) if now.reviewing else (), "children")
         name = "Found" if now.query else "This notebook" if now.here else "Latest sessions"
         problem = caution(shown(now.problem)) if now.problem else ""
