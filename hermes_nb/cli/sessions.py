@@ -12,17 +12,16 @@ from pathlib import Path
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.session import CHILD
 from hermes_nb.agent.session_manager import is_stored, open_store, the_one
+from hermes_nb.agent.turn import Quote, quotes
 from hermes_nb.agent.turn import export as exported
 from hermes_nb.cli.main import FAILED, OK
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
-from hermes_nb.core.messages import Role
-from hermes_nb.core.protocols import Hit, SessionStore, StoredSession
+from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import number_of, one_line, visible
 from hermes_nb.notebook.display.tables import moment
 from hermes_nb.safety.redact import redact
 
-SPEAKERS: tuple[Role, ...] = ("user", "assistant")
 TITLE = 60
 SNIPPET = 100
 """Characters of a line's last column in a terminal; JSON has all of it."""
@@ -52,7 +51,7 @@ def _listed(query: str, limit: int) -> list[dict[str, object]]:
     with opened() as store:
         if not query:
             return [_session(each) for each in store.sessions(limit=limit)]
-        return [_hit(each, store) for each in store.search(query, limit=limit, roles=SPEAKERS)]
+        return [_hit(each, store) for each in quotes(store, query, limit=limit)]
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -92,7 +91,8 @@ def _session(stored: StoredSession) -> dict[str, object]:
     }
 
 
-def _hit(hit: Hit, store: SessionStore) -> dict[str, object]:
+def _hit(quote: Quote, store: SessionStore) -> dict[str, object]:
+    hit = quote.hit
     stored = store.get(hit.session_id)
     return {
         "session": hit.session_id,
@@ -100,7 +100,7 @@ def _hit(hit: Hit, store: SessionStore) -> dict[str, object]:
         "when": hit.when,
         "position": hit.position,
         "role": hit.role,
-        "text": redact(hit.snippet),
+        "text": quote.text,
     }
 
 

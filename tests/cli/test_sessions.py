@@ -7,7 +7,7 @@ import json
 import pytest
 from hermes_nb.agent.turn import FORMATS
 from hermes_nb.cli.main import main
-from hermes_nb.core.messages import Message
+from hermes_nb.core.messages import Message, Text
 from hermes_nb.memory.sessions import SqliteStore
 
 from tests.cli.conftest import KEY
@@ -22,7 +22,8 @@ def stored(home):
     store.append(first, Message.user(f"how heavy are penguins? {KEY}"))
     store.append(first, Message.assistant("About four \x1b]0;owned\x07kilograms."))
     second = store.start(title="second")
-    store.append(second, Message.user("something else"))
+    added = (Text("something else"), Text("[Notebook context] a walrus in cell 3"))
+    store.append(second, Message(role="user", parts=added))
     store.close()
     return first
 
