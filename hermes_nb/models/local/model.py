@@ -262,7 +262,7 @@ MOST_THREADS = 8
 SILENCE_SECONDS = 600.0
 """Reading a full window takes minutes on a busy machine, and nothing is sent meanwhile."""
 NOTICE = (
-    "No model is set up, so this is the built-in one: Qwen2.5-Coder-0.5B. It runs on this machine "
+    "This is the built-in model, Qwen2.5-Coder-0.5B. It runs on this machine "
     "and nothing leaves it. It is very small, good for simple questions about your data, and often "
     "wrong: check what it says. For a real model: `%hermes key` asks for a provider's key, "
     "`%hermes model NAME` chooses one; or set `OPENAI_API_KEY` before the kernel starts."
