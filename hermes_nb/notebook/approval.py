@@ -20,14 +20,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.models import found_servers, told
-from hermes_nb.agent.sources import CEILING, STARTED, within
+from hermes_nb.agent.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
@@ -168,6 +168,8 @@ def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
 def _question(request: ApprovalRequest) -> dict[str, Json]:
     """Return the box as the page draws it: plain texts, `lines` with their CSS classes."""
     tool = request.tool
+    if request.choices is not None:
+        return _box(request.shown, request.choices) | {"tool": visible(tool.name)}
     wish = {"terminal": "run a command", "run_python": "run code"}.get(tool.name, "")
     if not wish:
         wish = {"files": "change files", "notebook": "change this notebook"}.get(tool.toolset, "")
@@ -178,22 +180,33 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""
     classes = {"+": "hermes-plus", "-": "hermes-minus"} if tool.risk is Risk.WRITE else {}
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
-    asks = request.choices is not None
-    return {
-        "id": uuid.uuid4().hex,
-        "title": "Hermes asks" if asks else f"Hermes wants to {visible(one_line(wish))}",
+    return _box(shown) | {
+        "title": f"Hermes wants to {visible(one_line(wish))}",
         "tool": visible(tool.name),
         "lines": [
             ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line, marks]
             for line, marks in zip(shown.split("\n"), coloured(shown, language), strict=True)
         ],
-        "why": "" if asks else f"Asks because {visible(request.why, lines=True)}.",
-        "choices": None if request.choices is None else [*map(visible, request.choices)],
+        "why": f"Asks because {visible(request.why, lines=True)}.",
         "once": request.yes or once,
         "always": "Always here" if request.shape else "",
         "tip": visible(request.lasting),
         "outside": "Outside the sandbox" if request.outside else "",
         "change": _change(request),
+    }
+
+
+def _box(text: str, choices: Sequence[str] | None = None) -> dict[str, Json]:
+    """Return a question with answers to choose from, as the page draws it."""
+    return {
+        "id": uuid.uuid4().hex,
+        "title": "Hermes asks",
+        "tool": "",
+        "lines": [["", line, []] for line in visible(text, lines=True).split("\n")],
+        "why": "",
+        "choices": None if choices is None else [*map(visible, choices)],
+        **dict.fromkeys(("once", "always", "tip", "outside"), ""),
+        "change": None,
     }
 
 
@@ -398,45 +411,65 @@ class Permission:
             else:
                 os.environ[VARIABLE] = before
 
+    async def granted_in(self, frontend: FrontEnd, wanted: Mode) -> Mode:
+        """Return what `granted` does; where there is a page, that is where it asks."""
+        unknown = CEILING is None and self._known(wanted)[0] is None
+        if unknown and await frontend.present() is not None:
+            box = _box(self._question(wanted), ["Allow for this notebook", "No"])
+            given = await frontend.hold("ask", ABSENT, {}, **box, cell=running_cell(self._shell))
+            self._keep(wanted, yes=given is not None and given.get("reason") == box["choices"][0])
+        return self.granted(wanted)
+
     def granted(self, wanted: Mode) -> Mode:
         """Return the mode that a cell gets which wants this one; it may ask, once a notebook."""
         if CEILING is not None:
             if (lower := within(wanted)) != wanted:
                 self._note(f"`{wanted}` is above what this kernel allows: `{lower}`.")
             return lower
+        yes, started = self._known(wanted)
+        if yes is None:
+            answer = ask_user(f"{self._question(wanted)} Allow that for this notebook? [y/N] ")
+            yes = self._keep(wanted, yes=(answer or "").lower() in ("y", "yes"))
+        if yes:
+            return wanted
+        self._note(
+            f"The approval mode stays `{started}`: nobody allowed `{wanted}` for this "
+            f"notebook. Set {VARIABLE} where the kernel is started, or answer yes in a notebook."
+        )
+        return started
+
+    def _known(self, wanted: Mode) -> tuple[bool | None, Mode]:
+        """Say whether the notebook may choose a mode, None for to be asked; and what holds else."""
         if wanted not in _LETS or not has_kernel(self._shell):
-            return wanted  # what is typed into a terminal is the user's own
+            return True, wanted  # what is typed into a terminal is the user's own
         environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
         started = load_settings(
             overrides={"approve": self._began() or None},
             environ=environ | ({VARIABLE: STARTED} if STARTED else {}),
         )
-        if within(wanted, started.approve) == wanted or self._agreed(wanted, Trust(started.home)):
-            return wanted
-        self._note(
-            f"The approval mode stays `{started.approve}`: nobody allowed `{wanted}` for this "
-            f"notebook. Set {VARIABLE} where the kernel is started, or answer yes in a notebook."
-        )
-        return started.approve
-
-    def _agreed(self, wanted: Mode, trust: Trust) -> bool:
-        """Say whether the user lets this notebook choose a mode; ask where that is not known."""
-        notebook = self._notebook()
+        mode, notebook, trust = started.approve, self._notebook(), Trust(started.home)
         above = MODES[MODES.index(wanted) :]
-        if any(self._answers.get((notebook, mode)) for mode in above):
-            return True
-        if notebook and any(trust.accepts(notebook, _text(mode)) for mode in above):
-            return True
+        if within(wanted, mode) == wanted or any(
+            self._answers.get((notebook, each))
+            or (notebook and trust.accepts(notebook, _text(each)))
+            for each in above
+        ):
+            return True, mode
         if (notebook, wanted) in self._answers or not can_ask(self._shell):
-            return False
-        question = (
+            return False, mode
+        return None, mode
+
+    def _question(self, wanted: Mode) -> str:
+        return (
             f"This cell wants to let Hermes {_LETS[wanted]} without asking (`{wanted}`), in "
-            f"{visible(notebook) or 'this notebook'}. Allow that for this notebook? [y/N] "
+            f"{visible(self._notebook()) or 'this notebook'}."
         )
-        yes = (ask_user(question) or "").lower() in ("y", "yes")
+
+    def _keep(self, wanted: Mode, *, yes: bool) -> bool:
+        notebook = self._notebook()
         self._answers[notebook, wanted] = yes
         if yes and notebook:
-            trust.accept(notebook, _text(wanted))
+            Trust(home_directory()).accept(notebook, _text(wanted))
         return yes
 
 

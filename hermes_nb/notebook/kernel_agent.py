@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,9 +179,8 @@ class KernelAgent:
             return ""
         shown = CellTurn(self.shell, options)
         try:
-            async with shown.shown(self.access.frontend):
-                with self._under(shown):
-                    await self._take(prompt, shown)
+            async with shown.shown(self.access.frontend), self._under(shown):
+                await self._take(prompt, shown)
         except (asyncio.CancelledError, KeyboardInterrupt):
             if not shown.begun:
                 self.unsent.append(prompt)
@@ -198,14 +197,15 @@ class KernelAgent:
             self.reviews.after_turn(self.session, live=not self.deck.on)
         return shown.transcript.answer
 
-    @contextmanager
-    def _under(self, shown: CellTurn) -> Iterator[None]:
+    @asynccontextmanager
+    async def _under(self, shown: CellTurn) -> AsyncIterator[None]:
         """Have the turn shown, and its calls judged as it and the settings say."""
         guard, mode = self.guard, self.guard.mode
         self.view, self.turn = shown.view, None
         try:
             settings = self.settings()
-            guard.mode = self.permission.granted(shown.options.approve or settings.approve)
+            wanted = shown.options.approve or settings.approve
+            guard.mode = await self.permission.granted_in(self.access.frontend, wanted)
             guard.required = settings.sandbox.required
             guard.sandboxed = settings.sandbox.use != "off"
             yield

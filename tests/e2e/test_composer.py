@@ -148,9 +148,8 @@ def test_mode_and_model_are_those_of_the_kernel_until_others_are_chosen(side):
     write(side, "compute")
     side.press("Ask")
     # A mode is not raised by the page: the notebook is asked about once, as by a cell.
-    question = answer(side, "compute").locator("input")
-    question.fill("y")
-    question.press("Enter")
+    side.see("wants to let Hermes run and change anything without asking")
+    side.press("Allow for this notebook")
     notebook.kernel("approval.CEILING = ceiling")
     answer(side, "compute").get_by_text("Done.").wait_for()
     assert side.model.bodies[-1]["model"] == "other-model"

@@ -47,6 +47,7 @@ class Page:
         self.refuses = None
         self.deaf = self.keeps = ""
         self.asked = []
+        self.answers = {"list": []}
         self.beside = []
         self.comms = []
         self.shown = []
@@ -115,7 +116,7 @@ class Page:
             return
         if asked["op"] == self.keeps:
             return
-        reply = {"result": [] if asked["op"] == "list" else {}}
+        reply = {"result": self.answers.get(asked["op"], {})}
         if asked["op"] == "show":
             self.shown.append(asked["args"])
             reply = {"error": self.refuses} if self.refuses else {"result": None}
@@ -240,6 +241,22 @@ def test_a_window_that_is_slow_to_say_hello_is_asked_and_nobody_is_called_again_
     page.until(lambda: "ask" in other.asked)
     page.listen(2.5 * EVERY)
     assert len(page.comms) == 2
+
+
+def test_a_mode_is_asked_for_in_the_page_and_again_after_a_reload(scene):
+    page = scene.page
+    scene.kernel.run("import hermes_nb.notebook.approval as a; a.CEILING = None")
+    page.keeps = "ask"
+    scene.server.replies[:] = [stream(text_chunks("Done."))]
+    page.run("%%hermes --approve all\nmake it")
+    page.until(lambda: "ask" in page.asked)
+    page.silent, page.keeps = True, ""
+    page.listen(3)
+    page.answers["ask"] = {"answer": "once", "reason": "Allow for this notebook"}
+    page.reload()
+    page.until(lambda: not page.running)
+    assert page.asked.count("ask") == 2
+    assert "Done." in json.dumps(page.shown) and "stays" not in json.dumps(page.told)
 
 
 def test_a_page_that_is_loaded_after_the_end_gets_it_too(scene):
