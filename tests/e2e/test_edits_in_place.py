@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.e2e.harness import NOW
 from tests.e2e.looking import in_theme, violations
 from tests.e2e.test_approval import ASK, BOTH, prepare, results, shown
 
@@ -41,9 +42,7 @@ def select(notebook, index):
         index,
     )
     # The focus comes a moment later, and keys go where it is.
-    notebook.page.wait_for_function(
-        "document.activeElement?.matches('.jp-Notebook .jp-Cell.jp-mod-active')"
-    )
+    notebook.page.wait_for_function(f"document.activeElement === {NOW}.content.activeCell.node")
 
 
 def suggested(notebook):
