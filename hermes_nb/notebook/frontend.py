@@ -158,6 +158,7 @@ class FrontEnd:
                             asked[name] = its.begin(name, op, {**arguments, **beside})
                     reply = await _first(asked, page)
                     if reply is None and not await _echoes(channel, page):
+                        reply = _answer(asked, page)
                         break
             finally:
                 told = {"id": arguments["id"], "elsewhere": reply is not None}
@@ -320,8 +321,16 @@ async def _first(
     asked: Mapping[str, asyncio.Future[Mapping[str, Json]]], page: Info
 ) -> Mapping[str, Json] | None:
     """Return the first answer, None without one for a while; other windows may have none."""
-    waiting = [future for future in asked.values() if not future.done()]
-    await asyncio.wait(waiting, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+    if (answer := _answer(asked, page)) is None:  # it may have come while the page was looked for
+        waiting = [future for future in asked.values() if not future.done()]
+        await asyncio.wait(waiting, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+        answer = _answer(asked, page)
+    return answer
+
+
+def _answer(
+    asked: Mapping[str, asyncio.Future[Mapping[str, Json]]], page: Info
+) -> Mapping[str, Json] | None:
     for name, future in asked.items():
         if future.done() and (name == page.name or "error" not in future.result()):
             return future.result()

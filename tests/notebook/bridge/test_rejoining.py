@@ -36,7 +36,7 @@ class Page:
     `client` is its connection as it calls itself; a page that was reloaded has another one, and
     knows nothing of the cell. `refuses` is the error that it answers `show` with. From the first
     operation `deaf` on it is silent; `keeps` is one that its user has to answer. The pages `beside`
-    it hear what it hears.
+    it hear what it hears. `late` is answered to what it keeps when it is next asked who it is.
     """
 
     def __init__(self, kernel):
@@ -48,6 +48,7 @@ class Page:
         self.deaf = self.keeps = ""
         self.asked = []
         self.answers = {"list": []}
+        self.late = None
         self.beside = []
         self.comms = []
         self.shown = []
@@ -115,7 +116,10 @@ class Page:
             self.silent = True
             return
         if asked["op"] == self.keeps:
+            self.kept = comm, asked["id"]
             return
+        if asked["op"] == "info" and self.late:
+            self.send(self.kept[0], {"id": self.kept[1], "result": self.late})
         reply = {"result": self.answers.get(asked["op"], {})}
         if asked["op"] == "show":
             self.shown.append(asked["args"])
@@ -222,6 +226,18 @@ def test_a_window_that_says_hello_while_a_question_waits_is_asked_and_its_answer
     page.until(lambda: "drop" in page.asked)
     page.until(lambda: not page.running)
     assert "denied" in json.dumps(page.told)
+
+
+def test_an_answer_that_comes_while_the_page_is_looked_for_counts(scene):
+    page = scene.page
+    page.keeps = "ask"
+    call = stream(tool_chunks(("run_python", {"code": "made = 1"})))
+    scene.server.replies[:] = [call, stream(text_chunks("Done."))]
+    page.run("%%hermes\nmake it")
+    page.until(lambda: page.asked[-2:] == ["ask", "info"])  # by whoever shows it to a new page
+    page.late = {"answer": "once", "reason": ""}
+    page.until(lambda: not page.running)
+    assert "allowed once" in json.dumps(page.told) and "Done." in json.dumps(page.told)
 
 
 def test_a_window_that_is_slow_to_say_hello_is_asked_and_nobody_is_called_again_for_it(scene):
