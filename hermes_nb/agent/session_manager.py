@@ -27,6 +27,8 @@ from hermes_nb.core.text import (
     canonical_json,
     estimate_tokens,
     number_of,
+    one_line,
+    visible,
 )
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.rows import encode
@@ -103,6 +105,8 @@ def _conversation(messages: Sequence[Message]) -> list[Share]:
 
 LOOKED_AT = 500
 """So many of the latest sessions are searched for a title."""
+NAMED = 8
+"""So many are listed when several are like what was asked for."""
 
 
 class SessionManager:
@@ -201,17 +205,26 @@ class SessionManager:
         """
         return self._resumed(self.find(wanted), spec)
 
-    def find(self, wanted: str) -> StoredSession:
+    def find(self, wanted: str, *, loosely: bool = True) -> StoredSession:
         """Return the session of that id or title; "" is the latest, of this notebook if any.
 
-        Children of a conversation, child agents and maps, go by their whole id. Raises
-        `ConfigError` when there is none.
+        A part of a title will do, if `loosely`. Children of a conversation, child agents and maps,
+        go by their whole id. Raises `ConfigError` when there is none, or more than one.
         """
-        stored = self._find(wanted) if wanted else self._latest()
-        if stored is None:
+        if not wanted:
+            if (latest := self._latest()) is None:
+                raise ConfigError("there is no session yet")
+            return latest
+        store = self._store()
+        found = matching(store, wanted) or (resembling(store, wanted) if loosely else [])
+        if not found:
             message = f"there is no session {wanted!r}; `%hermes sessions` lists them"
-            raise ConfigError(message if wanted else "there is no session yet")
-        return stored
+            raise ConfigError(message)
+        if len(found) > 1:
+            lines = [f"  {each.id}  {one_line(visible(each.title), 80)}" for each in found[:NAMED]]
+            lines += ["  …"] * (len(found) > NAMED)
+            raise ConfigError("\n".join([f"{len(found)} sessions are like {wanted!r}:", *lines]))
+        return found[0]
 
     def pick_up(self, spec: SessionSpec) -> Session | None:
         """Go on where this notebook's last session stopped, if it was not ended."""
@@ -285,6 +298,14 @@ def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
     recent = store.sessions(limit=LOOKED_AT)
     named = [each for each in recent if each.title == wanted]
     return named[:1] or [each for each in recent if wanted and each.id.startswith(wanted)]
+
+
+def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
+    """Return the sessions whose titles begin so, else those that have it in their titles."""
+    typed = wanted.casefold()
+    recent = [each for each in store.sessions(limit=LOOKED_AT) if each.source != REVIEW]
+    found = [each for each in recent if typed in each.title.casefold()]
+    return [each for each in found if each.title.casefold().startswith(typed)] or found
 
 
 def reviews_of(store: SessionStore, session_id: str) -> tuple[StoredSession, ...]:

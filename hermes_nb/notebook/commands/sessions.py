@@ -405,7 +405,7 @@ async def sessions(agent: KernelAgent, words: str) -> str:
         line = "`%hermes sessions delete"
         raise ConfigError(f"say which: {line} ID…` or {line} --older-than 90d`")
     current = agent.session.id if agent.session else ""
-    wanted = [agent.sessions.find(name) for name in names]
+    wanted = [agent.sessions.find(name, loosely=False) for name in names]
     if current and current in [each.id for each in wanted]:
         raise ConfigError(f"{current} is the session of this kernel; `%hermes new` leaves it")
     if age:

@@ -59,6 +59,23 @@ def test_what_was_said_is_found_with_its_session(desk):
     assert "Nothing was said" in desk("search xylophone")
 
 
+def test_a_part_of_a_title_names_a_session_if_it_is_one_alone(desk):
+    begun = {}
+    for title in ("Look at the penguins", "Look at <b>seals</b>", "How long are flippers, look?"):
+        desk.plays("ok").ask(title, new=True)
+        begun[title] = desk.agent.session.id
+    for part, title in (("look at the", "Look at the penguins"), ("FLIPPERS", list(begun)[2])):
+        assert begun[title] in desk(f"resume {part}")
+        assert desk.agent.session.id == begun[title]
+    with pytest.raises(ConfigError, match="2 sessions are like 'look'") as several:
+        desk("resume look")
+    assert [ident in str(several.value) for ident in begun.values()] == [True, True, False]
+    with pytest.raises(ConfigError, match="there is no session 'seals'"):
+        desk("sessions delete seals --yes")  # what is gone for good is named in full
+    with pytest.raises(ConfigError, match="there is no session 'walrus'"):
+        desk("resume walrus")
+
+
 def test_a_session_is_exported_once_in_each_form(desk, monkeypatch):
     desk.plays("Forty-two.")
     desk.ask("What is the answer?")
