@@ -39,7 +39,11 @@ def told(plan: Sequence[tuple[State, str]]) -> str:
 def plan_tools() -> Toolset:
     """Return the tool that keeps a plan."""
 
-    @tool(toolset="plan", describe=lambda arguments: told(steps(arguments)))
+    def gist(arguments: Mapping[str, Json]) -> str:
+        plan = steps(arguments)
+        return told(plan) if plan else ""
+
+    @tool(toolset="plan", describe=gist)
     def todo(items: list[str]) -> str:
         """Keep the plan of a longer task: all steps, each after [x] done, [>] now or [ ] open."""
         return told(steps({"items": items}))

@@ -15,5 +15,6 @@ def test_a_plan_is_all_in_its_call():
     context = ToolContext(call=ToolCall(id="1", name="todo", arguments=PLAN), emit=lambda _: None)
     assert asyncio.run(todo.run(context, PLAN)) == "1 of 4 done, now: one form"
     assert todo.describe(PLAN) == "1 of 4 done, now: one form"
+    assert [todo.describe({"items": none}) for none in ([], None, "read, plot")] == [""] * 3
     assert [state for state, _ in steps(PLAN)] == ["done", "now", "open", "open"]
     assert steps({"items": ["[]", "[x]", ""]}) == [("open", "[]"), ("done", ""), ("open", "")]
