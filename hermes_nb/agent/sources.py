@@ -110,22 +110,25 @@ class Picker:
         source = self.sources.get(key, "config.yaml")
         self.held[key] = f"{key} ({source}) does not count: {why}"
 
-    def share(self, group: str, name: str, default: float, *, least: float, most: float) -> float:
-        """Return a number between `least` and `most`; raise `ConfigError` for any other."""
+    def share(
+        self, group: str, name: str, default: float, *, least: float, most: float, wanted: str = ""
+    ) -> float:
+        """Return a number between `least` and `most`; raise `ConfigError`, with what is `wanted`."""
         value = self.at(group, name, default=default)
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
             number = float("nan")
         if isinstance(value, bool) or not least <= number <= most:
-            self._refuse(f"{group}.{name}", value, f"{least:g} to {most:g}")
+            self._refuse(f"{group}.{name}", value, wanted or f"{least:g} to {most:g}")
         return number
 
     def whole(self, group: str, name: str, default: int, *, least: int = 0) -> int:
         """Return a whole number; raise `ConfigError` for one below `least` or anything else."""
-        number = self.share(group, name, default, least=least, most=MOST)
+        wanted = f"a whole number from {least} to a trillion"
+        number = self.share(group, name, default, least=least, most=MOST, wanted=wanted)
         if not number.is_integer():
-            self._refuse(f"{group}.{name}", number, "a whole number")
+            self._refuse(f"{group}.{name}", number, wanted)
         return int(number)
 
     def switch(self, group: str, name: str, *, default: bool) -> bool:
@@ -150,7 +153,8 @@ class Picker:
         value = self.at(group, name, default=None)
         if value is None:
             return None
-        return self.share(group, name, 0.0, least=1e-9, most=MOST)
+        wanted = "a number above 0, at most a trillion"
+        return self.share(group, name, 0.0, least=1e-9, most=MOST, wanted=wanted)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return a setting that is on or off."""

@@ -128,7 +128,9 @@ def test_a_key_goes_to_the_host_it_was_given_for(base_url, key):
         ({"window": float("nan")}, "window is nan"),
         ({"window": 10**400}, "use a whole number above 0"),
         ({"memory.nudge_interval": 2.5}, "memory.nudge_interval is 2.5"),
-        ({"compression.threshold": True}, "compression.threshold is True"),
+        ({"memory.nudge_interval": -1}, "use a whole number from 0 to a trillion"),
+        ({"budget.cost": 1e13}, "use a number above 0, at most a trillion"),
+        ({"compression.threshold": True}, "compression.threshold is True .*; use 0.05 to 0.95"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(overrides, text):
