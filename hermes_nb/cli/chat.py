@@ -57,6 +57,8 @@ HISTORY = "chat_history"
 """What was typed, in the home."""
 COMMAND = re.compile(r"(/|%hermes\b)[ \t]*(.*)", re.DOTALL)
 LEAVE = ("/exit", "/quit")
+OF_NOTEBOOKS = ("@cell:", "@error")
+"""References to what there is only with cells."""
 ALONE = 0.4
 """Seconds without another key after which a key is an answer, and not a word's first letter."""
 
@@ -214,7 +216,8 @@ class Names(Completer):
         if found is None and (typed := COMMAND.fullmatch(text)):
             found = self._completions.offered(f"%hermes {typed[2]}", first=False)
         fragment, words = found or ("", [])
-        return [Completion(word, start_position=-len(fragment)) for word in words]
+        meant = (word for word in words if word not in OF_NOTEBOOKS)
+        return [Completion(word, start_position=-len(fragment)) for word in meant]
 
 
 async def keyed(question: str) -> str:

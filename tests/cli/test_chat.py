@@ -167,7 +167,13 @@ def test_commands_are_those_of_the_magic_and_completed(serve, chat, tmp_path):
     talk.until("there is no command /etc/passwd")
     talk.ready()
     assert server.bodies == [], "nothing of that is sent"
-    talk.type("what is in @file:peng", "\t", "?", ENTER)
+    talk.type("/doctor", ENTER)
+    talk.until("a terminal; risky calls ask first")
+    talk.ready()
+    talk.type("what is in @")
+    talk.until("@folder:")
+    assert "@cell:" not in talk.text, "there is none"
+    talk.type("file:peng", "\t", "?", ENTER)
     talk.until("Two columns.")
     assert "a,b" in prompts_of(server)[0]
     talk.ready()

@@ -118,7 +118,7 @@ async def _front_end(agent: KernelAgent) -> Finding:
         return Finding("problem", agent.access.frontend.problem)
     where = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
     if can_ask(agent.shell):
-        return Finding("ok", f"{where}; risky calls ask below the cell")
+        return Finding("ok", f"{where}; risky calls ask first")
     return Finding("ok", f"{where} where nobody can be asked: risky calls need `approve all`")
 
 
